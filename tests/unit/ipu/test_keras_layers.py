@@ -265,6 +265,19 @@ REFUSED = {
         for limit in ("clipnorm", "clipvalue", "global_clipnorm")
         for value, kind, number in ((-1.0, ProgramError, "finite number from 0"), ("1", ProgramTypeError, "number"))
     },
+    **{
+        f"a call's {name}": (
+            UnsupportedProgramError,
+            f"LSTM: a call's {name} is simulated as None alone",
+            lambda name=name: layers.LSTM(3)(keras.Input((5, 3)), **{name: keras.Input((3,))}),
+        )
+        for name in ("initial_state", "mask")
+    },
+    "an argument that no call has": (
+        ProgramTypeError,
+        "Dense.call() got an unexpected keyword argument 'bogus'",
+        lambda: layers.Dense(3)(keras.Input((3,)), bogus=1),
+    ),
     "a difference of three": (
         ProgramError,
         "A `Subtract` layer should be called on exactly 2 inputs, got 3",

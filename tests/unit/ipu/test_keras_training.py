@@ -45,8 +45,9 @@ class Noting(keras.callbacks.Callback):
         if not name.startswith("on_"):
             return super().__getattribute__(name)
 
-        def note(number=None, logs=None):
-            self.calls.append((name, number, sorted(logs or {}) if isinstance(logs, dict) else []))
+        def note(*given):  # always with logs, as in Keras
+            number, logs = given if len(given) == 2 else (None, *given)
+            self.calls.append((name, number, sorted(logs)))
             self.threads.add(threading.get_ident())
 
         return note
@@ -67,14 +68,13 @@ def test_callbacks_are_called_in_keras_order():
         ("on_test_begin", None, []),
         ("on_test_batch_begin", 0, []),
         ("on_test_batch_end", 1, ["loss"]),
-        ("on_test_end", None, []),
+        ("on_test_end", None, ["loss"]),
     ]
     expected = [("on_train_begin", None, [])]
     for epoch in range(2):
         expected += [("on_epoch_begin", epoch, []), *training, *validation]
         expected.append(("on_epoch_end", epoch, ["loss", "val_loss"]))
-    found = [(name, None if name == "on_test_end" else number, logs) for name, number, logs in noting.calls]
-    assert found == [*expected, ("on_train_end", noting.calls[-1][1], [])]
+    assert noting.calls == [*expected, ("on_train_end", None, ["loss", "val_loss"])]
     noting.calls.clear()
     model.predict(X[:32], batch_size=16, callbacks=[noting])
     assert [(name, number) for name, number, _ in noting.calls] == [
@@ -84,6 +84,17 @@ def test_callbacks_are_called_in_keras_order():
         ("on_predict_end", None),
     ]
     assert noting.threads == {threading.get_ident()}
+
+
+def test_functions_as_hooks_take_what_keras_gives_them():
+    seen = []
+    hooks = {
+        "on_train_begin": lambda logs: seen.append(logs),
+        "on_epoch_begin": lambda epoch, told: seen.append((epoch, told)),
+        "on_train_batch_begin": lambda batch, logs: seen.append((batch, logs)),
+    }
+    regression().fit(X, Y, batch_size=64, verbose=0, callbacks=[keras.callbacks.LambdaCallback(**hooks)])
+    assert seen == [{}, (0, {}), (0, {})]
 
 
 def test_a_callback_is_told_once_whose_it_is():
@@ -390,6 +401,15 @@ def test_step_sizes_follow_schedules_and_callbacks():
     assert keras.backend.get_value(by_hand.optimizer.learning_rate) == np.float32(0.025)
 
 
+@pytest.mark.parametrize("kind", [keras.optimizers.Adam, keras.optimizers.RMSprop])
+def test_without_an_epsilon_it_is_that_of_keras(kind):
+    found = []
+    for epsilon in (None, 1e-7):
+        model = regression(optimizer=kind(0.01, epsilon=epsilon))
+        found.append(model.fit(X, Y, batch_size=16, epochs=2, verbose=0).history["loss"])
+    assert found[0] == found[1]
+
+
 def test_clipped_gradients_are_shorter():
     plain, clipped = (
         regression(optimizer=keras.optimizers.SGD(1.0)),
@@ -609,6 +629,16 @@ def _with_a_step_of_ones_own():
 
 
 MISUSES = {
+    "momentum above 1": (
+        ProgramError,
+        "momentum: expected a number from 0 to 1, got 2.0",
+        lambda: keras.optimizers.SGD(momentum=2.0),
+    ),
+    "no number of epochs to wait": (
+        ProgramTypeError,
+        "patience: expected a whole number, got 'a'",
+        lambda: keras.callbacks.ReduceLROnPlateau(patience="a"),
+    ),
     "rows of several lengths": (
         ProgramTypeError,
         "data: expected an array or a number, got [[1, 2], [3]]",

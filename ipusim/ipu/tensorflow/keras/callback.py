@@ -107,9 +107,12 @@ class CallbackList(Callback):
 
 
 def _all(hook: str) -> Callable[..., None]:
-    def call(self: CallbackList, *given: Any, **named: Any) -> None:
+    numbers = 1 if "epoch" in hook or "batch" in hook else 0
+
+    def call(self: CallbackList, *given: Any, logs: Logs = None) -> None:
+        told = given if len(given) > numbers else (*given, {} if logs is None else logs)
         for each in self.callbacks:
-            getattr(each, hook)(*given, **named)
+            getattr(each, hook)(*told)
 
     call.__doc__ = getattr(Callback, hook).__doc__
     return call

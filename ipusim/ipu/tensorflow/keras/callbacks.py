@@ -181,8 +181,9 @@ class ReduceLROnPlateau(Callback):
         """Take what to watch, what to multiply with, and how long to wait; raises ProgramError for a factor >= 1."""
         if factor >= 1.0:
             raise ProgramError(f"ReduceLROnPlateau does not support a factor >= 1.0. Got {factor}")
-        self.monitor, self._factor, self._patience, self._verbose = monitor, factor, patience, verbose
-        self._better, self._delta, self._cooldown, self._least = _is_better(mode, monitor), min_delta, cooldown, min_lr
+        self.monitor, self._factor, self._verbose = monitor, factor, verbose
+        self._patience, self._cooldown = checks.whole("patience", patience), checks.whole("cooldown", cooldown)
+        self._better, self._delta, self._least = _is_better(mode, monitor), min_delta, min_lr
         self._rises = self._better(1.0, 0.0)
         self.on_train_begin()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -172,6 +173,20 @@ class CoreLayer(Layer):
     def _forms(self, shape: Shape) -> dict[str, Shape]:
         """Return the shape of each variable for an input of a shape, by the core's names."""
         return self._layer.parameter_shapes(shape)
+
+    def __call__(self, inputs: Any, *args: Any, training: bool | None = None, **kwargs: Any) -> Any:
+        """Return what the layer gives for arrays in a stage, or for symbolic tensors.
+
+        Raises UnsupportedProgramError for states and masks that it does not take, ProgramTypeError for an argument
+        that there is not.
+        """
+        for name, value in kwargs.items():
+            if value is None or name in inspect.signature(self.call).parameters:
+                continue
+            if name in ("initial_state", "mask"):
+                raise UnsupportedProgramError(f"{type(self).__name__}: a call's {name} is simulated as None alone")
+            raise ProgramTypeError(f"{type(self).__name__}.call() got an unexpected keyword argument {name!r}")
+        return super().__call__(inputs, *args, training=training, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None, **_: Any) -> Any:
         """Return the layer's output for ``inputs`` (batch, ...), with its weights.

@@ -29,6 +29,8 @@ from ipusim.ipu.tensorflow.keras.setting import Setting
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.learning import optimizers as core
 
+#: What is added where no optimizer says otherwise, as Keras' backend has it.
+_EPSILON: Final = 1e-7
 #: From a step size to an optimizer with it.
 _Made = Callable[[float], BaseOptimizer]
 
@@ -163,7 +165,12 @@ class SGD(Optimizer):
         name: str = "SGD",
         **limits: Any,
     ) -> None:
-        """Take the step size and the momentum's decay; raises UnsupportedProgramError for Nesterov's."""
+        """Take the step size and the momentum's decay.
+
+        Raises ProgramError for a decay that is not from 0 to 1, UnsupportedProgramError for Nesterov's momentum.
+        """
+        if checks.not_negative("momentum", momentum) > 1:
+            checks.wrong_value("momentum", "a number from 0 to 1", momentum)
 
         def made(rate: float) -> BaseOptimizer:
             if momentum:
@@ -181,15 +188,19 @@ class Adam(Optimizer):
         learning_rate: Any = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
-        epsilon: float = 1e-7,
+        epsilon: float | None = _EPSILON,
         amsgrad: bool = False,
         name: str = "Adam",
         **limits: Any,
     ) -> None:
-        """Take the step size, the decays of both moments and what is added to the root; no amsgrad."""
+        """Take the step size, the decays of both moments and what is added to the root; no amsgrad.
+
+        Without an ``epsilon`` it is Keras' own, as that of RMSprop.
+        """
         if checks.truth("amsgrad", amsgrad):
             raise UnsupportedProgramError("amsgrad: expected False, as it is not simulated, got True")
-        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, epsilon), learning_rate, name, **limits)
+        added = _EPSILON if epsilon is None else epsilon
+        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, added), learning_rate, name, **limits)
 
 
 class RMSprop(Optimizer):
@@ -200,14 +211,15 @@ class RMSprop(Optimizer):
         learning_rate: Any = 0.001,
         rho: float = 0.9,
         momentum: float = 0.0,
-        epsilon: float = 1e-7,
+        epsilon: float | None = _EPSILON,
         centered: bool = False,
         name: str = "RMSprop",
         **limits: Any,
     ) -> None:
         """Take the step size, the decays of the mean square and of the steps, and what is added under the root."""
+        added = _EPSILON if epsilon is None else epsilon
         super().__init__(
-            lambda rate: RMSPropOptimizer(rate, rho, momentum, epsilon, centered=centered),
+            lambda rate: RMSPropOptimizer(rate, rho, momentum, added, centered=centered),
             learning_rate,
             name,
             **limits,
