@@ -15,8 +15,8 @@ from ipusim.ipu.host import also_on_host
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.configured import Configured
+from ipusim.ipu.tensorflow.keras.labels import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.keras.layer import snake_case
-from ipusim.ipu.tensorflow.keras.losses import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.model.functions.variables import inside
