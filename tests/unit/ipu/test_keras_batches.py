@@ -54,6 +54,15 @@ def test_metrics_are_of_one_batch_unless_they_shall_go_on():
     assert found["loss"] == alone[0]
 
 
+def test_batches_of_several_sizes_count_by_their_samples():
+    model = regression()
+    whole = [float(each) for each in model.test_on_batch(X, Y)]
+    model.reset_metrics()
+    for rows in (slice(0, 4), slice(4, 8), slice(8, 32)):
+        found = model.test_on_batch(X[rows], Y[rows], reset_metrics=False)
+    assert found == pytest.approx(whole, rel=1e-6)
+
+
 def test_a_prediction_of_one_batch_of_any_size():
     model = regression()
     np.testing.assert_array_equal(model.predict_on_batch(X[:5]), model.predict(X[:5], batch_size=5))

@@ -38,8 +38,14 @@ class Execution:
         first_epoch: int,
         *,
         training: bool,
+        samples: int = 1,
     ) -> None:
-        """Find or build the program; ``steps`` are batches of an epoch and replica, where they are said."""
+        """Find or build the program.
+
+        ``steps`` are batches of an epoch and replica, where they are said; ``samples`` what each of them counts as,
+        beside others of other sizes.
+        """
+        self._samples = samples
         self._model, self._data, self._objective, self._training = model, data, objective, training
         for name in _NOT_OVERRIDDEN:
             if hasattr(model, name):
@@ -151,7 +157,7 @@ class Execution:
             axes = 2 if program.replicas > 1 else 1
             return {"outputs": [array.reshape(-1, *array.shape[axes + 1 :]) for array in found]}
         sums = [np.asarray(array, np.float64).sum() for array in found]
-        self._objective.add(sums, int(np.prod(found[0].shape)) * program.summed)
+        self._objective.add(sums, int(np.prod(found[0].shape)) * program.summed, self._samples)
         return self._objective.logs()
 
     def packed(self, outputs: list[Any]) -> Any:

@@ -34,6 +34,8 @@ class Metric(Configured):
     """
 
     default_name: ClassVar[str] = "metric"
+    #: Whether its one statistic is the mean over a micro-batch's samples.
+    sends_mean: ClassVar[bool] = False
 
     def __init__(self, name: str | None = None, dtype: Any = None) -> None:
         """Take a name; raises UnsupportedProgramError for a subclass with variables of its own."""
@@ -126,6 +128,8 @@ class MeanMetricWrapper(Metric):
 
     Of a batch without weights the mean is sent, which is one number, as all batches of a run are of one size.
     """
+
+    sends_mean = True
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None, dtype: Any = None, **options: Any) -> None:
         """Take the function, a name, and options of the function."""

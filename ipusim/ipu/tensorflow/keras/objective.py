@@ -17,6 +17,8 @@ from ipusim.ipu.tensorflow.keras.metrics import Metric
 class _LossMean(Metric):
     """The mean of a loss over micro-batches."""
 
+    sends_mean = True
+
     def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Return the loss."""
         return (y_true,)
@@ -115,11 +117,14 @@ class Objective:
             found += [anp.asarray(concrete(each)) if not hasattr(each, "dtype") else concrete(each) for each in given]
         return found
 
-    def add(self, sums: Sequence[Any], count: int) -> None:
-        """Add the terms of ``count`` micro-batches, summed up."""
+    def add(self, sums: Sequence[Any], count: int, samples: int = 1) -> None:
+        """Add the terms of ``count`` micro-batches, summed up; a mean among them is that of so many ``samples``."""
         start = 0
         for metric, size in zip(self.metrics, self._sizes, strict=True):
-            metric.add(sums[start : start + size], count)
+            if size == 1 and metric.sends_mean:
+                metric.add([sums[start] * samples], count * samples)
+            else:
+                metric.add(sums[start : start + size], count)
             start += size
 
     def logs(self) -> dict[str, float]:

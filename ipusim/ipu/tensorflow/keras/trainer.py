@@ -281,8 +281,9 @@ class Trainer:
     def _on_batch(self, given: tuple[Any, Any, Any], anew: bool, return_dict: bool, *, training: bool) -> Any:
         objective = self._compiled()
         x, y, sample_weight = given
-        data = batches(x, y, sample_weight, samples_of(x))
-        ran = Execution(self, data, objective, None, 0, training=training)
+        samples = samples_of(x)
+        data = batches(x, y, sample_weight, samples)
+        ran = Execution(self, data, objective, None, 0, training=training, samples=samples)
         if checks.truth("reset_metrics", anew):
             self.reset_metrics()
         ran.run(0, _ignore, _ignore)
