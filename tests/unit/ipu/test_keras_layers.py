@@ -278,6 +278,21 @@ REFUSED = {
         "Dense.call() got an unexpected keyword argument 'bogus'",
         lambda: layers.Dense(3)(keras.Input((3,)), bogus=1),
     ),
+    "units that are a text": (
+        ProgramTypeError,
+        "Dense: '<' not supported between instances of 'str' and 'int', got {'units': 'a'}",
+        lambda: layers.Dense("a"),
+    ),
+    "no units": (
+        ProgramTypeError,
+        "Dense: Dense.__init__() missing 1 required positional argument: 'units', got {}",
+        layers.Dense,
+    ),
+    "a softmax of no axis": (
+        ProgramError,
+        "axis: expected one of the 2 axes of the input, got 5",
+        lambda: layers.Softmax(5)(keras.Input((3,))),
+    ),
     "a difference of three": (
         ProgramError,
         "A `Subtract` layer should be called on exactly 2 inputs, got 3",

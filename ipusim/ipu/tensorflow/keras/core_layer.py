@@ -89,9 +89,11 @@ class CoreLayer(Layer):
         self._check({name: value for name, value in kwargs.items() if name not in own})
         if "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
-        self._layer: core_layer.Layer = self.core(
-            **{name: _fitting(name, value, self._axes) for name, value in arguments.items()}
-        )
+        fitting = {name: _fitting(name, value, self._axes) for name, value in arguments.items()}
+        try:
+            self._layer: core_layer.Layer = self.core(**fitting)
+        except TypeError as error:  # an argument of another type, or none where there must be one
+            raise ProgramTypeError(f"{type(self).__name__}: {error}, got {fitting}") from None
         self._key: Any = self._layer
         self._variables: dict[str, NamedVariable] = {}
 

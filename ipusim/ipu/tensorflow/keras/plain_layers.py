@@ -42,10 +42,13 @@ class Softmax(_Plain):
     def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         """Take the axis that the sum runs over."""
         super().__init__(**kwargs)
-        self._axis = axis
+        self._axis = checks.integer("axis", axis)
 
     def call(self, inputs: Any) -> Any:
-        """Return exp(x), divided by its sum."""
+        """Return exp(x), divided by its sum; raises ProgramError for an axis that there is not."""
+        axes = anp.ndim(tensor(inputs))
+        if not -axes <= self._axis < axes:
+            checks.wrong_value("axis", f"one of the {axes} axes of the input", self._axis)
         return softmax_of_layer(inputs, self._axis)
 
     def get_config(self) -> dict[str, Any]:
