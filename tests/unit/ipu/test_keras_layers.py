@@ -213,6 +213,14 @@ def test_what_has_fewer_axes_goes_to_each_step_of_its_own_sample(name, expected)
     )
 
 
+def test_arguments_of_normalisations_come_in_the_order_of_keras():
+    groups = layers.GroupNormalization(3, -1, 0.5)
+    assert (groups.groups, groups.epsilon) == (3, 0.5)
+    batch = layers.BatchNormalization(-1, 0.5, 0.25, False).get_config()
+    assert [batch[name] for name in ("momentum", "epsilon", "center", "scale")] == [0.5, 0.25, False, True]
+    assert layers.LayerNormalization(-1, 0.5).epsilon == 0.5
+
+
 def test_what_is_written_in_older_ways():
     assert keras.Sequential([layers.Embedding(6, 3, input_length=5)]).output_shape == (None, 5, 3)
     assert keras.Sequential([layers.Dense(2, input_dim=3)]).count_params() == 8

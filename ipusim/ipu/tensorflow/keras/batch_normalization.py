@@ -34,8 +34,8 @@ class BatchNormalization(CoreLayer):
     core, kind = normalisation.BatchNorm, "batch_normalization"
     _untrained = frozenset({"mean", "variance"})
 
-    def __init__(self, *args: Any, momentum: float = 0.99, **kwargs: Any) -> None:
-        """Take the arguments of all layers, and how much the moving statistics keep in each micro-batch.
+    def __init__(self, axis: Any = -1, momentum: float = 0.99, *args: Any, **kwargs: Any) -> None:
+        """Take the arguments in Keras' order: how much the moving statistics keep in each micro-batch comes second.
 
         Raises ProgramTypeError and ProgramError for a momentum that is no number from 0 to 1.
         """
@@ -43,7 +43,7 @@ class BatchNormalization(CoreLayer):
             checks.wrong_type("momentum", "a number from 0 to 1", momentum)
         if not 0 <= momentum <= 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, axis=axis, **kwargs)
         self._momentum = float(momentum)
         assert isinstance(self._layer, normalisation.BatchNorm)
         self._epsilon = self._layer.epsilon

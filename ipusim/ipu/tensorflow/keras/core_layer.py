@@ -78,7 +78,11 @@ class CoreLayer(Layer):
             raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
         base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
         super().__init__(**base)
-        self._arguments = given | {name: value for name, value in kwargs.items() if name not in _OF_ALL_LAYERS}
+        self._arguments = given | {
+            name: value
+            for name, value in kwargs.items()
+            if name not in (*_OF_ALL_LAYERS, "axis")  # the last one alone
+        }
         self._initializers = {
             argument.removesuffix("_initializer"): initializer_of(kwargs.pop(argument))
             for argument in list(kwargs)
