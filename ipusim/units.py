@@ -100,6 +100,6 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
 
 
-def format_per_second(number: float) -> str:
-    """Return how many a second for people, to three digits at least: ``format_per_second(0.0412) == '0.0412'``."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+def format_figure(number: float, digits: int = 3) -> str:
+    """Return a number for people, to so many digits at least: ``format_figure(0.0412) == '0.0412'``."""
+    return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"

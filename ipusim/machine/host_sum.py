@@ -63,5 +63,4 @@ class HostSumming(HostMeeting):
         start = self._clock.now
         last = self._sum_up(start)
         cause = yield from self._wait_for_host(self._late, last - start, cause)
-        yield self._clock.spend(cycles)
-        return self._record(self._what, self._step, last, self._clock.now, cause)
+        return (yield from self._copy(self._what, cycles, cause))

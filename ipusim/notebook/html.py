@@ -8,7 +8,7 @@ from html import escape
 
 from ipusim.analysis.run_times import RunTimes
 from ipusim.render.tables import Table
-from ipusim.units import format_per_second, format_seconds
+from ipusim.units import format_figure, format_seconds
 
 
 def verdict(times: RunTimes) -> str:
@@ -16,7 +16,7 @@ def verdict(times: RunTimes) -> str:
     rates, what = times.throughput, "weight update" if times.training else "execution"
     return (
         f"{format_seconds(rates.weight_update_period_s)} per {what}, "
-        f"{format_per_second(rates.samples_per_s)} samples/s, "
+        f"{format_figure(rates.samples_per_s)} samples/s, "
         f"bubble {times.bubble.idle_fraction:.1%} (idle / (IPUs x makespan))"
     )
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ipusim.render.style import TEXT_SIZE
+from ipusim.units import format_figure
 
 #: Cells with a number each.
 _MOST_NUMBERS: Final = 160
@@ -88,4 +89,4 @@ def _short(value: float) -> str:
     for least, factor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= least:
             return f"{value / factor:.3g}{unit}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return format_figure(value)

@@ -9,7 +9,7 @@ from typing import Final
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import IpuUse, ratio
 from ipusim.timeline.kinds import USES
-from ipusim.units import format_per_second, format_seconds
+from ipusim.units import format_figure, format_seconds
 
 #: A number with its unit, as cells of tables have them.
 _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
@@ -54,8 +54,8 @@ def summary_table(summary: RunTimes) -> Table:
         ("bubble: idle in each IPU's own span", _percent(found.span_idle_fraction)),
         (
             "throughput",
-            f"{format_per_second(rates.samples_per_s)} samples/s, "
-            f"{format_per_second(rates.micro_batches_per_s)} micro-batches/s",
+            f"{format_figure(rates.samples_per_s)} samples/s, "
+            f"{format_figure(rates.micro_batches_per_s)} micro-batches/s",
         ),
         (
             "time per weight update" if summary.training else "time per execution",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ipusim.analysis.summary import LearningSummary, Summary
 from ipusim.analysis.verdict import Verdict
 from ipusim.render.tables import Table
-from ipusim.units import format_per_second, format_seconds
+from ipusim.units import format_figure, format_seconds
 
 #: What bounds a run is named down to this part of the IPUs' time, but for the largest; and so many at most.
 _LEAST_SHARE = 0.005
@@ -27,7 +27,7 @@ def verdict_table(summary: Summary) -> Table:
             "time per weight update" if summary.training else "time per execution",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
-        ("throughput", f"{format_per_second(rates.samples_per_s)} samples/s"),
+        ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
         ("efficiency", _efficiency(found)),
     ]
     if found.bounds:

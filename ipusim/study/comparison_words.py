@@ -8,7 +8,7 @@ from typing import Final
 from ipusim.render.tables import Table
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
-from ipusim.units import format_bytes, format_per_second, format_seconds
+from ipusim.units import format_bytes, format_figure, format_seconds
 
 #: From this difference on, decimals of percents say nothing.
 _WHOLE: Final = 1.0
@@ -126,7 +126,7 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     rates = row.times.throughput
     return (
         format_seconds(rates.weight_update_period_s),
-        format_per_second(rates.samples_per_s),
+        format_figure(rates.samples_per_s),
         _signed(found.difference(row, found.first)),
         f"{row.times.bubble.idle_fraction:.1%}",
     )
@@ -183,7 +183,7 @@ def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not found.of_time:
-        return f"{format_per_second(rates.samples_per_s)} samples/s"
+        return f"{format_figure(rates.samples_per_s)} samples/s"
     per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 

@@ -21,7 +21,7 @@ from ipusim.study.folder import write_folder
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
 from ipusim.study.versions import versions
-from ipusim.units import format_bytes, format_per_second, format_seconds
+from ipusim.units import format_bytes, format_figure, format_seconds
 
 #: What the page is called in a run folder.
 PAGE: Final = "report.html"
@@ -122,7 +122,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
-        f"{format_per_second(rates.samples_per_s)} samples/s",
+        f"{format_figure(rates.samples_per_s)} samples/s",
         f"{rates.effective_batch_size:,} per {what}",
     )
     if found is not None:

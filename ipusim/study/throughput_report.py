@@ -14,6 +14,7 @@ from ipusim.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.study.spread import spread
 from ipusim.study.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.study.throughputs import Prepared, SimulatedRow, fitted_hosts, host_sensitivity, sensitivities
+from ipusim.units import format_figure
 
 _FRAMEWORKS: Final = {
     "popart": "PopART",
@@ -62,8 +63,8 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 _FRAMEWORKS[row.framework],
                 row.machine,
                 str(row.count),
-                f"{row.items_per_s:,.4g}" if row.items_per_s < 1000 else f"{row.items_per_s:,.0f}",
-                f"{each.items_per_s:,.4g}" if each.items_per_s < 1000 else f"{each.items_per_s:,.0f}",
+                format_figure(row.items_per_s, 4),
+                format_figure(each.items_per_s, 4),
                 f"{each.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{each.time.micro_batch * 1e3:.3f} ms",

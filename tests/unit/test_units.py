@@ -2,15 +2,15 @@
 
 import pytest
 
-from ipusim.units import format_bytes, format_per_second, format_rate, format_seconds
+from ipusim.units import format_bytes, format_figure, format_rate, format_seconds
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0"), (0.01333, "0.0133"), (5.4, "5.4"), (99.96, "100"), (100.4, "100"), (46_739.2, "46,739")],
 )
-def test_what_is_done_in_a_second(number, text):
-    assert format_per_second(number) == text
+def test_figures_have_three_digits_at_least(number, text):
+    assert format_figure(number) == text
 
 
 def test_bytes_rates_and_times():

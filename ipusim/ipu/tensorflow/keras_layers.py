@@ -142,20 +142,14 @@ class LayerNormalization(CoreLayer):
     """Keras ``LayerNormalization`` of the last axis."""
 
     core, kind = normalisation.LayerNorm, "layer_normalization"
-
-    def __init__(self, axis: Any = -1, *args: Any, **kwargs: Any) -> None:
-        """Take the arguments in Keras' order; raises as all layers do."""
-        super().__init__(*args, axis=axis, **kwargs)
+    _order = ("axis", "epsilon", "center", "scale")
 
 
 class GroupNormalization(CoreLayer):
     """Graphcore's Keras ``GroupNormalization``."""
 
     core, kind = normalisation.GroupNorm, "group_normalization"
-
-    def __init__(self, groups: int = 2, axis: Any = -1, *args: Any, **kwargs: Any) -> None:
-        """Take the arguments in Keras' order; raises as all layers do."""
-        super().__init__(*args, groups=groups, axis=axis, **kwargs)
+    _order = ("groups", "axis", "epsilon", "center", "scale")
 
 
 class InstanceNormalization(CoreLayer):

@@ -65,6 +65,7 @@ def why(suggestion: Suggestion, name: str) -> str:
     shape, system = job.program.shape, job.system
     ipus, stages = len(set(shape.mapping)), shape.positions
     hosts = f" x {system.hosts} hosts" if system.hosts > 1 else ""
+    taken = bool(suggestion.changes.get(name))
     reasons = {
         "system.auto_select_ipus": f"{system.replicas} replicas of {system.shards} IPUs"
         if system.replicas > 1
@@ -82,16 +83,14 @@ def why(suggestion: Suggestion, name: str) -> str:
             f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
         ),
         "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan"
-        if suggestion.changes.get(name)
+        if taken
         else "activations fit as they are kept",
-        "pipeline.recomputation_mode": "the faster way to compute them again"
-        if suggestion.changes.get(name)
-        else "nothing is computed again",
+        "pipeline.recomputation_mode": "the faster way to compute them again" if taken else "nothing is computed again",
         "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
-        if suggestion.changes.get(name)
+        if taken
         else "the state fits its IPUs, and comes and goes no more",
         "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone"
-        if suggestion.changes.get(name)
+        if taken
         else "each replica has all of the state",
         "pipeline.variables_on_host": "Streaming Memory takes the place of the host, and the IPUs update the weights",
         "pipeline.offload_activations": "activations would take the memory that faster stages need",

@@ -10,7 +10,7 @@ from ipusim.render.tables import Table
 from ipusim.runs.job import Job
 from ipusim.study.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.study.suggest.trial import Trial
-from ipusim.units import format_per_second, format_seconds
+from ipusim.units import format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
@@ -97,7 +97,7 @@ def ceiling_words(ceiling: Ceiling | None, job: Job, whose: str) -> Iterator[str
     count = job.request.options.pipeline.gradient_accumulation_count
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
-        f"The {whose}ceiling, which no count passes, is {format_per_second(float(rate))} samples/s; "
+        f"The {whose}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
         f"{count} micro-batches reach {ceiling.share(count):.1%} of it, {ceiling.count_for(_SHARE)} would reach 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
@@ -112,7 +112,7 @@ def _time(trial: Trial) -> str:
 def _rate(trial: Trial) -> str:
     assert trial.job is not None
     return (
-        f"{format_per_second(float(trial.samples * trial.job.system.clock_hz / trial.period))} samples/s"
+        f"{format_figure(float(trial.samples * trial.job.system.clock_hz / trial.period))} samples/s"
         if trial.period
         else "no time"
     )

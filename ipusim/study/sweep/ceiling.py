@@ -21,7 +21,7 @@ from ipusim.study.sweep.outcome import Outcome, outcome_of
 from ipusim.study.sweep.sweep import Sweep
 from ipusim.study.sweep.vary import text_of
 from ipusim.study.throughputs import Full
-from ipusim.units import format_per_second
+from ipusim.units import format_figure
 
 #: The option whose ceiling is told.
 COUNT: Final = "pipeline.gradient_accumulation_count"
@@ -66,7 +66,7 @@ class Ceiling:
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of "
-            f"{format_per_second(self.samples_per_s)} samples/s from count {self.enough_count} on, "
+            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, "
             f"{float(NEAR):.0%} from count {self.near_count}{beyond}; "
             f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
             f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "

@@ -9,7 +9,7 @@ from typing import Final
 from ipusim.errors import OptionError
 from ipusim.near_names import did_you_mean
 from ipusim.study.sweep.outcome import Outcome
-from ipusim.units import format_bytes, format_per_second, format_seconds
+from ipusim.units import format_bytes, format_figure, format_seconds
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _bytes(size: float) -> str:
 
 
 MEASURES: Final = (
-    Measure("throughput", "samples_per_s", "throughput, samples/s", format_per_second, "samples/s"),
+    Measure("throughput", "samples_per_s", "throughput, samples/s", format_figure, "samples/s"),
     Measure("time", "weight_update_period_s", "time per weight update, ms", format_seconds, "per update", 1e3, True),
     Measure("makespan", "makespan_s", "makespan, ms", format_seconds, "makespan", 1e3, True),
     Measure("bubble", "bubble", "bubble, % of the IPUs' time", _percent, "bubble", 100.0, True),

@@ -20,7 +20,7 @@ from ipusim.study.sweep.measures import BUBBLE, MEASURES, THROUGHPUT, Measure
 from ipusim.study.sweep.outcome import Outcome
 from ipusim.study.sweep.sweep import Sweep
 from ipusim.study.sweep.vary import text_of
-from ipusim.units import format_bytes, format_per_second
+from ipusim.units import format_bytes, format_figure
 
 if TYPE_CHECKING:
     import pyarrow
@@ -218,7 +218,7 @@ def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
     rows = [
         (
             _under(each, found),
-            format_per_second(each.samples_per_s),
+            format_figure(each.samples_per_s),
             str(each.enough_count),
             str(each.near_count),
             f"{each.of_ideal:.1%}",

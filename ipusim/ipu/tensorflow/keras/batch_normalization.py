@@ -32,6 +32,7 @@ class BatchNormalization(CoreLayer):
     """
 
     core, kind = normalisation.BatchNorm, "batch_normalization"
+    _order = ("axis", "epsilon", "center", "scale")  # the momentum, which is second, is none of the core's
     _untrained = frozenset({"mean", "variance"})
 
     def __init__(self, axis: Any = -1, momentum: float = 0.99, *args: Any, **kwargs: Any) -> None:
@@ -43,7 +44,7 @@ class BatchNormalization(CoreLayer):
             checks.wrong_type("momentum", "a number from 0 to 1", momentum)
         if not 0 <= momentum <= 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
-        super().__init__(*args, axis=axis, **kwargs)
+        super().__init__(axis, *args, **kwargs)
         self._momentum = float(momentum)
         assert isinstance(self._layer, normalisation.BatchNorm)
         self._epsilon = self._layer.epsilon

@@ -60,6 +60,8 @@ class CoreLayer(Layer):
 
     core: ClassVar[type]
     kind: ClassVar[str]
+    #: The order of its arguments in Keras, where it is another than the core's.
+    _order: ClassVar[tuple[str, ...]] = ()
     #: Along how many its windows go, if it has any.
     _axes: ClassVar[int] = 2
 
@@ -71,14 +73,16 @@ class CoreLayer(Layer):
         """
         own = [field.name for field in fields(self.core)]
         _take_sizes(kwargs, own)
-        if len(args) > len(own):
-            raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(own)} arguments, got {len(args)}")
-        given = dict(zip(own, args, strict=False))
+        order = self._order or own
+        if len(args) > len(order):
+            raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(order)} arguments, got {len(args)}")
+        given = dict(zip(order, args, strict=False))
         for argument in given.keys() & kwargs.keys():
             raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
+        kwargs = given | kwargs
         base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
         super().__init__(**base)
-        self._arguments = given | {
+        self._arguments = {
             name: value
             for name, value in kwargs.items()
             if name not in (*_OF_ALL_LAYERS, "axis")  # the last one alone
@@ -89,7 +93,7 @@ class CoreLayer(Layer):
             if argument.endswith("_initializer") and argument.removesuffix("_initializer") in self._names().values()
         }
         self._after = None
-        arguments = given | {name: value for name, value in kwargs.items() if name in own}
+        arguments = {name: value for name, value in kwargs.items() if name in own}
         self._check({name: value for name, value in kwargs.items() if name not in own})
         if "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])

@@ -270,20 +270,18 @@ class TopKCategoricalAccuracy(MeanMetricWrapper):
     """The share of samples whose one-hot label is among the ``k`` most likely classes."""
 
     default_name = "top_k_categorical_accuracy"
+    _of_samples: ClassVar[Callable[..., Any]] = staticmethod(top_k_categorical_accuracy)
 
     def __init__(self, k: int = 5, name: str | None = None, dtype: Any = None) -> None:
         """Take how many; raises ProgramError and ProgramTypeError for no whole number from 1."""
-        super().__init__(top_k_categorical_accuracy, name, dtype, k=checks.whole("k", k, 1))
+        super().__init__(self._of_samples, name, dtype, k=checks.whole("k", k, 1))
 
 
-class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
+class SparseTopKCategoricalAccuracy(TopKCategoricalAccuracy):
     """The share of samples whose class number is among the ``k`` most likely."""
 
     default_name = "sparse_top_k_categorical_accuracy"
-
-    def __init__(self, k: int = 5, name: str | None = None, dtype: Any = None) -> None:
-        """Take how many; raises ProgramError and ProgramTypeError for no whole number from 1."""
-        super().__init__(sparse_top_k_categorical_accuracy, name, dtype, k=checks.whole("k", k, 1))
+    _of_samples = staticmethod(sparse_top_k_categorical_accuracy)
 
 
 def _class(name: str, function: Callable[..., Any]) -> type[MeanMetricWrapper]:
