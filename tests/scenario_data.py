@@ -11,3 +11,9 @@ from ipusim.runs.request.request import Request
 def job_from(data, folder=Path()):
     """Return the Job of a scenario's mapping; files that it names are relative to ``folder``."""
     return assemble(Request.from_dict(data, name="drawn", folder=folder))
+
+
+def timed(stages):
+    """Return a scenario of so many stages of given cycles, each on an IPU, and eight micro-batches."""
+    listed = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(stages)]
+    return {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": listed}}

@@ -12,9 +12,9 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located, dump
 from ipusim.scenario.source import description_of
 from ipusim.scenario.write import scenario_text
+from tests.scenario_data import timed
 
-STAGES = [{"name": "all", "forward": 1000, "backward": 2000}]
-TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
+TIMED = timed(1)
 
 
 @given(st.text())

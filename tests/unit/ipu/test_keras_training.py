@@ -86,6 +86,15 @@ def test_callbacks_are_called_in_keras_order():
     assert noting.threads == {threading.get_ident()}
 
 
+@pytest.mark.parametrize("validated", [{}, {"validation_data": (X, Y)}])
+def test_epochs_that_never_come_cost_nothing(validated):
+    """Whoever lets a callback end a training asks for as many as there may be."""
+    stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: setattr(model, "stop_training", True))
+    model = regression()
+    history = model.fit(X, Y, batch_size=8, epochs=2**31 - 1, verbose=0, callbacks=[stop], **validated)
+    assert history.epoch == [0]
+
+
 def test_functions_as_hooks_take_what_keras_gives_them():
     seen = []
     hooks = {

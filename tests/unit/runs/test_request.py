@@ -12,9 +12,9 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
+from tests.scenario_data import timed
 
-STAGES = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(4)]
-TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
+TIMED = timed(4)
 
 
 def test_requests_for_the_same_are_equal_and_none_of_their_options_can_be_changed():

@@ -14,9 +14,9 @@ from ipusim.scenario.source import MAX_BYTES
 from ipusim.scenario.write import scenario_text
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
+from tests.scenario_data import timed
 
-STAGES = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(2)]
-TIMED = {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": STAGES}}
+TIMED = timed(2)
 
 
 def again(request: Request, folder: Path) -> Request:

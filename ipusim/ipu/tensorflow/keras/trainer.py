@@ -33,7 +33,7 @@ class Trainer:
         optimizer: that was given to compile; None before.
         history: of the last training.
         stop_training: set by a callback to end a training.
-        validates_seldom: whether the training validates, and not after every epoch.
+        validates_seldom: whether the training validates, and may pass over epochs.
         simulated_seconds: of the executions of the epoch, evaluation or prediction that ran last.
     """
 
@@ -166,12 +166,10 @@ class Trainer:
         ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
         told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
         self.stop_training, self.history = False, None
-        numbers = range(initial_epoch, checks.whole("epochs", epochs))
-        validated = [_validates(each, validation_freq) for each in numbers]
-        self.validates_seldom = validation_data is not None and not all(validated)
+        self.validates_seldom = validation_data is not None and validation_freq != 1
         told.on_train_begin()
         logs: dict[str, Any] = {}
-        for epoch in numbers:
+        for epoch in range(initial_epoch, checks.whole("epochs", epochs)):
             self.reset_metrics()
             told.on_epoch_begin(epoch)
             ran.run(epoch, told.on_train_batch_begin, told.on_train_batch_end)
