@@ -24,16 +24,17 @@ _FRAMEWORKS: Final = {
     "": "no framework",
 }
 
-_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks a part"}
+_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks a part", "small": "small network"}
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return in a sentence how far off the simulation is, and in another for models that lack a part."""
-    held, lacking = _of(rows, "held"), _of(rows, "incomplete")
+    """Return in a sentence how far off the simulation is, in others for models that lack a part and small networks."""
+    held = _of(rows, "held")
     what = " that nothing was fitted to" if _of(rows, "fitted") else ""
     text = f"Throughputs of whole trainings: {_how_far(held or rows, f'{what},')}."
-    if held and lacking:
-        text += f" {_how_far(lacking, ' more, of models that lack a part:')}."
+    for use, of in (("incomplete", "models that lack a part"), ("small", "small networks")):
+        if held and (more := _of(rows, use)):
+            text += f" {_how_far(more, f' more, of {of}:')}."
     return text
 
 
@@ -51,7 +52,7 @@ def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return published, simulated and error of every row, and what a weight update is made of."""
     with_unseen = any(each.unseen_error is not None for each in rows)
-    header = ("model", "framework", "system", "count", "published", "simulated", "error")
+    header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
     body = []
     for each in rows:
@@ -62,6 +63,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 row.model,
                 _FRAMEWORKS[row.framework],
                 row.machine,
+                str(row.ipus),
                 str(row.count),
                 format_figure(row.items_per_s, 4),
                 format_figure(each.items_per_s, 4),
@@ -82,6 +84,7 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
             "held": _of(rows, "held"),
             "fitted, for the host's time alone": fitted,
             "of models that lack a part": _of(rows, "incomplete"),
+            "of small networks": _of(rows, "small"),
         }
     for model in dict.fromkeys(each.row.model for each in rows):
         groups[model] = [each for each in rows if each.row.model == model]

@@ -20,8 +20,8 @@ MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
-#: What ``use`` says of a row that a host's rate comes from, and of one whose scenario lacks a part.
-_USES: Final = ("held", "fitted", "incomplete")
+#: What ``use`` says of a row that a host's rate comes from, of one whose scenario lacks a part, and of a small network.
+_USES: Final = ("held", "fitted", "incomplete", "small")
 #: What no setting can change, and what says it instead.
 _FIXED: Final = {
     "system.name": "column machine",
@@ -51,7 +51,8 @@ class ThroughputRow:
         items: published items in a sample, such as sequences in a pack.
         items_per_s: what was published.
         use: ``fitted`` where a rate of its framework's host comes from it, ``incomplete`` where the scenario lacks a
-            part of what was published, as its own text says, else ``held``.
+            part of what was published, as its own text says, ``small`` where a network is so small that what its
+            program does between layers, which no figure is published of, counts as much as they do, else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         place: where it stands, as ``file:line``; empty for one that is from no file.

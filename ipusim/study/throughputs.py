@@ -4,7 +4,8 @@ A pipeline with G micro-batches before its weight update takes as long as one wi
 further one, once it is full; point-to-point it may take a few until all IPUs do the same again. So a row with any count
 is simulated at three small ones, of which the second and third show that it is full; its time at the published count
 is theirs carried on. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and
-PyTorch take any.
+PyTorch take any. Of the weight updates of a session run the first two are simulated: the host fills its buffers before
+the first alone, and each further one takes as long as the second.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ class Prepared:
     Attributes:
         row: what was published.
         jobs: at each count, ``multiple`` micro-batches apart.
-        cycles: what an execution of each takes by the rates of the row's scenario.
+        cycles: what a weight update of each takes by the rates of the row's scenario, the mean over a session run.
         count: the first one's micro-batches.
         fits: whether each IPU's memory holds its part of the last job.
     """
 
     row: ThroughputRow
     jobs: tuple[Job, ...]
-    cycles: tuple[int, ...]
+    cycles: tuple[Fraction, ...]
     count: int
     multiple: int
     fits: bool
@@ -102,7 +103,7 @@ class Prepared:
         job = self.jobs[0]
         again = Reuse()
         cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, again) for each in self.jobs]
-        slope = Fraction(cycles[2] - cycles[0], 2 * self.multiple)
+        slope = (cycles[2] - cycles[0]) / (2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
             micro_batch=float(slope / job.system.clock_hz),
@@ -133,10 +134,9 @@ def _prepared(row: ThroughputRow, again: Reuse) -> Prepared:
     multiple = first.schedule.multiple(first.program.shape)
 
     @cache
-    def at(count: int) -> tuple[Job, int]:
+    def at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), again)
-        once = replace(job, steps=1, program=replace(job.program, repeat_count=1))
-        return once, execution_cycles(once)
+        return job, update_cycles(job)
 
     found = once_full(lambda count: at(count)[1], multiple)
     jobs, cycles = zip(*(at(found.count + turn * found.apart) for turn in range(3)), strict=True)
@@ -176,7 +176,7 @@ class Full:
         return max(math.ceil(wanted / multiple) * multiple, multiple)
 
 
-def once_full(cycles_at: Callable[[int], int], multiple: int) -> Full:
+def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full:
     """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
 
     ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``.
@@ -187,18 +187,26 @@ def once_full(cycles_at: Callable[[int], int], multiple: int) -> Full:
             apart = period * multiple
             cycles = [cycles_at(count + turn * apart) for turn in range(3)]
             if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0], 2 * apart))
+                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
     raise NeverFullError(
         "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
         f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
     )
 
 
-def _cycles(job: Job, rates: Rates, again: Reuse) -> int:
-    """Return the cycles of an execution with its weight update, by these rates; prices are there ``again``."""
+def _cycles(job: Job, rates: Rates, again: Reuse) -> Fraction:
+    """Return the cycles of a weight update, by these rates; prices are there ``again``."""
     system = again.first(replace(job.system, rates=rates))
     costs = price(job.plan, job.program, system, again)
-    return execution_cycles(replace(job, system=system, costs=costs))
+    return update_cycles(replace(job, system=system, costs=costs))
+
+
+def update_cycles(job: Job) -> Fraction:
+    """Return the cycles of a weight update, the mean over a session run of which all but the first are alike."""
+    updates = job.program.repeat_count
+    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=min(updates, 2))
+    first, *further = executions(timeline)
+    return Fraction(first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further), updates)
 
 
 def execution_cycles(job: Job) -> int:
