@@ -124,8 +124,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests():
-    """Forget what programs have left: their configuration, which threads would find, and variables by name."""
+    """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""
     yield
+    if found := sys.modules.get("ipusim.ipu.tensorflow.seeds"):
+        found.set_random_seed(0)
     if found := sys.modules.get("ipusim.ipu.configured"):
         found.configure(None)
     if found := sys.modules.get("ipusim.ipu.variable_store"):

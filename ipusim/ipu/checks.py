@@ -5,6 +5,7 @@ All raise ProgramTypeError for a value of another type than they return.
 
 from __future__ import annotations
 
+import math
 from os import PathLike, fspath
 from reprlib import Repr
 from typing import Any, Final, NoReturn
@@ -43,12 +44,26 @@ def whole(name: str, value: object, least: int = 0) -> int:
     return found
 
 
+def number(name: str, value: object) -> float:
+    """Return a finite number; raises ProgramError for one that is not."""
+    found = _real(name, value)
+    if not math.isfinite(found):
+        wrong_value(name, "a finite number", value)
+    return found
+
+
 def not_negative(name: str, value: object) -> float:
     """Return a finite number that is not negative; raises ProgramError for another."""
+    found = _real(name, value)
+    if not 0 <= found < float("inf"):
+        wrong_value(name, "a finite number from 0", value)
+    return found
+
+
+def _real(name: str, value: object) -> float:
+    """Return a number, which True and False are not."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         wrong_type(name, "a number", value)
-    if not 0 <= value < float("inf"):
-        wrong_value(name, "a finite number from 0", value)
     return float(value)
 
 

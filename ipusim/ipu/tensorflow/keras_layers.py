@@ -61,16 +61,28 @@ __all__ = [
 ]
 
 
+#: Keras' orders of arguments that several layers have.
+_INITIALIZERS: Final = ("kernel_initializer", "bias_initializer")
+_CONVOLUTION: Final = ("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate", "groups")
+_POOLING: Final = ("pool_size", "strides", "padding", "data_format")
+_RECURRENT: Final = (
+    *("units", "activation", "recurrent_activation", "use_bias"),
+    *("kernel_initializer", "recurrent_kernel_initializer", "bias_initializer"),
+)
+
+
 class Dense(CoreLayer):
     """Keras ``Dense``."""
 
     core, kind = layers.Dense, "dense"
+    _order = ("units", "activation", "use_bias", *_INITIALIZERS)
 
 
 class Flatten(CoreLayer):
     """Keras ``Flatten``."""
 
     core, kind = layers.Flatten, "flatten"
+    _order = ("data_format",)
 
 
 class Reshape(CoreLayer):
@@ -111,18 +123,21 @@ class Dropout(CoreLayer):
     """Keras ``Dropout``."""
 
     core, kind = dropout.Dropout, "dropout"
+    _order = ("rate", "noise_shape", "seed")
 
 
 class Conv2D(CoreLayer):
     """Keras ``Conv2D``."""
 
     core, kind = convolution.Conv2D, "conv2d"
+    _order = (*_CONVOLUTION, "activation", "use_bias", *_INITIALIZERS)
 
 
 class Conv1D(CoreLayer):
     """Keras ``Conv1D``."""
 
     core, kind = convolution.Conv1D, "conv1d"
+    _order = (*_CONVOLUTION, "activation", "use_bias", *_INITIALIZERS)
     _axes = 1
 
 
@@ -130,12 +145,14 @@ class MaxPooling2D(CoreLayer):
     """Keras ``MaxPooling2D``."""
 
     core, kind = pooling.MaxPool2D, "max_pooling2d"
+    _order = _POOLING
 
 
 class AveragePooling2D(CoreLayer):
     """Keras ``AveragePooling2D``."""
 
     core, kind = pooling.AveragePool2D, "average_pooling2d"
+    _order = _POOLING
 
 
 class LayerNormalization(CoreLayer):
@@ -162,6 +179,7 @@ class Embedding(CoreLayer):
     """Keras ``Embedding``, which takes numbers of other dtypes as whole ones, such as those of an Input's default."""
 
     core, kind = embedding.Embedding, "embedding"
+    _order = ("input_dim", "output_dim", "embeddings_initializer")
 
     def _names(self) -> dict[str, str]:
         return {"W": "embeddings"}
@@ -174,12 +192,14 @@ class LSTM(CoreLayer):
     """Keras ``LSTM``."""
 
     core, kind = lstm.LSTM, "lstm"
+    _order = (*_RECURRENT, "unit_forget_bias")
 
 
 class GRU(CoreLayer):
     """Keras ``GRU``."""
 
     core, kind = gru.GRU, "gru"
+    _order = _RECURRENT
 
 
 _OFFERED: Final = (

@@ -213,6 +213,28 @@ def test_what_has_fewer_axes_goes_to_each_step_of_its_own_sample(name, expected)
     )
 
 
+def test_arguments_come_in_the_order_of_keras():
+    """Keras 2's signatures, as its API reference has them; what comes further back is named by everybody."""
+    conv = layers.Conv2D(4, 3, 2, "same", "channels_last", 1, 2, "relu", False).get_config()
+    names = ("filters", "strides", "padding", "groups", "activation", "use_bias")
+    assert [conv[name] for name in names] == [4, 2, "same", 2, "relu", False]
+    long = layers.Conv1D(4, 3, 2, "valid", None, 1, 2, "tanh", True, "zeros", "ones").get_config()
+    assert [long[name] for name in ("groups", "activation", "use_bias")] == [2, "tanh", True]
+    with pytest.raises(UnsupportedProgramError, match="data_format is simulated as None alone, got 'channels_first'"):
+        layers.MaxPooling2D(2, None, "valid", "channels_first")
+    model = keras.Sequential([layers.Dense(2, None, True, "ones", "ones"), layers.Dropout(0.5, None, 7)])
+    np.testing.assert_array_equal(model.predict(np.ones((1, 3)), batch_size=1), [[4, 4]])
+    table = layers.Embedding(3, 2, "ones")
+    np.testing.assert_array_equal(keras.Sequential([table]).predict(np.array([[1]]), batch_size=1), [[[1, 1]]])
+    for kind, more in ((layers.LSTM, (False,)), (layers.GRU, ())):
+        recurrent = kind(3, "relu", "tanh", True, "zeros", "ones", "zeros", *more)
+        keras.Sequential([keras.Input((2, 3)), recurrent])
+        kernel, between, bias = recurrent.get_weights()
+        assert (kernel.any(), between.all(), bias.any()) == (False, True, False)
+    with pytest.raises(ProgramTypeError, match="Flatten: expected at most 1 arguments, got 2"):
+        layers.Flatten(None, None)
+
+
 def test_arguments_of_normalisations_come_in_the_order_of_keras():
     groups = layers.GroupNormalization(3, -1, 0.5)
     assert (groups.groups, groups.epsilon) == (3, 0.5)
@@ -348,6 +370,11 @@ REFUSED = {
         UnsupportedProgramError,
         "ReLU: max_value is simulated as none alone, got 6.0: use LeakyReLU",
         lambda: layers.ReLU(6.0),
+    ),
+    "Rescaling": (
+        ProgramTypeError,
+        "offset: expected a number, got None",
+        lambda: layers.Rescaling(1, None),
     ),
     "Permute": (
         ProgramError,

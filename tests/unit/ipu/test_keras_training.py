@@ -797,6 +797,21 @@ MISUSES = {
         )
         for name in ("CosineDecay", "ExponentialDecay", "InverseTimeDecay", "PolynomialDecay")
     },
+    "a rate that is a word": (
+        ProgramTypeError,
+        "initial_learning_rate: expected a number, got 'a'",
+        lambda: keras.optimizers.schedules.ExponentialDecay("a", 1, 0.5),
+    ),
+    "a rate beyond all": (
+        ProgramError,
+        "decay_rate: expected a finite number, got inf",
+        lambda: keras.optimizers.schedules.InverseTimeDecay(0.1, 1, float("inf")),
+    ),
+    "rates that are words": (
+        ProgramTypeError,
+        "values: expected a number, got 'a'",
+        lambda: keras.optimizers.schedules.PiecewiseConstantDecay([1], ["a", 0.1]),
+    ),
     "an unknown optimizer": (
         ProgramError,
         "Unknown optimizer: adamw. Expected one of adam, lamb, rmsprop, sgd",

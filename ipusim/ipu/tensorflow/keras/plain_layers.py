@@ -155,9 +155,9 @@ class Rescaling(_Plain):
     """Keras ``Rescaling``."""
 
     def __init__(self, scale: float, offset: float = 0.0, **kwargs: Any) -> None:
-        """Take both numbers."""
+        """Take both numbers; raises ProgramError and ProgramTypeError for what is none."""
         super().__init__(**kwargs)
-        self._scale, self._offset = float(scale), float(offset)
+        self._scale, self._offset = checks.number("scale", scale), checks.number("offset", offset)
 
     def call(self, inputs: Any) -> Any:
         """Return x * scale + offset."""

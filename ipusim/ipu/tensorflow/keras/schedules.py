@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.keras.configured import Configured
@@ -20,22 +20,29 @@ class LearningRateSchedule(Configured, ABC):
         """Return the step size."""
 
 
+@dataclass(frozen=True)
 class _Decay(LearningRateSchedule):
-    """A schedule of a number of updates; raises ProgramError and ProgramTypeError for what is none above 0."""
+    """A schedule of a number of updates; raises ProgramError and ProgramTypeError for what is none above 0.
 
+    So do its other numbers for what is no finite one.
+    """
+
+    initial_learning_rate: float
     decay_steps: int
 
     def __post_init__(self) -> None:
+        """Refuse what is no such number."""
         if checks.not_negative("decay_steps", self.decay_steps) == 0:
             checks.wrong_value("decay_steps", "a number above 0", self.decay_steps)
+        for each in fields(self):
+            if each.type == "float":
+                checks.number(each.name, getattr(self, each.name))
 
 
 @dataclass(frozen=True)
 class ExponentialDecay(_Decay):
     """initial_learning_rate * decay_rate ^ (step / decay_steps), with whole numbers of decays where ``staircase``."""
 
-    initial_learning_rate: float
-    decay_steps: int
     decay_rate: float
     staircase: bool = False
     name: str | None = None
@@ -50,8 +57,6 @@ class ExponentialDecay(_Decay):
 class InverseTimeDecay(_Decay):
     """initial_learning_rate / (1 + decay_rate * step / decay_steps)."""
 
-    initial_learning_rate: float
-    decay_steps: int
     decay_rate: float
     staircase: bool = False
     name: str | None = None
@@ -66,8 +71,6 @@ class InverseTimeDecay(_Decay):
 class PolynomialDecay(_Decay):
     """From initial_learning_rate to end_learning_rate in decay_steps, and over again where ``cycle``."""
 
-    initial_learning_rate: float
-    decay_steps: int
     end_learning_rate: float = 0.0001
     power: float = 1.0
     cycle: bool = False
@@ -84,8 +87,6 @@ class PolynomialDecay(_Decay):
 class CosineDecay(_Decay):
     """Along half a cosine from initial_learning_rate to alpha times that in decay_steps."""
 
-    initial_learning_rate: float
-    decay_steps: int
     alpha: float = 0.0
     name: str | None = None
 
@@ -102,11 +103,12 @@ class PiecewiseConstantDecay(LearningRateSchedule):
         """Take both; raises ProgramError where there is not one value more."""
         if len(boundaries) != len(values) - 1:
             checks.wrong_value("boundaries", "one less than values, of which there are " + str(len(values)), boundaries)
-        self._boundaries, self._values = tuple(boundaries), tuple(values)
+        self._boundaries = tuple(boundaries)
+        self._values = tuple(checks.number("values", value) for value in values)
 
     def __call__(self, step: int) -> float:
         """Return the step size."""
-        return float(self._values[sum(step > boundary for boundary in self._boundaries)])
+        return self._values[sum(step > boundary for boundary in self._boundaries)]
 
 
 __getattr__, __dir__ = offering(
