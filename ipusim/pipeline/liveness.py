@@ -57,19 +57,35 @@ class StageLevels(NamedTuple):
     in_fifo: Levels
 
 
-def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
-    """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
+class Alive(NamedTuple):
+    """How many micro-batches' parts of a stage are alive along its passes, beside what the passes themselves need.
+
+    Attributes:
+        kept: of what is kept for the backward pass, or the recomputation.
+        outside: those of them that are not in the FIFO.
+        recomputed: of what was computed again.
+        waiting: of what the second half of the backward pass needs.
+    """
+
+    kept: Levels
+    outside: Levels
+    recomputed: Levels
+    waiting: Levels
+
+
+def alive(stage: StageFootprint, kind: Column) -> Alive:
+    """Return what is alive of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run.
+
+    It does not depend on bytes.
+    """
+    if not stage.training:
+        nothing = np.zeros(len(kind), dtype=np.int64)
+        none = Levels(nothing, nothing)
+        return Alive(none, none, none, none)
     forward, again, inputs, weights = (
         kind == each for each in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
     backward = (kind == Pass.BACKWARD) | inputs  # either uses what the forward pass kept
-    alive = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.again}
-    alive |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
-    running = np.array([alive[each] for each in Pass], dtype=np.int64)[kind]
-    if not stage.training:
-        nothing = np.zeros(len(kind), dtype=np.int64)
-        none = Levels(nothing, nothing)
-        return StageLevels(Levels(running, nothing), none, none)
     taken = again if stage.recomputes else backward
     kept = _between(forward, taken)
     outside = Levels(
@@ -79,14 +95,18 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     recomputed = _between(again, backward) if stage.recomputes else kept.times(0)
     waiting = _between(inputs, weights)
     waiting = Levels(waiting.during - inputs, waiting.after)  # the first half itself counts what it makes
-    return StageLevels(
-        live=Levels(
-            running + stage.kept * outside.during + stage.recomputed * recomputed.during + stage.rest * waiting.during,
-            stage.kept * outside.after + stage.recomputed * recomputed.after + stage.rest * waiting.after,
-        ),
-        kept=kept,
-        in_fifo=Levels(kept.during - outside.during, kept.after - outside.after),
-    )
+    return Alive(kept, outside, recomputed, waiting)
+
+
+def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
+    """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
+    running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.again}
+    running |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
+    there = alive(stage, kind)
+    live = Levels(np.array([running[each] for each in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64))
+    live += there.outside.times(stage.kept) + there.recomputed.times(stage.recomputed) + there.waiting.times(stage.rest)
+    in_fifo = Levels(there.kept.during - there.outside.during, there.kept.after - there.outside.after)
+    return StageLevels(live, there.kept, in_fifo)
 
 
 def _between(opening: npt.NDArray[np.bool_], closing: npt.NDArray[np.bool_]) -> Levels:
@@ -98,9 +118,10 @@ def _between(opening: npt.NDArray[np.bool_], closing: npt.NDArray[np.bool_]) -> 
 def spread(levels: Levels, own: npt.NDArray[np.bool_]) -> Levels:
     """Return one stage's levels along the passes of its whole IPU, of which ``own`` are the stage's.
 
-    While other stages' passes run, the stage stays at what its last pass left.
+    While other stages' passes run, the stage stays at what its last pass left. Levels may have columns.
     """
-    behind = np.concatenate([[0], levels.after])[np.cumsum(own)]
+    nothing = np.zeros((1, *levels.after.shape[1:]), dtype=np.int64)
+    behind = np.concatenate([nothing, levels.after])[np.cumsum(own)]
     during = behind.copy()
     during[own] = levels.during
     return Levels(during, behind)

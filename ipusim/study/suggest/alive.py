@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.pipeline.footprint import StageFootprint
-from ipusim.pipeline.liveness import spread, stage_levels
+from ipusim.pipeline.liveness import Levels, alive, spread
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 
+#: What a stage needs while a pass runs, by attribute of StageFootprint.
+_RUNNING: Final = {
+    "forward": Pass.FORWARD,
+    "backward": Pass.BACKWARD,
+    "again": Pass.RECOMPUTE,
+    "input_half": Pass.INPUT_GRADIENT,
+    "weight_half": Pass.WEIGHT_GRADIENT,
+}
 #: What a stage holds, by attribute of StageFootprint.
-PARTS: Final = ("kept", "recomputed", "forward", "backward", "again", "rest", "input_half", "weight_half")
+PARTS: Final = ("kept", "recomputed", "rest", *_RUNNING)
 #: Of each IPU, its stages and the distinct moments: how often each part of each stage is alive, a row each.
 Moments = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
@@ -28,6 +36,7 @@ def moments_of(plan: Plan) -> Moments:
         columns = []
         for stage in stages:
             own = plan.stage[rows] == stage
+            kind = plan.kind[rows][own]
             nothing = StageFootprint(
                 ipu=ipu,
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
@@ -38,9 +47,10 @@ def moments_of(plan: Plan) -> Moments:
                 recomputes=shape.recompute and shape.recomputes(stage),
                 training=shape.training,
             )
-            for part in PARTS:
-                one: dict[str, Any] = {part: 1}
-                levels = stage_levels(replace(nothing, **one), plan.kind[rows][own])
-                columns.append(spread(levels.live, own).during)
-        found[ipu] = stages, np.unique(np.stack(columns, axis=1), axis=0)
+            there = alive(nothing, kind)
+            held = (there.outside, there.recomputed, there.waiting)
+            during = [each.during for each in held] + [(kind == each).astype(np.int64) for each in _RUNNING.values()]
+            after = [each.after for each in held] + [np.zeros_like(kind)] * len(_RUNNING)
+            columns.append(spread(Levels(np.stack(during, axis=1), np.stack(after, axis=1)), own).during)
+        found[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
     return found

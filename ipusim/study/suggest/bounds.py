@@ -117,12 +117,11 @@ class Bounds:
     def _takes(self, loads: Numbers) -> Numbers:
         """Return what each stage takes between any two units, where each column counts as often as ``loads`` say."""
         columns = self._terms.columns
-        takes = []
-        for stage in range(self._stages):
-            weights = np.array([loads[columns.at(kind, stage)] for kind in range(len(KINDS))])
-            update = loads[columns.at(UPDATE, stage)]
-            takes.append(np.tensordot(weights, self._passes, 1) + update * self._updates)
-        return np.where(self._possible, np.array(takes), np.inf)
+        weights = loads[: columns.at(len(KINDS), 0)].reshape(len(KINDS), self._stages)
+        takes = np.tensordot(weights.T, self._passes, 1)
+        if (updates := loads[columns.at(UPDATE, 0) : columns.at(UPDATE + 1, 0)]).any():
+            takes += updates[:, None, None] * self._updates
+        return np.where(self._possible, takes, np.inf)
 
     def within(self, below: int) -> Bounds:
         """Return bounds of the cuts below ``below`` alone, which are higher: none of their stages takes too long.
@@ -164,8 +163,7 @@ class Bounds:
         found = np.zeros((len(cuts), columns.count))
         for stage in range(cuts.shape[1] - 1):
             start, end = cuts[:, stage], cuts[:, stage + 1]
-            for kind in range(len(KINDS)):
-                found[:, columns.at(kind, stage)] = self._passes[kind, start, end]
+            found[:, stage : columns.at(len(KINDS), 0) : self._stages] = self._passes[:, start, end].T
             found[:, columns.at(UPDATE, stage)] = self._updates[start, end]
         found[:, -2:] = self._host
         for send in self._terms.sends:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ipusim.errors import OptionError
 from ipusim.hardware.build import shards_of
 from ipusim.hardware.machines import MACHINES
+from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
@@ -117,8 +118,8 @@ def _concurrent(pipeline: PipelineSpec) -> bool:
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
-def given_of(request: Request) -> Given:
-    """Return the plan that ``request`` has, legal or not.
+def given_of(request: Request, again: Reuse) -> Given:
+    """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``again``.
 
     Raises OptionError for stages that are Python functions, which stay as they are. So do stages that run at the same
     time: raises RequestError where those are refused, RequestMemoryError where they do not fit.
@@ -131,7 +132,7 @@ def given_of(request: Request) -> Given:
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}))
+        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}), again)
     except RequestError as error:
         if fixed:
             raise

@@ -24,6 +24,7 @@ from ipusim.runs.assemble.system import resolve_offloads
 from ipusim.runs.assemble.unvaried import unvaried
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import Problem, RequestError
+from ipusim.runs.request.request import Request
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import Schedule
 from ipusim.study.suggest.alive import Moments, moments_of
@@ -77,23 +78,22 @@ class Layouts:
         """Return the choice laid out; or why it is refused, in the words of the rule."""
         where = choice.ipus, choice.mapping, choice.offload  # with remote buffers a device is another one
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
-        auto = replace(choice, order="AUTO")
-        if key not in self._drawn:
-            self._drawn[key] = self._draw(auto, units)
-        drawn = self._drawn[key]
+        if isinstance(drawn := self._drawn.get(key), str):
+            return drawn
+        changes = replace(choice, order="AUTO").changes(self._given, units, range(choice.stages))
+        auto = changed(self._given.request, {**changes, **TIME_ALONE})
+        if drawn is None:
+            drawn = self._drawn[key] = self._draw(choice, auto)
         if isinstance(drawn, str):
             return drawn
         system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
-        request = changed(
-            self._given.request, {**choice.changes(self._given, units, range(choice.stages)), **TIME_ALONE}
-        )
-        findings = Findings(request.is_set)
+        findings = Findings(auto.is_set)
         training = drawn.plan.shape.training
-        offload = resolve_offloads(request.options, system, training, units.names[0], findings)
+        offload = resolve_offloads(auto.options, system, training, units.names[0], findings)
         if offload is None:
             return str(RequestError([*_problems(findings)]))
         if (terms := self._terms.get((*key, choice.order))) is None:
-            alone = system.replicas > 1 and request.options.system.sync_replicas_independently
+            alone = system.replicas > 1 and auto.options.system.sync_replicas_independently
             terms = self._terms[*key, choice.order] = drawn.terms.on(system, independent=alone)
         return Layout(system, drawn.plan, offload, terms, drawn.moments)
 
@@ -125,10 +125,7 @@ class Layouts:
             serialization=self._given.serialization,
         )
 
-    def _draw(self, choice: Choice, units: Units) -> _Drawn | str:
-        request = changed(
-            self._given.request, {**choice.changes(self._given, units, range(choice.stages)), **TIME_ALONE}
-        )
+    def _draw(self, choice: Choice, request: Request) -> _Drawn | str:
         findings, options = Findings(request.is_set), request.options
         fixed = unvaried(options, self._again)
         requested = findings.kept(self._again, requested_stages, fixed)

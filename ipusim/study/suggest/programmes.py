@@ -14,17 +14,17 @@ def least_longest(takes: Numbers) -> Numbers:
     ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
     result has shape (stages + 1, units + 1), infinite where no cut is left.
     """
-    found = _ended(takes)
+    found, proper = _ended(takes), _proper(takes)
     for stage in range(len(takes) - 1, -1, -1):
-        found[stage] = np.maximum(_proper(takes[stage]), found[stage + 1][None, :]).min(axis=1)
+        found[stage] = np.maximum(proper[stage], found[stage + 1][None, :]).min(axis=1)
     return found
 
 
 def least_sum(takes: Numbers) -> Numbers:
     """Return the same of the sum of the stages."""
-    found = _ended(takes)
+    found, proper = _ended(takes), _proper(takes)
     for stage in range(len(takes) - 1, -1, -1):
-        found[stage] = (_proper(takes[stage]) + found[stage + 1][None, :]).min(axis=1)
+        found[stage] = (proper[stage] + found[stage + 1][None, :]).min(axis=1)
     return found
 
 
@@ -35,5 +35,5 @@ def _ended(takes: Numbers) -> Numbers:
 
 
 def _proper(takes: Numbers) -> Numbers:
-    """Return a table without the stages that have no unit."""
-    return np.where(np.triu(np.ones_like(takes), 1) > 0, takes, np.inf)
+    """Return tables without the stages that have no unit."""
+    return np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)

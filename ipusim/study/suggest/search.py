@@ -160,14 +160,24 @@ class Search:
     """A search for the plan of least time."""
 
     def __init__(
-        self, given: Given, limits: Limits, *, most: int, until: float | None = None, known: int | None = None
+        self,
+        given: Given,
+        limits: Limits,
+        again: Reuse,
+        *,
+        most: int,
+        until: float | None = None,
+        known: int | None = None,
     ) -> None:
-        """Search within ``limits``, with at most ``most`` simulations, and until a moment of time.monotonic."""
+        """Search within ``limits``, with at most ``most`` simulations, and until a moment of time.monotonic.
+
+        What was assembled of the model before is taken from ``again``.
+        """
         self._given, self._limits = given, limits
         self._most, self._until = most, until
         self._units: dict[int, Units] = {}
-        self._again = Reuse()
-        self._layouts = Layouts(given, self._again)
+        self._again = again
+        self._layouts = Layouts(given, again)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
         self._collectives: dict[tuple[object, ...], int] = {}
@@ -246,7 +256,7 @@ class Search:
     def units(self, micro_batch_size: int) -> Units:
         """Return the units at a micro-batch size."""
         if micro_batch_size not in self._units:
-            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size)
+            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size, self._again)
         return self._units[micro_batch_size]
 
     def step_of(self, choice: Choice) -> int | None:

@@ -10,13 +10,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from ipusim.errors import OptionError, OutOfMemoryError
+from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.choices import Choice, Limits, choices
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
 from ipusim.study.suggest.search import Plan, Search, Searched
-from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated
+from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated, tried
 from ipusim.study.throughputs import Full, NeverFullError, execution_cycles, once_full
 from ipusim.units import format_bytes
 
@@ -141,11 +142,11 @@ class Suggestion:
 
 def ceiling_of(job: Job) -> Ceiling | None:
     """Return the ceiling of a plan, from the same plan at a few small counts."""
-    request, shape = job.request, job.program.shape
+    request, shape, again = job.request, job.program.shape, Reuse()
     multiple = job.schedule.multiple(shape)
 
     def cycles_at(count: int) -> int:
-        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
+        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}), again)
         assert found.job is not None
         return execution_cycles(found.job)
 
@@ -186,11 +187,11 @@ def suggest(
     and for stages that are Python functions, RequestError for what is wrong with the request whatever its plan, and
     NothingFitsError where no plan fits.
     """
-    limits = limits or Limits()
-    given = given_of(request)
+    limits, again = limits or Limits(), Reuse()
+    given = given_of(request, again)
     own = Trial(None, given.refusal)
     if given.job is not None:
-        own = simulated(laid_out(given.job.request))
+        own = simulated(tried(given.job))
     if given.concurrent:
         if asked := limits.names:
             said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
@@ -199,15 +200,15 @@ def suggest(
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
     until = None if seconds is None else time.monotonic() + seconds
-    search = Search(given, limits, most=simulations, until=until, known=known)
+    search = Search(given, limits, again, most=simulations, until=until, known=known)
     found = search.run(told)
     if found.best is None:
         _refuse(given, limits, found, search)
     search.runners_up(runners_up)
-    return Suggestion(given, own, found, _one_ipu(given, limits), limits)
+    return Suggestion(given, own, found, _one_ipu(given, limits, search, again), limits)
 
 
-def _one_ipu(given: Given, limits: Limits) -> Trial:
+def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Trial:
     """Return the model on one IPU of one host, with the same global batch; carried on from small counts if large."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
@@ -215,7 +216,7 @@ def _one_ipu(given: Given, limits: Limits) -> Trial:
     request = changed(
         given.request,
         {
-            **alone.changes(given, Search(given, limits, most=1).units(size), (0,)),
+            **alone.changes(given, search.units(size), (0,)),
             **TIME_ALONE,
             "system.host.count": None,
             "system.select_ipus": None,
@@ -224,7 +225,7 @@ def _one_ipu(given: Given, limits: Limits) -> Trial:
             "pipeline.offload_gradient_accumulation_buffers": None,
         },
     )
-    found = laid_out(request)
+    found = laid_out(request, again)
     if found.job is None or len(found.job.plan.table) <= _WHOLE:
         return found if found.job is None else simulated(found)
     ceiling = ceiling_of(found.job)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.hardware.copies import NOTHING_FIXED
+from ipusim.hardware.copies import NOTHING_FIXED, bytes_by_direction
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.model.profile import StageProfile
@@ -252,14 +252,17 @@ def _copies(plan: Plan, system: System, times: int, edges: tuple[Edge, ...], mee
     """Return the merged copy of ``edges``, of all replicas together; one that does not meet costs nothing."""
     stages, program = plan.shape.stages, _one_byte(plan)
     links: dict[LinkDirection, Numbers] = {}
+    rates: dict[LinkDirection, float] = {}
     for edge in edges:
         crossing = traffic(program, (edge,), system)
         forward = edge.source_step < plan.shape.positions
         cut = edge.source_step if forward else 2 * plan.shape.positions - 2 - edge.source_step
-        for load in system.merged_copy(crossing).links if crossing else ():
-            each = links.setdefault(load.direction, np.zeros(2 * (stages - 1)))
-            rate = float(system.clock_hz / load.direction.bytes_per_s(system.rates))
-            each[cut if forward else stages - 1 + cut] += 0 if system.free else load.bytes * rate
+        routed = [(system.route(*ends), size) for ends, size in crossing.items() if size]
+        for direction, size in bytes_by_direction(routed):
+            each = links.setdefault(direction, np.zeros(2 * (stages - 1)))
+            if direction not in rates:
+                rates[direction] = 0.0 if system.free else float(system.clock_hz / direction.bytes_per_s(system.rates))
+            each[cut if forward else stages - 1 + cut] += size * rates[direction]
     fixed = system.merged_copy(traffic(program, edges, system)).fixed.total_cycles if meets else 0
     rows = np.array(list(links.values())) if links else np.zeros((1, 2 * (stages - 1)))
     return Copies(times, fixed, rows)

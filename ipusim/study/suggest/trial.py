@@ -64,7 +64,12 @@ def laid_out(request: Request, again: Reuse | None = None) -> Trial:
         return Trial(None, str(error))
     except IpusimError as error:  # of a schedule of one's own
         return Trial(None, str(error))
-    limited = bool(reported(request.options))
+    return tried(job)
+
+
+def tried(job: Job) -> Trial:
+    """Return a plan that was assembled, and whether it fits; not simulated."""
+    limited = bool(reported(job.request.options))
     return Trial(job, fits=not (job.memory.too_large or (limited and remote_verdict(job.memory.footprint, job.system))))
 
 

@@ -19,6 +19,7 @@ from ipusim.model.profile import PassCost, StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.passes import pass_cycles
 from ipusim.pricing.price import counts_update
+from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
@@ -135,8 +136,8 @@ def movable(options: Options) -> bool:
     return options.model is not None and all(each is None for each in own) and listed and not concurrent
 
 
-def units_of(request: Request, micro_batch_size: int) -> Units:
-    """Return the units of ``request`` at a micro-batch size.
+def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
+    """Return the units of ``request`` at a micro-batch size; what else is assembled of it is there ``again``.
 
     Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
     """
@@ -152,7 +153,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
-    job = assemble(changed(request, changes))
+    job = assemble(changed(request, changes), again)
     profiles = job.program.stages
     costs = np.array([[_cycles(cost, job) for cost in _costs(each)] for each in profiles], dtype=np.int64).T
     first = costs.copy()
@@ -160,7 +161,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     if free and job.program.shape.training:
         first[1:, :trained] = 0
         if trained:
-            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
+            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}), again)
             first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(each) for each in costs])
     for kind, each in enumerate(first):
@@ -171,7 +172,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         profiles,
         passes,
         sums([_cycles(each.update, job) if counts_update(each, job.program, job.system) else 0 for each in profiles]),
-        _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers),
+        _stash(profiles, _passing(request, changes, names, profiles, again), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,
         _feeds(job),
@@ -194,7 +195,7 @@ def _cycles(cost: PassCost, job: Job) -> int:
 
 
 def _passing(
-    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile]
+    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile], again: Reuse
 ) -> Table:
     """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
 
@@ -204,7 +205,7 @@ def _passing(
     passing = np.array([each.activation_bytes for each in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
-        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits})).program.stages
+        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), again).program.stages
         for number, pair in enumerate(pairs):
             place = 2 * number - odd
             if 0 < place < len(names) - 1 and alone[place] and alone[place + 1]:
