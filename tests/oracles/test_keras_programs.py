@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from tests.oracles.test_programs import ran
+from tests.ran_programs import once
 
 
-def test_one_ipu_runs_several_steps_in_one_execution(capsys, monkeypatch):
-    out, _ = ran("keras_single_ipu", capsys, monkeypatch, "--epochs", "2")
+def test_one_ipu_runs_several_steps_in_one_execution():
+    out = once("keras_single_ipu", "--epochs", "2").out
     epochs = re.findall(
         r"^160/160 \[=+\] - ([\d.]+ ms) - loss: ([\d.e+-]+) - accuracy: ([\d.]+)$", out, flags=re.MULTILINE
     )
@@ -17,20 +17,20 @@ def test_one_ipu_runs_several_steps_in_one_execution(capsys, monkeypatch):
     assert float(first) > float(second)
     assert accuracy == "1.0000"
     assert "Total params: 101,770\n" in out
-    alone, _ = ran("keras_single_ipu", capsys, monkeypatch, "--epochs", "1", "--steps-per-execution", "4")
+    alone = once("keras_single_ipu", "--epochs", "1", "--steps-per-execution", "4").out
     assert f"loss: {first}" in alone  # executions only say when results come
 
 
-def test_digits_over_four_ipus_reach_95_percent(capsys, monkeypatch):
-    out, _ = ran("keras_sequential", capsys, monkeypatch, "--epochs", "8")
+def test_digits_over_four_ipus_reach_95_percent():
+    out = once("keras_sequential", "--epochs", "8").out
     assert " dense_3 (Dense)                               3\n" in out
     (accuracy,) = re.findall(r"^Held out: loss [\d.]+, accuracy ([\d.]+)$", out, flags=re.MULTILINE)
     assert float(accuracy) > 0.95
     assert f"Predicted (384, 10): {accuracy} are right\n" in out
 
 
-def test_functional_models_tell_each_step(capsys, monkeypatch):
-    out, _ = ran("keras_functional", capsys, monkeypatch)
+def test_functional_models_tell_each_step():
+    out = once("keras_functional").out
     told = re.findall(r"^After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)
     assert [int(steps) for steps, _ in told] == [40, 80, 120, 160] * 4
     for model in (told[:8], told[8:]):
@@ -38,16 +38,16 @@ def test_functional_models_tell_each_step(capsys, monkeypatch):
     assert " both (Concatenate) (0)                 dense                1\n" in out
 
 
-def test_a_model_that_is_loaded_goes_on_to_the_same_bits(capsys, monkeypatch):
-    out, _ = ran("keras_saving", capsys, monkeypatch, "--epochs", "2")
+def test_a_model_that_is_loaded_goes_on_to_the_same_bits():
+    out = once("keras_saving", "--epochs", "2").out
     assert "Loaded saved after 8 weight updates\nTrained on to the same bits\n" in out
     (last,) = re.findall(r"^Loss ([\d.]+), mean absolute error [\d.]+$", out, flags=re.MULTILINE)
     (first, _) = re.findall(r"^32/32 - [\d.]+ us - loss: ([\d.]+)", out, flags=re.MULTILINE)
     assert float(last) < float(first) / 3
 
 
-def test_a_subclass_says_its_stages_in_call(capsys, monkeypatch):
-    out, _ = ran("keras_subclass", capsys, monkeypatch)
+def test_a_subclass_says_its_stages_in_call():
+    out = once("keras_subclass").out
     first, last = map(float, re.findall(r"Loss from ([\d.]+) to ([\d.]+)", out)[0])
     assert last < first / 50
     assert " dense (Dense) (0)                      input_1              0\n" in out

@@ -6,14 +6,13 @@ import pytest
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.as_scenario import as_scenario
-from ipusim.ipu.program_file import ProgramFile
-from ipusim.ipu.recording import Recorder, recording
 from ipusim.runs.session import Session
 from ipusim.scenario import load_job
 from ipusim.scenario.write import scenario_text
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
 from tests.places import SCENARIOS
+from tests.ran_programs import PROGRAMS, once
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
 #: on the host or have it compute, or whose hosts update variables or do something together between session runs.
@@ -26,8 +25,8 @@ WITHOUT = {
     "soft_plus",
     "variables_on_host",
 }
-PROGRAMS = [path for path in sorted((SCENARIOS / "python").glob("*.py")) if path.stem not in WITHOUT]
-#: What makes a program shorter, or other than it is by itself.
+RECORDED = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem not in WITHOUT]
+#: What makes a program shorter, or other than it is by itself: as it runs in other tests already, where there are such.
 ARGUMENTS = {
     "keras_saving": ["--epochs", "1"],
     "keras_sequential": ["--epochs", "1"],
@@ -35,7 +34,7 @@ ARGUMENTS = {
     "step1_single_ipu": ["--epochs", "2"],
     "step2_sharding": ["--epochs", "1"],
     "step3_pipelining": ["--epochs", "2", "--schedule", "Interleaved"],
-    "step4_configurable_stages": ["--epochs", "1", "--splits", "dense64"],
+    "step4_configurable_stages": ["--epochs", "1", "--splits", "dense128"],
     "step5_estimator": ["--epochs", "2", "--model-dir", "{folder}/model"],
 }
 #: Programs whose stages are layers and nothing else where they train: the names of these, stage by stage.
@@ -53,8 +52,8 @@ LAYERS = {
         ("dense32", "logits", "softmax_cross_entropy"),
     ),
     "step4_configurable_stages": (
-        ("flatten", "dense256", "dense128"),
-        ("dense64", "dense32", "logits", "softmax_cross_entropy"),
+        ("flatten", "dense256"),
+        ("dense128", "dense64", "dense32", "logits", "softmax_cross_entropy"),
     ),
     "step5_estimator": (
         ("flatten", "dense256", "dense128", "dense64"),
@@ -64,16 +63,9 @@ LAYERS = {
 }
 
 
-def recorded(path, *arguments):
-    """Run a program; returns what ran."""
-    with recording(Recorder()) as found:
-        ProgramFile(path).run(arguments)
-    return found.programs
-
-
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
-    programs = recorded(path, *(each.format(folder=tmp_path) for each in ARGUMENTS.get(path.stem, [])))
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
+    programs = once(path.stem, *(each.format(folder=tmp_path) for each in ARGUMENTS.get(path.stem, []))).recorded
     assert programs
     for each in programs:
         said = as_scenario(each.kept())
@@ -93,10 +85,11 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path, capsys):
             assert said.request.options.model is None
 
 
-def test_what_the_host_updates_is_refused(capsys):
+def test_what_the_host_updates_is_refused():
     """A count and two moments of each of four variables are on the host; the IPU has no weight update."""
-    *_, last = recorded(SCENARIOS / "python" / "variables_on_host.py", "--steps", "2")
-    assert capsys.readouterr().out == "The host keeps 12 arrays of the optimizer\n"
+    ran = once("variables_on_host", "--steps", "2")
+    *_, last = ran.recorded
+    assert ran.out == "The host keeps 12 arrays of the optimizer\n"
     timeline = last.run(last.job.request).timeline
     assert len(timeline.rows(SpanKind.HOST_UPDATE)) == 4  # there and back, in each of the two runs
     assert not len(timeline.rows(SpanKind.WEIGHT_UPDATE))
@@ -104,8 +97,8 @@ def test_what_the_host_updates_is_refused(capsys):
         as_scenario(last.kept())
 
 
-def test_what_replicas_do_together_is_refused(capsys):
-    (program,) = recorded(SCENARIOS / "python" / "replicas.py")
+def test_what_replicas_do_together_is_refused():
+    (program,) = once("replicas").recorded
     text = (
         r"^no scenario takes the time that the program 'pipeline' takes: replicas call all_reduce of float32\[2, 64\] "
         r"in pipeline_stage_0, which a scenario does not say$"
@@ -114,15 +107,15 @@ def test_what_replicas_do_together_is_refused(capsys):
         as_scenario(program.kept())
 
 
-def test_what_is_looked_up_on_the_host_is_refused(capsys):
-    (program,) = recorded(SCENARIOS / "python" / "host_embedding.py")
+def test_what_is_looked_up_on_the_host_is_refused():
+    (program,) = once("host_embedding").recorded
     with pytest.raises(UnsupportedProgramError, match="pipeline_stage_0 looks up rows in tables on the host, which a"):
         as_scenario(program.kept())
 
 
-def test_the_layers_are_those_of_the_tutorials_scenario(capsys):
+def test_the_layers_are_those_of_the_tutorials_scenario():
     """Kind by kind and size by size; the loss has no name in the program."""
-    (program,) = recorded(SCENARIOS / "python" / "step3_pipelining.py", "--epochs", "1")
+    (program,) = once("step3_pipelining", "--epochs", "1").recorded
     said = as_scenario(program.kept()).request.options
     twin = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml").request.options
     assert said.model.layers[:-1] == twin.model.layers[:-1]

@@ -1,0 +1,55 @@
+"""Programs of scenarios/python/ run, each once in a process for all tests that look at the same run."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import io
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ipusim.ipu.ipu_compiler import compiled
+from ipusim.ipu.program_file import ProgramFile
+from ipusim.ipu.recording import Recorded, Recorder, recording
+from tests.places import SCENARIOS
+
+PROGRAMS = SCENARIOS / "python"
+
+
+class Ran(ProgramFile):
+    """A program as it runs from the command line, and what it leaves.
+
+    Attributes:
+        out: what it printed.
+        names: its names.
+        context: what it ran in, where its configuration and its programs are.
+        compiled: the programs that it compiled.
+        recorded: those that ran, with their session runs.
+    """
+
+    def __init__(self, path: Path, arguments: Sequence[str]) -> None:
+        """Run it, in a context in which nothing has been compiled; what it raises is raised."""
+        super().__init__(path)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            contextvars.Context().run(self._recorded, arguments)
+        self.out = printed.getvalue()
+        self.compiled: tuple[Any, ...] = self.context.run(compiled)
+
+    def _recorded(self, arguments: Sequence[str]) -> None:
+        with recording(Recorder()) as found:
+            self.run(arguments)
+        self.recorded: tuple[Recorded, ...] = found.programs
+
+    def _execute(self, module: ModuleType) -> None:
+        super()._execute(module)
+        self.names, self.context = vars(module), contextvars.copy_context()
+
+
+@functools.cache
+def once(name: str, *arguments: str) -> Ran:
+    """Run a program, unless it ran with these arguments already: nobody may change what is returned."""
+    return Ran(PROGRAMS / f"{name}.py", arguments)
