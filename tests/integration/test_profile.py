@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,45 +98,51 @@ def same(one, other):
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in Span._fields)
 
 
-def test_a_profile_is_a_run_folder_as_a_scenario_leaves_it(tmp_path):
-    with ipu.profile(tmp_path / "run") as profile:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """Run two steps of the small pipeline in a profile; returns its folder, those that it names, and the variables."""
+    folder = tmp_path_factory.mktemp("profile") / "run"
+    with ipu.profile(folder, description="A small one.") as profile:
         done = trained()
         done.run()
-    assert profile.folders == (tmp_path / "run",)
-    assert files_of(tmp_path / "run") == FILES
-    stored = read_run(tmp_path / "run")
+    return folder, profile.folders, {name: np.array(value) for name, value in done.variables.items()}
+
+
+def test_a_profile_is_a_run_folder_as_a_scenario_leaves_it(left):
+    folder, folders, variables = left
+    assert folders == (folder,)
+    assert files_of(folder) == FILES
+    stored = read_run(folder)
     assert (stored.timeline.info.name, stored.timeline.info.executions, stored.summary["steps"]) == ("small", 4, 2)
     np.testing.assert_array_equal(
-        np.load(tmp_path / "run" / "weights.npz")["net/hidden/dense/kernel"], done.variables["net/hidden/dense/kernel"]
+        np.load(folder / "weights.npz")["net/hidden/dense/kernel"], variables["net/hidden/dense/kernel"]
     )
-    rows = (tmp_path / "run" / "losses.csv").read_text().splitlines()
+    rows = (folder / "losses.csv").read_text().splitlines()
     assert rows[0] == "step,execution,micro_batch,loss"
     assert [row.rpartition(",")[0] for row in rows[1:]] == [
         f"{execution // 2},{execution},{micro_batch}" for execution in range(4) for micro_batch in range(COUNT)
     ]
 
 
-def test_its_scenario_has_its_layers_and_takes_its_time(tmp_path):
+def test_its_scenario_has_its_layers_and_takes_its_time(left):
     """Two session runs follow each other as two steps do, and `explain` reads the folder as any."""
-    with ipu.profile(tmp_path):
-        trained().run()
-    twin = execute(load_job(tmp_path / "scenario.yaml"))
-    stored = read_run(tmp_path).timeline
+    folder, *_ = left
+    twin = execute(load_job(folder / "scenario.yaml"))
+    stored = read_run(folder).timeline
     assert same(stored, twin.timeline)
     assert stored.info.layers == twin.timeline.info.layers == ("hidden", "logits, softmax_cross_entropy")
     assert (twin.learning is not None, twin.summary.steps) == (True, 2)
-    assert run_files(twin, picture_window(twin.timeline), tmp_path).keys() == FILES == files_of(tmp_path)
-    found = opened(tmp_path)
+    assert run_files(twin, picture_window(twin.timeline), folder).keys() == FILES == files_of(folder)
+    found = opened(folder)
     assert explain(found.timeline, found.job).words()
-    text = (tmp_path / "scenario.yaml").read_text()
+    text = (folder / "scenario.yaml").read_text()
     assert "- {name: hidden, type: dense, units: 16, activation: relu}" in text
     assert "# Not carried over from the program: its data," in text
 
 
-def test_traces_name_variable_scopes(tmp_path):
-    with ipu.profile(tmp_path):
-        trained()
-    reader = PerfettoReader(gzip.decompress((tmp_path / "trace.pftrace.gz").read_bytes()))
+def test_traces_name_variable_scopes(left):
+    folder, *_ = left
+    reader = PerfettoReader(gzip.decompress((folder / "trace.pftrace.gz").read_bytes()))
     named = {(each.args["stage_name"], each.args["layers"]) for each in reader.slices if "layers" in each.args}
     assert named == {("small_stage_0", "hidden"), ("small_stage_1", "logits, softmax_cross_entropy")}
 
@@ -377,10 +382,9 @@ def test_wrong_uses_are_told(tmp_path, action, kind, text):
     assert str(caught.value) == text.format(folder, folder)
 
 
-def test_summary_is_that_of_a_scenario(tmp_path):
-    with ipu.profile(tmp_path, description="A small one."):
-        trained()
-    said = json.loads((tmp_path / "summary.json").read_text())
-    twin = json.loads(json.dumps(execute(load_job(Path(tmp_path / "scenario.yaml"))).summary.to_dict()))
+def test_summary_is_that_of_a_scenario(left):
+    folder, *_ = left
+    said = json.loads((folder / "summary.json").read_text())
+    twin = json.loads(json.dumps(execute(load_job(folder / "scenario.yaml")).summary.to_dict()))
     assert said.keys() == twin.keys()
     assert (said["description"], said["verdict"]) == ("A small one.", twin["verdict"])
