@@ -14,7 +14,7 @@ import numpy as np
 
 from ipusim.analysis.executions import Execution
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
-from ipusim.timeline.kinds import PASSES
+from ipusim.timeline.kinds import PASSES, of_kinds
 from ipusim.timeline.timeline import Timeline
 
 
@@ -52,7 +52,7 @@ def bubble(timeline: Timeline, execution: Execution) -> Bubble:
     available = len(holders) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
-    rows = (timeline.execution == execution.index) & np.isin(timeline.kind, PASSES)
+    rows = (timeline.execution == execution.index) & of_kinds(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]
     first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)
     last = np.zeros(len(timeline.info.ipus), dtype=np.int64)

@@ -28,6 +28,7 @@ from ipusim.timeline.kinds import (
     SpanKind,
     by_number,
     kinds_with,
+    of_kinds,
 )
 from ipusim.timeline.timeline import NONE, Timeline
 
@@ -101,7 +102,7 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
     kept = np.flatnonzero(start < end)
     kept = kept[np.lexsort((start[kept], ipu[kept]))]
     busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
-    computes = np.isin(track.kind, COMPUTE_KINDS)
+    computes = of_kinds(track.kind, COMPUTE_KINDS)
     worked = np.minimum(track.end[computes], finish) - np.maximum(track.start[computes], begin)
     np.add.at(busy, track.ipu[computes], np.maximum(worked, 0))
     return IdleCauses(ipu[kept], start[kept], end[kept], cause[kept], stage[kept], busy, finish - begin)
@@ -136,7 +137,7 @@ class _Track:
     @classmethod
     def of(cls, timeline: Timeline) -> _Track:
         """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
-        rows = np.flatnonzero(np.isin(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
+        rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.on_each_ipu(rows)
         holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
         row, ipu = row[holds[ipu]], ipu[holds[ipu]]
@@ -184,12 +185,12 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
 def _waits(track: _Track) -> _Intervals:
     """Return every wait in pieces, each with what went on meanwhile on the IPU that ended it."""
     timeline = track.timeline
-    at = np.flatnonzero(np.isin(track.kind, WAITS) & (_OWN[track.kind] == NONE))
+    at = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
     released = _released_by(track, at)
     known = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
     # A tensor on its way is what is waited for from its start on; before that, its sender.
-    sent = known & np.isin(kind, SEND_KINDS)
+    sent = known & of_kinds(kind, SEND_KINDS)
     start, end = track.start[at], track.end[at]
     until = np.where(sent, np.clip(timeline.start[released], start, end), end)
     # Host copies on an IPU's own I/O tiles: whatever the IPU does beside them, it waits for them.
@@ -197,7 +198,7 @@ def _waits(track: _Track) -> _Intervals:
     on_way = np.flatnonzero(sent & (until < end))
     of_host = np.flatnonzero(beside)
     other = np.flatnonzero(~beside & (until > start))
-    on_io_tiles = known & np.isin(kind, IO_TILE_KINDS)
+    on_io_tiles = known & of_kinds(kind, IO_TILE_KINDS)
     pieces = _pieces(track, at[other], np.where(known, source, track.ipu[at])[other], until[other], on_io_tiles[other])
     whole = [
         (
@@ -221,7 +222,7 @@ def _released_by(track: _Track, at: Column) -> Column:
     # What took no time, as the host's work may, passed on what ended just then.
     while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
         released = np.where(passing, timeline.cause[released], released)
-    waits = np.isin(timeline.kind, WAITS)
+    waits = of_kinds(timeline.kind, WAITS)
     good = (released != NONE) & (timeline.end[released] == track.end[at]) & ~waits[released]
     good &= timeline.ipu[released] >= 0
     found = np.where(good, released, NONE)
@@ -233,7 +234,7 @@ def _released_by(track: _Track, at: Column) -> Column:
 def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
     """Return a span that ended just when a wait of ``ipu`` did: of its replica, if there is one."""
     ended = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
-    rows = np.flatnonzero(ended & ((timeline.ipu != ipu) | ~np.isin(timeline.kind, _ON_IPU)))
+    rows = np.flatnonzero(ended & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
     if not len(rows):
         return NONE
     near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
@@ -256,13 +257,13 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
     during = first[wait] + nth
     kind = track.kind[during]
     cause = _WAITS_FOR[kind]
-    placed = np.where(on_io_tiles[wait] & np.isin(kind, WAITS), _NUMBER[Idle.HOST], _place(track, at[wait]))
+    placed = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _place(track, at[wait]))
     return (
         track.ipu[at[wait]],
         np.maximum(track.start[at[wait]], track.start[during]),
         np.minimum(until[wait], track.end[during]),
         np.where(cause == NONE, placed, cause),
-        np.where(np.isin(kind, PASSES), track.stage[during], NONE),
+        np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
     )
 
 
@@ -272,7 +273,7 @@ def _place(track: _Track, at: Column) -> Column:
     info = timeline.info
     shape = (info.executions, len(info.ipus))
     first, last = np.full(shape, np.iinfo(np.int64).max), np.full(shape, NONE)
-    passes = np.isin(track.kind, PASSES)
+    passes = of_kinds(track.kind, PASSES)
     execution, step = timeline.execution[track.row], timeline.time_step[track.row]
     np.minimum.at(first, (execution[passes], track.ipu[passes]), track.start[passes])
     np.maximum.at(last, (execution[passes], track.ipu[passes]), track.end[passes])

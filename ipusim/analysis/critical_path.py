@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ipusim.analysis.executions import on_ipus
 from ipusim.errors import TimelineError
 from ipusim.timeline.kind_row import Part
-from ipusim.timeline.kinds import PASSES, SpanKind, kinds_with
+from ipusim.timeline.kinds import PASSES, SpanKind, kinds_with, of_kinds
 from ipusim.timeline.timeline import NONE, Timeline
 
 Rows = npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ def critical_path(timeline: Timeline) -> Rows:
     a span begins later than the run and nothing that ends then is its cause, which no run records.
     """
     cause, start, end = timeline.cause.tolist(), timeline.start.tolist(), timeline.end.tolist()
-    waits = np.isin(timeline.kind, WAITS).tolist()
+    waits = of_kinds(timeline.kind, WAITS).tolist()
     found = [_last(timeline)]
     while (row := cause[found[-1]]) != NONE:
         if waits[row]:
@@ -50,7 +50,7 @@ def critical_path(timeline: Timeline) -> Rows:
 
 def _last(timeline: Timeline) -> int:
     """Return the span on an IPU that ends last, or what it waits for then; of several the last that was recorded."""
-    here, waits = on_ipus(timeline), np.isin(timeline.kind, WAITS)
+    here, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
     if not here.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")
     end = timeline.end[here].max()
@@ -64,7 +64,7 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
     """Return what released those who meet in ``row``, with a span each: what the last of them did, who did not wait."""
     together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[together & (timeline.cause != NONE)]
-    causes = causes[~np.isin(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
+    causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
     if not len(causes):
         raise TimelineError(f"expected one of those who meet in span {row} not to wait, got none")
     return int(causes[-1])
@@ -90,7 +90,7 @@ def path_parts(timeline: Timeline, path: Rows) -> tuple[PathPart, ...]:
     """Return what is on the critical path by kind and stage, the longest first; their cycles add up to the run's."""
     cycles = timeline.end[path] - timeline.start[path]
     kind = timeline.kind[path]
-    stage = np.where(np.isin(kind, PASSES), timeline.stage[path], NONE)
+    stage = np.where(of_kinds(kind, PASSES), timeline.stage[path], NONE)
     width = len(timeline.info.stages) + 1
     key, position = np.unique(kind * width + stage + 1, return_inverse=True)
     total, count = np.zeros(len(key), dtype=np.int64), np.bincount(position, minlength=len(key))

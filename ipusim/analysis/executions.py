@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.errors import TimelineError
 from ipusim.timeline.kind_row import Part
-from ipusim.timeline.kinds import IPU_KINDS, kinds_with
+from ipusim.timeline.kinds import IPU_KINDS, kinds_with, of_kinds
 from ipusim.timeline.timeline import Timeline
 
 #: Kinds of the weight update: the sum over replicas is its first part.
@@ -55,12 +55,12 @@ class Execution:
 
 def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
     """Return which rows lie on the IPUs' own tracks, as a mask of shape (spans,)."""
-    return np.isin(timeline.kind, IPU_KINDS)
+    return of_kinds(timeline.kind, IPU_KINDS)
 
 
 def executions(timeline: Timeline) -> tuple[Execution, ...]:
     """Return every execution that has a span on an IPU, in order; what is between session runs is in none."""
-    rows = np.flatnonzero(on_ipus(timeline) & ~np.isin(timeline.kind, BETWEEN_KINDS))
+    rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(timeline.kind, BETWEEN_KINDS))
     if not len(rows):
         return ()
     index, kind, end = timeline.execution[rows], timeline.kind[rows], timeline.end[rows]
@@ -71,7 +71,7 @@ def executions(timeline: Timeline) -> tuple[Execution, ...]:
     last = np.zeros(count, dtype=np.int64)
     np.maximum.at(last, index, end)
     # What the weight update moves from and to Streaming Memory carries the number behind the last time-step.
-    work = ~np.isin(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
+    work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
     pipeline_end = np.zeros(count, dtype=np.int64)
     np.maximum.at(pipeline_end, index[work], end[work])
     return tuple(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
-from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind
+from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Column = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
 
 def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Column:
     """Return those of ``rows`` that are of ``kinds``: of all rows it would take as long for each IPU."""
-    return rows[np.isin(timeline.kind[rows], kinds)]
+    return rows[of_kinds(timeline.kind[rows], kinds)]
 
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import Execution, executions, find_execution, on_ipus
-from ipusim.timeline.kinds import PASSES, kinds_with
+from ipusim.timeline.kinds import PASSES, kinds_with, of_kinds
 from ipusim.timeline.timeline import NONE, Timeline
 
 RAMP_UP: Final = "ramp-up"
@@ -99,7 +99,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     # Concurrent stages fill one slot together.
     positions = np.asarray(timeline.info.position_of)
     first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last position is that of no stage
-    slots = np.isin(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
+    slots = of_kinds(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
         time_step=key % width,
@@ -129,7 +129,7 @@ def _phases(timeline: Timeline, wanted: Iterable[Execution]) -> tuple[Phase, ...
 
 def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase]:
     """Yield the phases of an execution in point-to-point."""
-    rows = np.flatnonzero(np.isin(timeline.kind, PASSES) & (timeline.execution == execution.index))
+    rows = np.flatnonzero(of_kinds(timeline.kind, PASSES) & (timeline.execution == execution.index))
     if len(rows):
         ipu = timeline.ipu[rows]
         _, first = np.unique(ipu, return_index=True)  # rows are sorted by start

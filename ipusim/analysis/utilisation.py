@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import BETWEEN_KINDS, UPDATE_KINDS, Execution, on_ipus
-from ipusim.timeline.kinds import USES, SpanKind
+from ipusim.timeline.kinds import USES, SpanKind, of_kinds
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Table = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     """
     rows = on_ipus(timeline)
     if execution is not None:
-        rows &= (timeline.execution == execution.index) & ~np.isin(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
+        rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
         # What the update moves carries the number behind the last time-step, as does the wait for its slowest IPU.
         rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]

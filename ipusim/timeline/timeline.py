@@ -16,7 +16,7 @@ from ipusim.errors import FileError, TimelineError
 from ipusim.files import open_file, read_arrays
 from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.host_track import HostTrack
-from ipusim.timeline.kinds import IPU_KINDS, SpanKind
+from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
 
 Column = npt.NDArray[np.int64]
 
@@ -209,7 +209,7 @@ class Timeline:
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
         """Return the row numbers of all spans of these kinds, in order."""
-        return np.flatnonzero(np.isin(self.kind, kinds))
+        return np.flatnonzero(of_kinds(self.kind, kinds))
 
     def on_each_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return ``rows``, those of all IPUs once for each that they occupy, and the logical IPU of each."""
@@ -244,7 +244,7 @@ class Timeline:
             raise TimelineError(
                 f"{name}: expected a Timeline as ipusim saves it, found something else: {error}"
             ) from error
-        shared = (found.ipu == NONE) & np.isin(found.kind, IPU_KINDS)
+        shared = (found.ipu == NONE) & of_kinds(found.kind, IPU_KINDS)
         table = found._table.copy(order="F")
         table[shared, Span._fields.index("ipu")] = ALL_IPUS
         return cls(found.info, table)
