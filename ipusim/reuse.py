@@ -14,8 +14,14 @@ _T = TypeVar("_T")
 _MOST: Final = 64
 
 
+class _Mark:
+    """Stands for a value in comparisons: it is equal to itself alone."""
+
+
 class Reuse:
     """Results of functions by their arguments, which are compared as values; identical ones in no time.
+
+    Nor does it take time to tell values apart that :meth:`first` gave, and these are compared before all others.
 
     A function that is called through it must depend on its arguments alone, and nobody may change what it returns.
     """
@@ -23,6 +29,7 @@ class Reuse:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._made: dict[Callable[..., Any], list[tuple[tuple[Any, ...], Any]]] = {}
+        self._marks: dict[int, tuple[Any, _Mark]] = {}  # of values that were first, by their identity
 
     def __call__(self, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return what ``make`` gives for ``arguments``, or gave for equal ones; what it raises is not kept."""
@@ -34,23 +41,41 @@ class Reuse:
 
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
         """Return what is kept of ``make`` for equal arguments: one result, or none."""
-        return next(((made,) for known, made in self._made.get(make, ()) if known == arguments), ())
+        key = self._key(arguments)
+        return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
 
     def keep(self, result: _T, make: Callable[..., _T], *arguments: Any) -> None:
         """Keep what ``make`` gave for ``arguments``."""
-        self._made[make] = [(arguments, result), *self._made.get(make, ())][:_MOST]
+        self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
 
-    def first(self, value: _T) -> _T:
+    def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what to compare: marks of the values that were first, and then the others."""
+        marks = [self._marks.get(id(each), (None, None))[1] for each in arguments]
+        rest = tuple(each if mark is None else None for each, mark in zip(arguments, marks, strict=True))
+        return (*marks, rest)
+
+    def first(self, value: _T, by: Any = None) -> _T:
         """Return the first value equal to ``value`` that was given here: what is compared with it again is identical.
+
+        Arguments:
+            value: anything.
+            by: what is compared in its place, where that is faster: equal values have equal ones, and others others.
 
         >>> again = Reuse()
         >>> one = again.first((1, "a"))
         >>> again.first((1, "a")) is one
         True
         """
-        found: _T = self(_itself, value)
-        return found
+        by = value if by is None else by
+        found: _T
+        for found in self.find(_itself, by):
+            return found
+        self.keep(value, _itself, by)
+        self._marks[id(value)] = value, _Mark()  # which keeps the value, so that no other one has its identity
+        if len(self._marks) > _MOST:
+            del self._marks[next(iter(self._marks))]
+        return value
 
 
-def _itself(value: _T) -> _T:
+def _itself(value: Any) -> Any:
     return value

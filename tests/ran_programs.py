@@ -11,9 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.program_file import ProgramFile
 from ipusim.ipu.recording import Recorded, Recorder, recording
+from ipusim.ipu.tensorflow import synthetic
 from tests.places import SCENARIOS
 
 PROGRAMS = SCENARIOS / "python"
@@ -34,7 +37,8 @@ class Ran(ProgramFile):
         """Run it, in a context in which nothing has been compiled; what it raises is raised."""
         super().__init__(path)
         printed = io.StringIO()
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(synthetic, "synthetic_classes", _drawn)
             contextvars.Context().run(self._recorded, arguments)
         self.out = printed.getvalue()
         self.compiled: tuple[Any, ...] = self.context.run(compiled)
@@ -47,6 +51,10 @@ class Ran(ProgramFile):
     def _execute(self, module: ModuleType) -> None:
         super()._execute(module)
         self.names, self.context = vars(module), contextvars.copy_context()
+
+
+#: Most programs learn the same images.
+_drawn = functools.cache(synthetic.synthetic_classes)
 
 
 @functools.cache
