@@ -37,6 +37,8 @@ def main() -> None:
     """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
     prepare_streams()
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
+    # To look for plugins of pydantic among all that is installed took a tenth of a check, and none has a say in it.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     try:
         app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:

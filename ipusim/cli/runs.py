@@ -47,7 +47,7 @@ def run(
     hosts: Hosts = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
-    from ipusim.study.report import check_trace_format, json_bytes
+    from ipusim.study.report_options import check_trace_format
 
     if verbose + quiet + as_json > 1:
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
@@ -64,6 +64,8 @@ def run(
         done = _executed(scenario, overrides or (), out, results)
     for where, result in done.items():
         if as_json:
+            from ipusim.study.report import json_bytes
+
             typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
         elif not quiet:
             _print_run(result, verbose)
@@ -91,7 +93,7 @@ class _Results:
 
     def check(self, executions: int) -> None:
         """Refuse a picture that no run of so many executions can show; raises OptionError."""
-        from ipusim.study.report import check_picture
+        from ipusim.study.report_options import check_picture
 
         check_picture(executions, self.start, self.end, self.phase, self.execution)
 
@@ -121,11 +123,12 @@ def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, result
     from ipusim.runs.execute import execute
     from ipusim.scenario.load import load_job
     from ipusim.study.folder import ResultsFolder
-    from ipusim.study.report import RESULT_FILES
 
     job = load_job(scenario, overrides)
     folder = out or Path("reports") / job.name
     results.check(job.executions)
+    from ipusim.study.report import RESULT_FILES  # and matplotlib, for which no mistake has to wait
+
     keep_watch()
     with interruptible() as heed, ResultsFolder(folder, RESULT_FILES) as held:
         with progress(job.name, heed) as told:

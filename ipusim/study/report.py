@@ -11,11 +11,9 @@ from typing import Final
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import MemoryCurve, memory_curves
-from ipusim.analysis.phases import PHASES
 from ipusim.compression import Gzip
 from ipusim.errors import OptionError
 from ipusim.files import archive_of
-from ipusim.near_names import did_you_mean
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.execution_trace import default_title, execution_trace
 from ipusim.render.figures import to_pdf, to_png, to_svg
@@ -23,15 +21,14 @@ from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, part_window
-from ipusim.runs.assemble.limits import MAX_CYCLES
-from ipusim.runs.problems import one_of, show
+from ipusim.runs.problems import one_of
 from ipusim.runs.run import Run
 from ipusim.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.study.export import EXPORT_FILES
 from ipusim.study.memory_file import MEMORY_FILE, memory_file
+from ipusim.study.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
 from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
-from ipusim.units import format_numbers
 
 #: Every file of an explanation of a run.
 EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
@@ -44,8 +41,7 @@ RESULT_FILES: Final = (
     "weights.npz",
     "timeline.npz",
     MEMORY_FILE,
-    "trace.pftrace.gz",
-    "trace.json.gz",
+    *TRACE_FILES.values(),
     "trace.png",
     "trace.svg",
     "memory.png",
@@ -54,10 +50,10 @@ RESULT_FILES: Final = (
     *EXPLANATION_FILES,
     *EXPORT_FILES,
 )
-#: The formats of a trace file: its name, and what writes it. Both viewers read it compressed.
-_TRACES: Final[dict[str, tuple[str, Callable[[TraceContent, Callable[[bytes], object]], None]]]] = {
-    "perfetto": ("trace.pftrace.gz", write_perfetto_trace),
-    "chrome": ("trace.json.gz", write_chrome_trace),
+#: What writes each format of a trace file.
+_TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
+    "perfetto": write_perfetto_trace,
+    "chrome": write_chrome_trace,
 }
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
 
@@ -86,26 +82,6 @@ def json_bytes(data: object) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def check_picture(
-    executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
-) -> None:
-    """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
-    for option, cycle in (("start", start), ("end", end)):
-        if cycle is not None and not 0 <= cycle <= MAX_CYCLES:
-            raise OptionError(
-                option, f"expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
-            )
-    if not 0 <= execution < executions:
-        raise OptionError("execution", f"expected an execution {format_numbers(executions)}, got {show(execution)}")
-    if phase is not None and (start is not None or end is not None):
-        raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
-    words = [name.replace(" ", "-") for name in PHASES]
-    if phase is not None and _phase_word(phase) not in words:
-        raise OptionError("phase", f"expected {one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
-    if start is not None and end is not None and start >= end:
-        raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
-
-
 def picture_window(
     timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
 ) -> Window:
@@ -118,12 +94,6 @@ def picture_window(
     return part_window(timeline, start, end, phase, execution)
 
 
-def check_trace_format(name: str) -> None:
-    """Refuse a format of trace files that there is not; raises OptionError."""
-    if name not in _TRACES:
-        raise OptionError("trace_format", f"expected {' or '.join(_TRACES)}, got {name!r}")
-
-
 def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]:
     """Return name and content of the trace file of a run; raises OptionError for a format that there is not."""
     check_trace_format(trace_format)
@@ -131,10 +101,9 @@ def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]
     content = TraceContent(
         timeline, run_curves(result), lambda source, target: [link.label for link in system.route(source, target)]
     )
-    name, write = _TRACES[trace_format]
     file = Gzip()
-    write(content, file.write)
-    return name, file.close()
+    _TRACES[trace_format](content, file.write)
+    return TRACE_FILES[trace_format], file.close()
 
 
 def run_curves(result: Run) -> list[MemoryCurve]:
@@ -205,11 +174,7 @@ def picture_name(
         shown = f"cycles-{start or 0}-{'end' if end is None else end}"
     elif phase is not None:
         of = f"-execution-{execution}" if execution else ""
-        shown = f"{_phase_word(phase)}{of}"
+        shown = f"{phase_word(phase)}{of}"
     else:
         shown = f"execution-{execution}"
     return f"trace-{shown}{suffix}"
-
-
-def _phase_word(phase: str) -> str:
-    return phase.lower().replace(" ", "-")

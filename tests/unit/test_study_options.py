@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.errors import OptionError
-from ipusim.study.report import check_picture, check_trace_format
+from ipusim.study.report_options import check_picture, check_trace_format
 from ipusim.study.shape import plan_for
 
 ROOT = Path(__file__).parents[2]
