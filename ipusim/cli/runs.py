@@ -47,11 +47,11 @@ def run(
     hosts: Hosts = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
-    from ipusim.study.report_options import check_trace_format
-
     if verbose + quiet + as_json > 1:
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
     check_options(scenario, arguments, overrides, profile_steps, synthetic, hosts)
+    from ipusim.study.report_options import check_trace_format
+
     check_trace_format(trace_format)
     results = _Results(start, end, phase, execution, trace_format)
     if is_program(scenario):
