@@ -34,13 +34,20 @@ KIND = f"""    DRAIN = (
 HOLDER = f"""    SPARE = "spare room", "spare", 3, Look("spare room", "{FACE}", "#000000")
 """
 
+#: A run with all its files, and the other trace file of the same: the pictures are the same in both.
 BOTH_TRACES = """
 import sys
+from pathlib import Path
 from ipusim.cli import app
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+from ipusim.study.report import trace_file
 sets = "outfeed.element_bytes=20MB", "pipeline.gradient_accumulation_count=8"
-for trace in ("perfetto", "chrome"):
-    words = [word for each in sets for word in ("--set", each)]
-    app(["run", sys.argv[1], *words, "--verbose", "--trace-format", trace, "--out", trace], standalone_mode=False)
+words = [word for each in sets for word in ("--set", each)]
+app(["run", sys.argv[1], *words, "--verbose", "--out", "perfetto"], standalone_mode=False)
+name, content = trace_file(execute(load_job(sys.argv[1], sets)), "chrome")
+Path("chrome").mkdir()
+Path("chrome", name).write_bytes(content)
 """
 
 

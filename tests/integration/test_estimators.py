@@ -194,17 +194,14 @@ def test_training_that_is_interrupted_goes_on_from_its_last_checkpoint(tmp_path)
 
 
 def test_training_goes_on_to_the_same_bits_in_another_process(tmp_path):
+    """It begins in one of its own, with another hash seed than here, where it goes on."""
     code = (
         "import sys; from tests.integration.test_estimators import *\n"
-        "estimator(sys.argv[1], IPUPipelineEstimator, rate=0.3, optimizer='adam').train(data, steps=int(sys.argv[2]))"
+        "estimator(sys.argv[1], IPUPipelineEstimator, rate=0.3, optimizer='adam').train(data, steps=4)"
     )
-
-    def train(folder, steps):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / folder), str(steps)], check=True)
-
-    train("parts", 4)
-    train("parts", 8)
-    estimator(tmp_path / "whole", IPUPipelineEstimator, rate=0.3, optimizer="adam").train(data, steps=12)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "parts")], check=True)
+    for folder, steps in (("parts", 8), ("whole", 12)):
+        estimator(tmp_path / folder, IPUPipelineEstimator, rate=0.3, optimizer="adam").train(data, steps=steps)
     assert_same(saved(tmp_path / "parts", 12), saved(tmp_path / "whole", 12))
     one, other = (tmp_path / folder / "model.ckpt-12.npz" for folder in ("parts", "whole"))
     assert one.read_bytes() == other.read_bytes()
