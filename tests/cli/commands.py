@@ -22,6 +22,19 @@ HEEDING = [
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
 ]
 
+#: Calls the command with the words of each of its arguments, in turn: they have tabs between them.
+CALLING = """
+import sys
+from ipusim.cli import main
+for line in sys.argv[1:]:
+    sys.argv = ["ipusim", *line.split("\\t")]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
 
 def ipusim(*words, cwd=None, columns="120"):
     """Call the command with words of a command line; return what it printed, and its exit code, as a process does.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -20,7 +23,7 @@ from ipusim.study.memory_file import memory_file, read_memory
 from ipusim.study.report import json_bytes, run_curves
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
-from tests.cli.commands import ipusim, process
+from tests.cli.commands import CALLING, ipusim
 from tests.places import SCENARIOS
 
 MEMORY = SCENARIOS / "memory_by_schedule.yaml"
@@ -131,30 +134,50 @@ def test_frames_are_the_tables(folder, tmp_path):
         assert [list(row.values()) for row in rows_of(tmp_path / f"{name}.csv")] == texts
 
 
-def test_a_run_that_has_just_ended_has_the_same_tables_under_any_hash_seed(tmp_path):
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run that has just ended, and the folder where it lies."""
     run = door.run(MEMORY)
+    return run, run.save(tmp_path_factory.mktemp("ended") / "run")
+
+
+@pytest.fixture(scope="module")
+def twice(ended, tmp_path_factory):
+    """Two folders with the same taken out of a run: here, and in one process with another hash seed."""
+    here, elsewhere = (tmp_path_factory.mktemp(name) for name in ("here", "elsewhere"))
+
+    def commands(out):
+        _, folder = ended
+        tables = [("export", folder, "--format", form, "--out", out) for form in ("csv", "parquet")]
+        return [*tables, ("trace", folder, "--phase", "main", "--out", out / "main.pdf")]
+
+    assert [ipusim(*words).returncode for words in commands(here)] == [0, 0, 0]
+    lines = ["\t".join(map(str, words)) for words in commands(elsewhere)]
+    seed = "7" if os.environ.get("PYTHONHASHSEED") != "7" else "8"
+    command = [sys.executable, "-W", "error", "-c", CALLING, *lines]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    return here, elsewhere
+
+
+def test_a_run_that_has_just_ended_has_the_tables_of_its_folder(ended):
+    run, folder = ended
     frame = run.memory_over_time()
     for ipu, of_ipu in frame.groupby("ipu"):
         assert of_ipu["allocated_bytes"].max() == run.memory().set_index("ipu").loc[ipu, "peak_bytes"]
         assert of_ipu["s"].tolist() == [cycle / run.timeline.info.clock_hz for cycle in of_ipu["cycle"]]
-    pd.testing.assert_frame_equal(door.load(run.save(tmp_path / "run")).memory_over_time(), frame)
-    whole = ("export", tmp_path / "run", "--format")
-    assert [ipusim(*whole, form, "--out", tmp_path / "1").returncode for form in ("csv", "parquet")] == [0, 0]
-    for form in ("csv", "parquet"):
-        done = process(*whole, form, "--out", tmp_path / "2", environment={"PYTHONHASHSEED": "7"})
-        assert done.returncode == 0
-    names = sorted(path.name for path in (tmp_path / "1").iterdir() if path.is_file())
-    assert len(names) == 6
+    pd.testing.assert_frame_equal(door.load(folder).memory_over_time(), frame)
+
+
+def test_tables_and_pictures_are_the_same_under_any_hash_seed(twice):
+    here, elsewhere = twice
+    names = sorted(path.name for path in here.iterdir() if path.is_file())
+    assert len(names) == 7
     for name in names:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+        assert (here / name).read_bytes() == (elsewhere / name).read_bytes(), name
 
 
-def test_a_pdf_is_the_same_under_any_hash_seed_and_has_no_date(timed, tmp_path):
-    picture = ("trace", timed, "--phase", "main", "--out")
-    assert ipusim(*picture, tmp_path / "1.pdf").returncode == 0
-    assert process(*picture, tmp_path / "2.pdf", environment={"PYTHONHASHSEED": "7"}).returncode == 0
-    content = (tmp_path / "1.pdf").read_bytes()
-    assert content == (tmp_path / "2.pdf").read_bytes()
+def test_a_pdf_has_no_date(twice):
+    content = (twice[0] / "main.pdf").read_bytes()
     assert content.startswith(b"%PDF")
     assert b"Date" not in content
 

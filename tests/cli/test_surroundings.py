@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ipusim.cli.app import app
-from tests.cli.commands import HEEDING, ipusim, process
+from tests.cli.commands import CALLING, HEEDING, ipusim, process
 from tests.places import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -55,20 +55,6 @@ def test_a_run_prints_in_any_encoding_and_no_backend_of_a_notebook_or_plugin_of_
     assert (done.returncode, done.stderr) == (0, b"")
     assert says_a_route(done.stdout, encoding)
     assert is_whole(tmp_path / "out")
-
-
-#: Calls the command with the words of each line.
-CALLING = """
-import sys
-from ipusim.cli import main
-for line in sys.argv[1:]:
-    sys.argv = ["ipusim", *line.split("\\t")]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
 
 
 def test_every_scenario_is_checked_and_one_run_whatever_surrounds_it(tmp_path):
