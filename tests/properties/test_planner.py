@@ -7,6 +7,7 @@ import math
 import time
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,8 @@ from ipusim.pricing.planner.matrix_unit import matrix_unit
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
-from ipusim.pricing.planner.splits import parts
+from ipusim.pricing.planner.splits import parts, splits
+from ipusim.pricing.planner.work import split_cycles, split_work
 
 SIZES = st.integers(1, 3000)
 TYPES = st.sampled_from([(2, 2), (2, 4), (4, 4)])
@@ -157,6 +159,25 @@ def test_a_product_too_large_for_the_memory_runs_in_steps_that_add_up():
     cramped = plan_product(product, GC200, memory_proportion=1e-6)
     assert not cramped.fits
     assert cramped.temporary_bytes < plan.temporary_bytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(products(), st.sampled_from([1, 10, 100]), st.sampled_from([0.6, 0.1, 0.02]))
+def test_no_steps_of_all_that_there_may_be_are_better(product, tiles, memory):
+    """Whatever steps the search leaves out, what it finds is the best of them all."""
+    ipu = replace(GC200, tiles=tiles)
+    plan = plan_product(product, ipu, DEFAULT_PLANNER_RATES, memory)
+    unit, limit = matrix_unit(ipu, product.itemsize), memory * ipu.sram_bytes_per_tile
+    outputs, inputs = -(-product.m // unit.outputs), -(-product.k // unit.inputs)
+    found = []
+    for a, b in itertools.product([1, 2, 4, 8, 16, 32, 64], repeat=2):
+        if a <= outputs and b <= inputs and a * b <= 64:
+            some = splits(product.n, -(-outputs // a), -(-inputs // b), product.groups, tiles)
+            work = split_work(product, some, unit, a * b, b)
+            excess = np.maximum(work.temporary_bytes - limit, 0)
+            least = excess == excess.min()
+            found.append((excess.min(), split_cycles(work, ipu, DEFAULT_PLANNER_RATES).total[least].min()))
+    assert (max(plan.temporary_bytes - limit, 0), plan.cycles) == min(found)
 
 
 def test_every_term_says_what_it_is_made_of():
