@@ -8,6 +8,7 @@ that this is not the compiler's order.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -45,9 +46,10 @@ PLANS = [
 ]
 
 
-def machine(plan):
-    """Run the plan with arithmetic, unchecked."""
-    stages = plan.shape.stages
+@cache
+def trained(schedule, shape):
+    """Return the workload, the program and the system of all plans of one shape, whatever their operations."""
+    stages = shape.stages
     network = Network(
         tuple(NamedLayer(f"d{i}", Dense(2, "tanh")) for i in range(stages)), (2,), NamedLayer("mse", MeanSquaredError())
     )
@@ -57,10 +59,13 @@ def machine(plan):
     built = build_stages(network, groups)
     workload = Workload(built, Feed(data, 1), SGD(0.1), "SUM", np.dtype(np.float64))
     profiles = tuple(layer_profile(stage, 1, 8) for stage in built)
-    program = PipelineProgram(profiles, plan.shape, plan.schedule)
-    price_and_run(
-        plan, program, build_system("free", mapping=plan.shape.mapping), executor=NumpyExecutor(plan.shape, workload)
-    )
+    return workload, PipelineProgram(profiles, shape, schedule), build_system("free", mapping=shape.mapping)
+
+
+def machine(plan):
+    """Run the plan with arithmetic, unchecked."""
+    workload, program, system = trained(plan.schedule, plan.shape)
+    price_and_run(plan, program, system, executor=NumpyExecutor(plan.shape, workload))
 
 
 @pytest.mark.parametrize(("schedule", "shape"), PLANS, ids=str)
