@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from ipusim.errors import QuantityError
+from ipusim.hardware.hashed_once import HashedOnce
 from ipusim.near_names import did_you_mean
 from ipusim.units import format_rate, format_seconds
 
@@ -109,7 +110,7 @@ _LINKS: Final = (1, 10)
 
 
 @dataclass(frozen=True)
-class Rates:
+class Rates(HashedOnce):
     """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds.
 
     Attributes:
@@ -358,6 +359,7 @@ class Rates:
     )
 
     file: str = field(default="", compare=False, kw_only=True)
+    __hash__ = HashedOnce.__hash__  # else a dataclass makes its own
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""

@@ -67,8 +67,8 @@ def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, place: 
     """
     from ipusim.model.functions.layer_call import Call, run_layer  # noqa: PLC0415 - autograd takes a while to import
 
-    shape = tuple(x.shape[1:])
-    call = Call(of, tuple(parameters), shape, len(x), _itemsize(x, parameters), draws_as=draws_as, place=place)
+    batch, *shape = x.shape
+    call = Call(of, tuple(parameters), tuple(shape), batch, _itemsize(x, parameters), draws_as=draws_as, place=place)
     return run_layer(call, x, *parameters.values())
 
 
@@ -117,5 +117,6 @@ def initial_parameters(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[
 
 def _itemsize(x: Any, parameters: Mapping[str, Any]) -> int:
     """Return the bytes of an element that the layer computes on: those of whole-number inputs are its parameters'."""
-    arrays = [x, *parameters.values()]
-    return int(max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4))
+    # Of a traced array it takes a while to ask.
+    dtypes = {array.dtype for array in (x, *parameters.values())}
+    return int(max((dtype.itemsize for dtype in dtypes if dtype.kind == "f"), default=4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
@@ -52,7 +53,12 @@ def line_of(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 def package_of(frame: FrameType) -> str:
     """Return the name of the package whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return _first(str(frame.f_globals.get("__name__", "")))
+
+
+@lru_cache(maxsize=1024)  # asked for wherever a traced array is looked into
+def _first(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _code(function: Callable[..., Any]) -> CodeType | None:

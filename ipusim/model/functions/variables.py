@@ -104,6 +104,8 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     check_inside(name)
     lookup = _LOOKUP.get()
     assert lookup is not None
+    if dtype is None and type(initial) is np.ndarray and initial.dtype.kind == "f":
+        return lookup(name, np.array(initial))  # what follows has nothing to say: layers ask in every call
     if dtype is None and not isinstance(initial, np.ndarray | np.generic):
         dtype = np.float32
     try:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.model.layers.by_members import ByMembers
 from ipusim.model.work import TableBytes, Work
 
 Array = npt.NDArray[Any]
@@ -148,7 +149,7 @@ class Layer(Described, Protocol):
 
 
 @runtime_checkable
-class AddsGradients(Protocol):
+class AddsGradients(Protocol, metaclass=ByMembers):
     """A layer that can add the gradients of its parameters to accumulators faster than it can return them."""
 
     def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
@@ -157,7 +158,7 @@ class AddsGradients(Protocol):
 
 
 @runtime_checkable
-class MakesMore(Protocol):
+class MakesMore(Protocol, metaclass=ByMembers):
     """A layer that makes larger arrays inside a pass than its input and its output."""
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
@@ -166,7 +167,7 @@ class MakesMore(Protocol):
 
 
 @runtime_checkable
-class TakesTokens(Protocol):
+class TakesTokens(Protocol, metaclass=ByMembers):
     """A layer whose input are whole numbers, which no other layer takes; what comes out are not."""
 
     def check_ids(self, ids: Array) -> None:
@@ -175,7 +176,7 @@ class TakesTokens(Protocol):
 
 
 @runtime_checkable
-class SharesParameters(Protocol):
+class SharesParameters(Protocol, metaclass=ByMembers):
     """A layer some of whose parameters are those of an earlier layer: the same arrays, with one gradient."""
 
     @property
@@ -185,7 +186,7 @@ class SharesParameters(Protocol):
 
 
 @runtime_checkable
-class OnHost(Protocol):
+class OnHost(Protocol, metaclass=ByMembers):
     """A layer whose parameters are tables that lie on the host: the IPU asks for rows, and sends their gradients."""
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:

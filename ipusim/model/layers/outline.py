@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ class Outline(NDArrayOperatorsMixin):
             step *= shape[axis]
         self.base: Outline | None = None
         self.span = span
-        self._view = as_strided(np.empty(1, kind), shape, strides)  # views alone are made of it: it is never read
+        self._view = _laid(tuple(shape), kind, tuple(strides))  # views alone are made of it: it is never read
 
     def _seen_as(self, view: npt.NDArray[Any]) -> Outline:
         """Return a view of this array."""
@@ -176,7 +177,7 @@ class Outline(NDArrayOperatorsMixin):
         """Return what an operation on elements, a matrix product, or a reduction of either makes."""
         if method not in ("__call__", "reduce") or ufunc.nout != 1:
             return NotImplemented
-        made = getattr(ufunc, method)(*map(_small, inputs), **more)
+        made = _tried(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
         if method == "reduce":
             shape = _reduced(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
         elif ufunc is np.matmul:
@@ -188,7 +189,7 @@ class Outline(NDArrayOperatorsMixin):
             if not isinstance(into, Outline):
                 return NotImplemented
             return into
-        return Outline(shape, made.dtype, _order(made)) if isinstance(made, np.ndarray) and made.ndim else made
+        return Outline(shape, *made) if isinstance(made, tuple) else made
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -212,13 +213,44 @@ def _order(array: Any) -> list[int]:
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
 
-def _small(operand: Any) -> Any:
-    """Return an operand with at most two elements along each axis, in the same order of axes; numbers as they are."""
+@lru_cache(maxsize=4096)
+def _laid(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return an array of one element that is seen as so many; all outlines of one form may have the same."""
+    return as_strided(np.empty(1, dtype), shape, strides)
+
+
+class _Form(NamedTuple):
+    """An operand, but for its elements: at most two along each axis."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+
+    def array(self) -> npt.NDArray[Any]:
+        """Return zeros of this form."""
+        made = np.zeros([self.shape[axis] for axis in self.axes], self.dtype)
+        return made.transpose(np.argsort(self.axes)) if self.axes else made
+
+
+def _form(operand: Any) -> Any:
+    """Return the form of an operand; a number as it is, with its type."""
     if not isinstance(operand, Outline | np.ndarray):
-        return operand
-    axes = _order(operand)
-    made = np.zeros([min(operand.shape[axis], 2) for axis in axes], operand.dtype)
-    return made.transpose(np.argsort(axes)) if axes else made
+        return type(operand), operand
+    return _Form(tuple(min(size, 2) for size in operand.shape), operand.dtype, tuple(_order(operand)))
+
+
+def _small(array: Any) -> npt.NDArray[Any]:
+    """Return an array with at most two elements along each axis, in the same order of axes."""
+    small: npt.NDArray[Any] = _form(array).array()
+    return small
+
+
+@lru_cache(maxsize=4096)  # layers are alike
+def _tried(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
+    """Return the type and the order of axes of what NumPy makes of operands of such forms, or the number it makes."""
+    operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]
+    made = getattr(ufunc, method)(*operands, **dict(more))
+    return (made.dtype, tuple(_order(made))) if isinstance(made, np.ndarray) and made.ndim else made
 
 
 def _product(left: Shape, right: Shape) -> Shape:

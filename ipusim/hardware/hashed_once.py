@@ -1,0 +1,21 @@
+"""A hash that is worked out once: of dozens of fractions it takes long, and what is priced is looked up by them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+
+class HashedOnce:
+    """A frozen dataclass that is compared by numbers alone, whose hashes are the same in every process."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __hash__(self) -> int:
+        """Return the hash of all that is compared."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, each.name) for each in fields(self) if each.compare))
