@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 
 #: Every shard draws from a seed of its own, and the smallest example, which all of them draw first, beyond its share.
 SHARDS = 10
@@ -26,3 +29,9 @@ def drawn(strategy, *, examples):
     for shard in range(SHARDS):
         check_shard(shard, strategy, found.append, examples=examples)
     return found
+
+
+@lru_cache(maxsize=None, typed=True)
+def among(*values):
+    """Return what draws one of ``values``: for the same ones the same, as Hypothesis checks each strategy that is new."""
+    return st.sampled_from(values)

@@ -24,7 +24,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from tests import formulas
 from tests.scenario_data import job_from
-from tests.sharded import SHARDS, check_shard, drawn
+from tests.sharded import SHARDS, among, check_shard, drawn
 
 EXAMPLES = 300
 
@@ -68,7 +68,7 @@ LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256, "free": 64}
 
 
 #: True three times out of four.
-often = st.sampled_from([True, True, True, False])
+often = among(True, True, True, False)
 
 
 @st.composite
@@ -88,18 +88,18 @@ def layers(draw):
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
-        activation = draw(st.sampled_from(sorted(ACTIVATIONS)))
+        activation = draw(among(*sorted(ACTIVATIONS)))
         if draw(st.booleans()):
             layer = {"type": "dense", "units": draw(st.integers(2, 5)), "use_bias": draw(st.booleans())}
         else:
             layer = {"type": "activation"}
         found.append({"name": f"layer{index}", **layer, "activation": activation})
     if draw(st.booleans()):
-        found.append({"name": "drop", "type": "dropout", "rate": draw(st.sampled_from([0.2, 0.5]))})
+        found.append({"name": "drop", "type": "dropout", "rate": draw(among(0.2, 0.5))})
     if draw(st.booleans()):
         found.append({"name": "before", "type": "activation", "activation": "tanh"})
         found += [
-            {"name": f"again{index}", "type": "activation", "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
+            {"name": f"again{index}", "type": "activation", "activation": draw(among(*sorted(ACTIVATIONS)))}
             for index in range(draw(st.integers(0, 2)))
         ]
         found.append({"name": "sum", "type": "add", "from": "before"})
@@ -116,14 +116,14 @@ def layers(draw):
 @st.composite
 def repeated(draw):
     """Return layers that come several times under numbered names, with a sum each time, or none."""
-    more = {"units": draw(st.integers(2, 4)), "activation": draw(st.sampled_from(sorted(ACTIVATIONS)))}
+    more = {"units": draw(st.integers(2, 4)), "activation": draw(among(*sorted(ACTIVATIONS)))}
     times = [
         [
             {"name": f"time{number}", "type": "dense", **more},
             {"name": f"bent{number}", "type": "activation", "activation": "tanh"},
             {"name": f"sum{number}", "type": "add", "from": f"time{number}"},
         ]
-        for number in range(draw(st.sampled_from([0, 0, 1, 2, 3])))
+        for number in range(draw(among(0, 0, 1, 2, 3)))
     ]
     return [layer for layers in times for layer in layers]
 
@@ -145,7 +145,7 @@ def sequences(draw):
     """Return a layer of sequences that keeps their form: two steps of two elements."""
     heads = {"num_heads": draw(st.integers(1, 2)), "causal": draw(st.booleans())}
     attention = ["multi_head_attention", "relative_multi_head_attention"]
-    kind = draw(st.sampled_from(["lstm", "gru", "augru", *attention, "layer_norm", "batch_norm", "conv1d"]))
+    kind = draw(among("lstm", "gru", "augru", *attention, "layer_norm", "batch_norm", "conv1d"))
     more = {
         "lstm": {"units": 2, "return_sequences": True},
         "gru": {"units": 2, "return_sequences": True, "reset_after": draw(st.booleans())},
@@ -165,9 +165,9 @@ def sequences(draw):
 def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
-    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE]))
+    schedule = draw(among("grouped", "interleaved", "sequential", "sharded", "single", *FREE))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
-    splits = sorted(draw(st.sets(st.sampled_from(names), min_size=1, max_size=3)), key=names.index)
+    splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
     stages, training = len(splits) + 1, FREE.get(schedule, False) or draw(often)
     mapping = places(draw, schedule, stages)
     rounds = {"grouped": 2 * stages if training else stages, "interleaved": stages}
@@ -183,17 +183,17 @@ def scenarios(draw):
     if training:
         accumulate(draw, pipeline, names)
         pipeline["allow_recompute"] = schedule != "zero_bubble_h1" and draw(st.booleans())
-        pipeline["recomputation_mode"] = draw(st.sampled_from(MODES.get(schedule, ("Auto",))))
+        pipeline["recomputation_mode"] = draw(among(*MODES.get(schedule, ("Auto",))))
     free = synchronise(draw, pipeline)
     if schedule not in ("single", *FREE) and not free and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
         concurrent(draw, pipeline, len(model[-2]["branches"]), schedule == "interleaved" and training)
-    machine = draw(st.sampled_from(["bow_pod16", "m2000", "bow_pod16", "c2_server", "free"]))
+    machine = draw(among("bow_pod16", "m2000", "bow_pod16", "c2_server", "free"))
     shards = shards_of(pipeline["device_mapping"])
     scenario = {
         "system": {
             "name": machine,
-            "selection_order": draw(st.sampled_from(["AUTO", "ZIGZAG", "SNAKE", "HOOF"])),
-            "auto_select_ipus": shards * draw(st.sampled_from([2, 1, 4 if machine != "m2000" else 1])),
+            "selection_order": draw(among("AUTO", "ZIGZAG", "SNAKE", "HOOF")),
+            "auto_select_ipus": shards * draw(among(2, 1, 4 if machine != "m2000" else 1)),
             "sync_replicas_independently": draw(st.booleans()),
             "enable_remote_buffers": machine in ("m2000", "bow_pod16") and draw(often),
         },
@@ -210,15 +210,15 @@ def scenarios(draw):
         "seed": draw(st.integers(0, 9)),
         "steps": draw(st.integers(1, 2)),
         "use_synthetic_data": draw(st.booleans()),
-        "infeed": {"prefetch_depth": draw(st.sampled_from([1, 3, 255]))},
-        "outfeed": {"mode": draw(st.sampled_from(["ALL", "LAST"])), "buffer_depth": draw(st.integers(1, 4))},
+        "infeed": {"prefetch_depth": draw(among(1, 3, 255))},
+        "outfeed": {"mode": draw(among("ALL", "LAST")), "buffer_depth": draw(st.integers(1, 4))},
     }
     place_on_hosts(draw, scenario)
     if schedule == "sequential" and draw(st.booleans()):
         serialize(draw, scenario, stages)
     if schedule == "grouped" and not free and draw(st.booleans()):
         pipeline["gradient_accumulation_count"] = 2 * overlap
-        tiles, placed = draw(st.sampled_from([1, 64])), draw(st.booleans())
+        tiles, placed = draw(among(1, 64)), draw(st.booleans())
         scenario["system"]["io_tiles"] = {"num_io_tiles": tiles, "place_ops_on_io_tiles": placed}
     scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
     if draw(st.booleans()):
@@ -231,8 +231,8 @@ def scenarios(draw):
         measure(draw, pipeline, stages)
         return scenario
     for name in ("forward", "backward"):
-        options = {"availableMemoryProportion": draw(st.sampled_from([1e-9, 0.6]))}
-        share = {"matmul_options": options | {"partialsType": draw(st.sampled_from([None, "half", "float"]))}}
+        options = {"availableMemoryProportion": draw(among(1e-9, 0.6))}
+        share = {"matmul_options": options | {"partialsType": draw(among(None, "half", "float"))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
 
@@ -241,12 +241,12 @@ def place_variables(draw, scenario, often):
     """Say what updates variables, and where they lie: on IPUs, in their Streaming Memory, or on the host."""
     pipeline = scenario["pipeline"]
     if scenario["system"]["enable_remote_buffers"]:
-        scenario["system"]["minimum_remote_tensor_size"] = draw(st.sampled_from(["1 B", "64 B", "1 KiB"]))
-        pipeline["offload_weight_update_variables"] = draw(st.sampled_from([None, True, False]))
+        scenario["system"]["minimum_remote_tensor_size"] = draw(among("1 B", "64 B", "1 KiB"))
+        pipeline["offload_weight_update_variables"] = draw(among(None, True, False))
         pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
         if pipeline["offload_weight_update_variables"] is not False:
             pipeline["replicated_optimizer_state_sharding"] = draw(often)
-        pipeline["replicated_weight_sharding"] = draw(st.sampled_from([True, None, True, False]))
+        pipeline["replicated_weight_sharding"] = draw(among(True, None, True, False))
     scenario["optimizer"] = draw(optimizers())
     of_ipus = "offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"
     if not any(pipeline.get(option) for option in of_ipus):
@@ -258,12 +258,12 @@ def place_on_hosts(draw, scenario):
     rates = "infeed", "host_fill", "outfeed", "host_drain", "network"
     host = {}
     if scenario["system"]["name"] != "free":
-        host = draw(st.dictionaries(st.sampled_from(rates), st.sampled_from(["50 MB/s", "2 GB/s"])))
+        host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
         host |= draw(st.sampled_from([{}, {"framework": "pytorch"}]))
-    host["sum_over"] = draw(st.sampled_from(["network", "links"]))
+    host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:
-        host["count"] = draw(st.sampled_from([1, 2]))
+        host["count"] = draw(among(1, 2))
     scenario["system"]["host"] = host
 
 
@@ -271,7 +271,7 @@ def measure(draw, pipeline, stages):
     """Give each stage the cycles or times that were measured of it, instead of what is priced."""
     pipeline.pop("recomputation_checkpoints", None)
     mapping = pipeline.get("device_mapping", [0] * stages)
-    cost = st.integers(0, 10**6) | st.sampled_from(["1.2 ms", "3.7 us", "0.1 ns"])
+    cost = st.integers(0, 10**6) | among("1.2 ms", "3.7 us", "0.1 ns")
     halves = {"backward_input": cost, "backward_weights": cost}
     rows = st.fixed_dictionaries({"forward": cost}, optional={"backward": cost, "update": cost, **halves})
     count = sum(len(ipus) if isinstance(ipus, list) else 1 for ipus in mapping)
@@ -294,7 +294,7 @@ def places(draw, schedule, stages):
 
 def synchronise(draw, pipeline):
     """Draw a sync mode, or leave the schedule its own; return whether IPUs go on by themselves."""
-    sync = draw(st.sampled_from(["", "lock_step", "point_to_point"]))
+    sync = draw(among("", "lock_step", "point_to_point"))
     if sync:
         pipeline["sync"] = sync
     if draw(st.booleans()):
@@ -306,7 +306,7 @@ def synchronise(draw, pipeline):
 def optimizers(draw):
     """Return an optimizer, and what it does to each micro-batch's gradients."""
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
-    kind = draw(st.sampled_from(["sgd", "momentum", "rmsprop", *["adam", "lamb"] * 3]))
+    kind = draw(among("sgd", "momentum", "rmsprop", *["adam", "lamb"] * 3))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
     squares = {"decay": 0.75, "momentum": MOMENTUM, "epsilon": 0.01, "centered": True}
@@ -317,10 +317,10 @@ def optimizers(draw):
 
 def accumulate(draw, pipeline, names):
     """Say how gradients are accumulated, and where activations are computed again from."""
-    pipeline["reduction_method"] = draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"]))
+    pipeline["reduction_method"] = draw(among("SUM", "MEAN", "RUNNING_MEAN"))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
     if not any(name.startswith("sum") for name in names):
-        pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
+        pipeline["recomputation_checkpoints"] = draw(st.lists(among(*names), max_size=3, unique=True))
 
 
 def serialize(draw, scenario, stages):
@@ -330,8 +330,8 @@ def serialize(draw, scenario, stages):
     pipeline["batch_serialization_iterations"] = draw(st.integers(2, 3))
     pipeline.pop("schedule" if draw(st.booleans()) else "device_mapping")
     pipeline["reduction_method"] = "SUM"
-    pipeline["offload_activations"] = draw(st.sampled_from([None, False]))
-    scenario["system"]["auto_select_ipus"] = draw(st.sampled_from([1, 2]))
+    pipeline["offload_activations"] = draw(among(None, False))
+    scenario["system"]["auto_select_ipus"] = draw(among(1, 2))
 
 
 def concurrent(draw, pipeline, branches, apart):
