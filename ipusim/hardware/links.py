@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from ipusim.hardware.rates import Rates
@@ -38,21 +39,7 @@ class LinkDirection:
 
     def bytes_per_s(self, rates: Rates) -> Fraction:
         """Return the exact useful rate of these links together."""
-        link = rates.link_bytes_per_s * rates.link_efficiency
-        gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
-        match self.channel:
-            case "rung":
-                return rates.rung_links * link
-            case "machine rung":
-                return rates.machine_rung_bytes_per_s
-            case "rung crossing":
-                return rates.rung_crossing_links * link
-            case "rail":
-                return rates.rail_links * link
-            case "gateway":
-                return rates.gateway_links * gateway_link
-            case "gateway pair":
-                return 2 * rates.gateway_links * gateway_link
+        return _bytes_per_s(self.channel, rates)
 
     def latency_ns(self, rates: Rates) -> Fraction:
         """Return the time of a signal over this hop."""
@@ -70,3 +57,22 @@ class LinkDirection:
     def __str__(self) -> str:
         """Return :attr:`label`."""
         return self.label
+
+
+@lru_cache(maxsize=256)  # asked for of every link of every route
+def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
+    link = rates.link_bytes_per_s * rates.link_efficiency
+    gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
+    match channel:
+        case "rung":
+            return rates.rung_links * link
+        case "machine rung":
+            return rates.machine_rung_bytes_per_s
+        case "rung crossing":
+            return rates.rung_crossing_links * link
+        case "rail":
+            return rates.rail_links * link
+        case "gateway":
+            return rates.gateway_links * gateway_link
+        case "gateway pair":
+            return 2 * rates.gateway_links * gateway_link

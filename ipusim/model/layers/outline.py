@@ -210,7 +210,12 @@ def _number_or(made: Outline) -> Any:
 
 def _order(array: Any) -> list[int]:
     """Return the axes in the order in which they lie in memory, that of the largest steps first."""
-    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return list(_falling(array.strides))
+
+
+@lru_cache(maxsize=4096)
+def _falling(strides: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
 @lru_cache(maxsize=4096)
@@ -236,7 +241,12 @@ def _form(operand: Any) -> Any:
     """Return the form of an operand; a number as it is, with its type."""
     if not isinstance(operand, Outline | np.ndarray):
         return type(operand), operand
-    return _Form(tuple(min(size, 2) for size in operand.shape), operand.dtype, tuple(_order(operand)))
+    return _formed(operand.shape, operand.strides, operand.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _formed(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _Form:
+    return _Form(tuple(min(size, 2) for size in shape), dtype, _falling(strides))
 
 
 def _small(array: Any) -> npt.NDArray[Any]:
