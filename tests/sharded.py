@@ -33,5 +33,5 @@ def drawn(strategy, *, examples):
 
 @lru_cache(maxsize=None, typed=True)
 def among(*values):
-    """Return what draws one of ``values``: for the same ones the same, as Hypothesis checks each strategy that is new."""
+    """Return what draws one of ``values``: for the same ones the same, as Hypothesis checks each that is new."""
     return st.sampled_from(values)

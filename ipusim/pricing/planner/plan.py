@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.generations import IpuSpec
@@ -25,7 +26,7 @@ from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
 from ipusim.pricing.planner.splits import Splits, splits
-from ipusim.pricing.planner.work import PATH_BYTES, SplitWork, split_cycles, split_work
+from ipusim.pricing.planner.work import PATH_BYTES, SplitWork, split_cycles, split_work, temporary_bytes
 
 #: Share of a tile's memory that a product may take for itself, of all that is there: PopLibs' own default.
 AVAILABLE_MEMORY_PROPORTION: Final = 0.6
@@ -122,15 +123,16 @@ def plan_product(
     limit = memory_proportion * ipu.sram_bytes_per_tile
     best: tuple[tuple[float, float], Split, SplitWork] | None = None
     for output_steps, input_steps in _steps(product, unit):
-        found, work = _worked(product, unit, ipu.tiles, output_steps, input_steps)
+        found, work, least, excess = _worked(product, unit, ipu.tiles, output_steps, input_steps, limit)
+        if best is not None and excess > best[0][0]:
+            continue
         cycles = split_cycles(work, ipu, rates).total
-        excess = np.maximum(work.temporary_bytes - limit, 0)
-        which = int(np.lexsort((cycles, excess))[0]) if excess.all() else int(np.where(excess, np.inf, cycles).argmin())
-        key = (float(excess[which]), float(cycles[which]))
+        which = int(least[cycles[least].argmin()])
+        key = (excess, float(cycles[which]))
         if best is None or key < best[0]:
             split = _split(found, which, unit, output_steps, input_steps)
             best = key, split, SplitWork(*(np.broadcast_to(each, cycles.shape)[which] for each in work))
-        if output_steps * input_steps == 1 and not key[0] and cycles[which] == cycles.min():
+        if output_steps * input_steps == 1 and not excess and cycles[which] == cycles.min():
             break  # the fastest of all fits as it is
     assert best is not None
     return _plan(product, ipu, rates, *best)
@@ -146,9 +148,13 @@ def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=64)  # a megabyte each, where rates are fitted with the same few products again and again
 def _worked(
-    product: Product, unit: MatrixUnit, tiles: int, output_steps: int, input_steps: int
-) -> tuple[Splits, SplitWork]:
-    """Return the splits of so many steps and their work, which no rate touches."""
+    product: Product, unit: MatrixUnit, tiles: int, output_steps: int, input_steps: int, limit: float
+) -> tuple[Splits, SplitWork, npt.NDArray[np.intp], float]:
+    """Return the splits of so many steps and their work, which no rate touches.
+
+    Then which of them keep closest to ``limit`` bytes, and by how many they are beyond it. Of several steps the others
+    are left out.
+    """
     found = splits(
         product.n,
         -(-product.m // (unit.outputs * output_steps)),
@@ -156,7 +162,12 @@ def _worked(
         product.groups,
         tiles,
     )
-    return found, split_work(product, found, unit, output_steps * input_steps, input_steps)
+    beyond = np.maximum(temporary_bytes(product, found, unit, input_steps) - limit, 0)
+    excess = beyond.min()
+    least = np.flatnonzero(beyond == excess)
+    if output_steps * input_steps > 1:
+        found, least = Splits(*(each[least] for each in found)), np.arange(len(least))
+    return found, split_work(product, found, unit, output_steps * input_steps, input_steps), least, float(excess)
 
 
 def _split(found: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:

@@ -63,5 +63,6 @@ def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles:
         earlier, here = np.nonzero(together <= tiles)
         chosen = [*(each[earlier] for each in chosen), here]
         used = together[earlier, here]
-    picked = [way[:, which] for way, which in zip(ways, chosen[1:], strict=True)]
+    # Whole still, of any size: what is multiplied of them would wrap as integers.
+    picked = [way.astype(np.float64)[:, which] for way, which in zip(ways, chosen[1:], strict=True)]
     return Splits(*(pick[0] for pick in picked), *(pick[1] for pick in picked))

@@ -83,18 +83,12 @@ class SplitCycles(NamedTuple):
 
 def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, input_steps: int) -> SplitWork:
     """Return the work of splits of one step, of ``steps`` in all, of which ``input_steps`` sum up one result."""
-    size, partial = product.itemsize, product.partials_itemsize
-    split = Splits(*(each.astype(np.float64) for each in split))  # whole still, of any size: integers would wrap
-    inputs = split.input_blocks * unit.inputs
-    outputs = split.output_blocks * unit.outputs
-    row_bytes = split.groups * split.rows * inputs * size * ((product.own_inputs or product.k) / product.k)
-    weight_bytes = split.groups * inputs * outputs * size
-    sums_bytes = split.groups * split.rows * outputs * partial
+    row_bytes, weight_bytes, sums_bytes = _operands(product, split, unit)
     passes = split.groups * split.output_blocks * split.input_blocks
     worker_rows = -(-split.rows // unit.workers)
     zeroing = split.groups * split.output_blocks * unit.workers * unit.row_cycles * worker_rows * unit.zeroing
     reduces = split.input_parts > 1
-    adds = reduces | (partial != size)
+    adds = reduces | (product.partials_itemsize != product.itemsize)
     sums_up = input_steps > 1
     added = np.where(adds, sums_bytes, 0) + np.where(sums_up, sums_bytes / split.input_parts, 0)
     sets = _COMMON_SETS + reduces + sums_up
@@ -107,6 +101,27 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
         added_bytes=steps * np.ceil(added),
         compute_sets=steps * sets,
         temporary_bytes=np.ceil(row_bytes + weight_bytes + np.where(adds | sums_up, sums_bytes, 0)),
+    )
+
+
+def temporary_bytes(product: Product, split: Splits, unit: MatrixUnit, input_steps: int) -> Numbers:
+    """Return that part of the work alone, by which most splits can be left out."""
+    row_bytes, weight_bytes, sums_bytes = _operands(product, split, unit)
+    if input_steps == 1 and product.partials_itemsize == product.itemsize:
+        sums_bytes = np.where(split.input_parts > 1, sums_bytes, 0)
+    held: Numbers = np.ceil(row_bytes + weight_bytes + sums_bytes)
+    return held
+
+
+def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the bytes of the rows, the weights and the partial sums of a tile."""
+    inputs = split.input_blocks * unit.inputs
+    outputs = split.output_blocks * unit.outputs
+    rows = split.groups * split.rows
+    return (
+        rows * inputs * product.itemsize * ((product.own_inputs or product.k) / product.k),
+        split.groups * inputs * outputs * product.itemsize,
+        rows * outputs * product.partials_itemsize,
     )
 
 
