@@ -4,8 +4,8 @@ The space is searched whole: every number of parts of n, m, k and the groups tha
 in the largest part, with as many tiles in use as there are, or fewer; and, where the best
 of all needs more memory than it may take, in 1, 2, 4, ... steps over the outputs or the inputs,
 64 at most. (Steps only add work to a split, so none is looked at where the best split fits as
-it is.) Some 10,000 splits of a product are priced at once, in about a millisecond; 30 times
-as many where memory binds.
+it is.) Some 10,000 splits of a product are priced at once, in about a millisecond; where memory
+binds, 30 times as many are looked at, of which those that keep to it are priced.
 """
 
 from __future__ import annotations

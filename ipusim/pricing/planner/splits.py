@@ -59,10 +59,11 @@ def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles:
     used = np.ones(1, dtype=np.int64)
     ways = [parts(count, tiles) for count in (rows, output_blocks, input_blocks, groups)]
     for way in ways:
-        together = used[:, None] * way[0][None, :]
-        earlier, here = np.nonzero(together <= tiles)
-        chosen = [*(each[earlier] for each in chosen), here]
-        used = together[earlier, here]
+        together = (used[:, None] * way[0][None, :]).ravel()
+        here = np.flatnonzero(together <= tiles)
+        used = together.take(here)
+        earlier, here = np.divmod(here, way.shape[1])
+        chosen = [*(each.take(earlier) for each in chosen), here]
     # Whole still, of any size: what is multiplied of them would wrap as integers.
-    picked = [way.astype(np.float64)[:, which] for way, which in zip(ways, chosen[1:], strict=True)]
-    return Splits(*(pick[0] for pick in picked), *(pick[1] for pick in picked))
+    pairs = [(way.astype(np.float64), which) for way, which in zip(ways, chosen[1:], strict=True)]
+    return Splits(*(way[row].take(which) for row in (0, 1) for way, which in pairs))
