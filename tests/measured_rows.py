@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 from ipusim.pricing.passes import pass_cycles
 from ipusim.scenario import load_job
@@ -39,7 +40,7 @@ def stage_rows(folder, names, rates, noise=0.0, seed=0):
     draw = random.Random(seed)
     lines = ["scenario,stage,forward,backward,update"]
     for name in names:
-        job = load_job(folder / name)
+        job = _job(folder / name, (folder / name).read_text())
         for number, stage in enumerate(job.program.stages):
             passes = (
                 pass_cycles(cost, job.system.ipu, rates) for cost in (stage.forward, stage.backward, stage.update)
@@ -47,6 +48,12 @@ def stage_rows(folder, names, rates, noise=0.0, seed=0):
             cells = [round(cycles * (1 + draw.gauss(0, noise))) for cycles in passes]
             lines.append(f"{name},{number},{','.join(map(str, cells))}")
     return "\n".join(lines) + "\n"
+
+
+@lru_cache(maxsize=8)
+def _job(path, text):
+    """Return the Job of a scenario; rows are made of the same ones again and again."""
+    return load_job(path)
 
 
 def throughput_rows(path, rows, rates, noise=0.0, seed=0):

@@ -19,7 +19,7 @@ from ipusim.runs.execute import execute
 from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import SpanKind
-from tests.properties.test_causes import check
+from tests.explained import check_explained
 
 TEXT = """
 system:
@@ -89,7 +89,7 @@ def test_who_waits_for_a_slower_host_waits_for_hosts_and_is_explained(load, way)
         for more in (0, 50_000)
     )
     assert late.makespan_cycles - even.makespan_cycles == 3 * 50_000
-    waited = [check(each).cycles[:, CAUSES.index(Idle.HOST)] for each in (even, late)]
+    waited = [check_explained(each).cycles[:, CAUSES.index(Idle.HOST)] for each in (even, late)]
     assert (waited[1] - waited[0] == 3 * 50_000).all()
 
 

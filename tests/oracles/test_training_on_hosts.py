@@ -28,7 +28,7 @@ from ipusim.runs.session import Session
 from ipusim.scenario import load_job
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.properties.test_causes import check
+from tests.explained import check_explained
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 3, (4, 6)).astype(np.int32)
@@ -187,7 +187,7 @@ def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strateg
     assert first.makespan_cycles == second.makespan_cycles == last[0].makespan_cycles + late.job.late[0]
     assert late.timeline.makespan_cycles - even.timeline.makespan_cycles == 3 * late.job.late[0] > 0
     assert even.job.late == ()
-    check(late.timeline)
+    check_explained(late.timeline)
     with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario does not say"):
         as_scenario(program.kept())
 
@@ -203,7 +203,7 @@ def test_collectives_between_runs_take_their_closed_forms(law, cycles):
     job = replace(job, system=replace(job.system, host=replace(job.system.host, network_ns=Fraction(20))))
     between = {job.program.repeat_count: (HostExchange(law, 30),) * 2}
     longer = Session(replace(job, between=between)).run(job.executions)
-    check(longer)  # it is explained to the cycle
+    check_explained(longer)  # it is explained to the cycle
     assert longer.end.max() - Session(job).run(job.executions).end.max() == 2 * cycles
     assert between[job.program.repeat_count][0].cycles(replace(job.system, hosts=1)) == 0
 

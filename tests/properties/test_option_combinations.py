@@ -1,7 +1,8 @@
 """Whole scenarios of random legal options: each runs, and learns what the unsplit model learns in a plain loop.
 
 The loop shares no layer, loss or optimizer with ipusim, and its gradients are autograd's.
-An option is one line of :func:`scenarios`; options that change no number are drawn beside those that do.
+An option is one line of :func:`scenarios`; options that change no number are drawn beside those that do. What holds of
+any run whatever it computes is held of these too, as they are drawn and run anyway.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from autograd.tracer import getval
 from hypothesis import strategies as st
 
 from ipusim.analysis.memory import memory_curves
+from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.model.layers.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from tests import formulas
+from tests.explained import check_changes, check_explained
+from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
 
@@ -42,6 +46,8 @@ MODES = {
     "interleaved_1f1b": INSIDE,
 }
 MOMENTUM = 0.75
+#: What takes as long as a run itself is held of some: of those of these seeds.
+EXPLAINED, CHANGED, RECORDED = (1, 2), (7,), (9,)
 #: The layers before those of rows, by their formulas.
 FIRST = {
     "flatten": lambda layer, h: anp.reshape(h, (*h.shape[:2], -1)),
@@ -481,8 +487,22 @@ def check_scenario(scenario):
     for name, array in result.learning.weights.items():
         np.testing.assert_allclose(array, weights[name], rtol=1e-12, atol=1e-14, err_msg=name)
     check_memory(result)
+    check_run(result, scenario["seed"])
     if "cycles" in scenario["pipeline"]:
         check_profile(scenario, experiment)
+
+
+def check_run(result, seed):
+    """What is told of a run before it begins holds; of some also what is told of why it took so long, and by whom."""
+    job, timeline = result.job, result.timeline
+    assert len(timeline) <= most_spans(job.plan, job.system, job.costs, job.executions)
+    assert timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, job.executions)
+    if seed in EXPLAINED:
+        check_explained(timeline)
+    if seed in CHANGED:
+        check_changes(job)
+    if seed in RECORDED:
+        check_recorded(timeline)
 
 
 def check_profile(scenario, job):
@@ -498,9 +518,13 @@ def check_profile(scenario, job):
 
 
 def test_layers_optimizers_and_parts_are_drawn_together():
-    """Among the examples above every layer meets replicas that store parts of weights and state, and LAMB."""
+    """Among the examples above every layer meets replicas that store parts of weights and state, and LAMB.
+
+    And enough of them are looked at for what takes long.
+    """
     seen = set()
-    for scenario in drawn(scenarios(), examples=EXAMPLES):
+    examples = drawn(scenarios(), examples=EXAMPLES)
+    for scenario in examples:
         options = {scenario.get("optimizer", {}).get("type")}
         if replicas_of(scenario) > 1:
             parts = "replicated_weight_sharding", "replicated_optimizer_state_sharding"
@@ -509,6 +533,8 @@ def test_layers_optimizers_and_parts_are_drawn_together():
     kinds = {"dense", "activation", "dropout", "add", "parallel", *FIRST}
     options = {"lamb", "adam", "replicas", "replicated_weight_sharding", "replicated_optimizer_state_sharding"}
     assert {(kind, option) for kind in kinds for option in options} <= seen
+    for seeds, fewest in ((EXPLAINED, 40), (CHANGED, 25), (RECORDED, 25)):
+        assert sum(scenario["seed"] in seeds for scenario in examples) >= fewest
 
 
 def check_memory(result):

@@ -1,9 +1,10 @@
 """What holds of every Timeline that a scenario records, and of what reads it: files, phases, pictures, traces."""
 
+from __future__ import annotations
+
 import io
 
 import numpy as np
-from hypothesis import given, settings
 
 from ipusim.analysis.executions import executions
 from ipusim.analysis.phases import phases
@@ -13,13 +14,11 @@ from ipusim.render.content import content
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import window
-from ipusim.runs.session import Session
 from ipusim.study.columns import span_columns
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from ipusim.timeline.timeline import Timeline
-from tests.properties.test_option_combinations import scenarios
-from tests.scenario_data import job_from
+from tests.perfetto_reader import PerfettoReader
 
 #: Of the tracks on which nothing lies over anything else, the kinds.
 ALONE = [kinds_with(lambda row, track=track: row.track is track) for track in (Track.IPU, Track.IO_TILES)]
@@ -32,11 +31,8 @@ def check_alone(timeline, rows, track):
     assert not (same & (timeline.start[rows[1:]] < timeline.end[rows[:-1]])).any()
 
 
-@settings(max_examples=25, deadline=None)
-@given(scenarios())
-def test_what_is_recorded_can_be_read_by_all(read_perfetto, scenario):
-    job = job_from(scenario | {"numerics": "off"})
-    timeline = Session(job).run(job.executions)
+def check_recorded(timeline):
+    """Hold that files, phases, columns, pictures and traces have all of a Timeline, and each thing once."""
     assert (timeline.start <= timeline.end).all()
     for kinds in ALONE:
         check_alone(timeline, *timeline.on_each_ipu(timeline.rows(*kinds)))
@@ -52,17 +48,17 @@ def test_what_is_recorded_can_be_read_by_all(read_perfetto, scenario):
         assert [phase.start for phase in own] == edges[:-1]
         assert edges[-1] == execution.end
     assert {len(column.values) for column in span_columns(timeline).values()} == {len(timeline)}
-    check_pictures(timeline, read_perfetto)
+    check_pictures(timeline)
 
 
-def check_pictures(timeline, read_perfetto):
+def check_pictures(timeline):
     """Hold that pictures show every IPU that does what can be seen, and traces every cycle once."""
     shown = window(timeline)
     boxes = content(timeline, shown, 10).boxes
     assert set(timeline.info.stages_of_ipu) <= set(boxes.ipu.tolist()) <= set(span_boxes(timeline, shown).ipu.tolist())
     file = io.BytesIO()
     write_perfetto_trace(TraceContent(timeline), file.write)
-    slices = [each for each in read_perfetto(file.getvalue()).slices if each.track[1] != "phases"]
+    slices = [each for each in PerfettoReader(file.getvalue()).slices if each.track[1] != "phases"]
     assert not any(each.around for each in slices)
     tiles = [each.args for each in slices if "IPU " in each.track[1] and not each.track[-1].startswith("sends")]
     assert sum(each["end_cycles"] - each["start_cycles"] for each in tiles) == cycles_by_kind(timeline).sum()

@@ -1,0 +1,52 @@
+"""What holds of why any run takes as long as it does: critical path, idle causes, and what changes would give."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from ipusim.analysis.causes import CAUSES, idle_causes
+from ipusim.analysis.critical_path import WAITS, critical_path, path_parts
+from ipusim.analysis.executions import executions
+from ipusim.analysis.run_times import run_times
+from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.study.what_if import what_if
+from ipusim.timeline.kind_row import Idle
+from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
+
+
+def check_explained(timeline):
+    """Hold that path and causes add up to the run and to each execution; return the causes of the whole run."""
+    run_cycles = run_times(timeline).throughput.run_cycles
+    path = critical_path(timeline)
+    rows = [(int(timeline.start[row]), int(timeline.end[row])) for row in path]
+    assert rows[0][0] == 0
+    assert rows[-1][1] == run_cycles
+    assert all(before[1] == after[0] for before, after in pairwise(rows))
+    assert not np.isin(timeline.kind[path], WAITS).any()
+    assert sum(part.cycles for part in path_parts(timeline, path)) == run_cycles
+    for execution in (None, *(each.index for each in executions(timeline))):
+        found = idle_causes(timeline, execution)
+        assert ((found.busy + found.cycles.sum(axis=1)) == found.window_cycles).all()
+        same = found.ipu[1:] == found.ipu[:-1]
+        assert (found.start < found.end).all()
+        assert (found.start[1:] >= found.end[:-1])[same].all()
+    whole = idle_causes(timeline)
+    by_kind = cycles_by_kind(timeline)
+    assert whole.window_cycles == run_cycles
+    assert (whole.busy == by_kind[:, COMPUTE_KINDS].sum(axis=1)).all()
+    holders = sorted(timeline.info.stages_of_ipu)
+    # What nobody waits for but in its own span is counted nowhere else.
+    sync = whole.cycles[holders, CAUSES.index(Idle.SYNC)]
+    assert (sync == by_kind[holders, SpanKind.SYNC]).all()
+    assert (whole.cycles[holders, CAUSES.index(Idle.NO_STAGE)] == 0).all()
+    return whole
+
+
+def check_changes(job):
+    """Hold that no change makes a run shorter than its critical path then is."""
+    shares = job.costs.pass_streams or job.costs.update_streams or job.costs.sends
+    for found in what_if(job):
+        assert found.path <= found.after or (shares and found.said_by_path == "estimate"), found
+        assert (found.said_by_path == "exact") == (found.path == found.after)
