@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.machines import Machine, find_machine
@@ -26,6 +27,7 @@ class Device:
         return len(self.positions)
 
 
+@lru_cache(maxsize=32)  # hundreds in a pod, and every scenario asks for one of them
 def devices_of(machine: Machine) -> tuple[Device, ...]:
     """Return every device of ``machine`` in the order of ids: single IPUs, then pairs, fours, ... and all."""
     singles = sorted((machine.id_at(position), position) for position in range(machine.count))

@@ -56,14 +56,21 @@ def collectives(draw: st.DrawFn) -> tuple[System, Collective]:
     return system, ALGORITHMS[operation][name](system, participants, elements, 8)
 
 
-@given(collectives())
-def test_every_plan_passes_the_check(drawn: tuple[System, Collective]) -> None:
-    check_collective(drawn[1])
+@given(collectives(), collectives(), st.integers(0, 2**32 - 1))
+def test_every_plan_computes_what_it_says_in_the_time_of_its_links(
+    one: tuple[System, Collective], other: tuple[System, Collective], seed: int
+) -> None:
+    system, collective = one
+    check_collective(collective)
+    check_results(collective, seed)
+    check_bits(system, collective, seed)
+    check_cost(system, collective)
+    check_together(system, collective, collective if max(other[1].participants) >= system.count else other[1])
+    check_fastest(system, collective)
 
 
-@given(collectives(), st.integers(0, 2**32 - 1))
-def test_every_plan_computes_what_it_says(drawn: tuple[System, Collective], seed: int) -> None:
-    _, collective = drawn
+def check_results(collective: Collective, seed: int) -> None:
+    """Hold that a plan computes what it says."""
     row = math.ceil(collective.elements / collective.count)
     whole = np.random.default_rng(seed).integers(-1000, 1000, (collective.count, collective.elements))
     cut = [slice(rank * row, (rank + 1) * row) for rank in range(collective.count)]
@@ -83,11 +90,8 @@ def test_every_plan_computes_what_it_says(drawn: tuple[System, Collective], seed
         assert np.array_equal(result, expected)
 
 
-@given(collectives(), st.integers(0, 2**32 - 1))
-def test_after_an_all_reduce_of_floats_everybody_holds_the_same_bits(
-    drawn: tuple[System, Collective], seed: int
-) -> None:
-    system, collective = drawn
+def check_bits(system: System, collective: Collective, seed: int) -> None:
+    """Hold that after an all-reduce of floats everybody holds the same bits."""
     if collective.operation != "all_reduce":
         collective = ALGORITHMS["all_reduce"]["ring"](system, collective.participants, collective.elements, 8)
     buffers = list(np.random.default_rng(seed).standard_normal((collective.count, collective.elements)))
@@ -98,9 +102,8 @@ def test_after_an_all_reduce_of_floats_everybody_holds_the_same_bits(
     assert [each.tobytes() for each in again] == [each.tobytes() for each in results]
 
 
-@given(collectives())
-def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, Collective]) -> None:
-    system, collective = drawn
+def check_cost(system: System, collective: Collective) -> None:
+    """Hold that a cost is that of the busiest link of each round."""
     cost = collective_cost(system, collective)
     assert len(cost.rounds) == len(collective.rounds)
     for transfers, got in zip(collective.rounds, cost.rounds, strict=True):
@@ -119,22 +122,16 @@ def test_a_cost_is_that_of_the_busiest_link_of_each_round(drawn: tuple[System, C
         } == on
 
 
-@given(collectives(), collectives())
-def test_together_takes_no_less_than_each_and_no_more_than_one_after_the_other(
-    one: tuple[System, Collective], other: tuple[System, Collective]
-) -> None:
-    system, collective = one
-    if max(other[1].participants) >= system.count:
-        other = one
-    alone = [collective_cost(system, each).rounds_cycles for each in (collective, other[1])]
-    together = concurrent_cost(system, [collective, other[1]]).rounds_cycles
+def check_together(system: System, one: Collective, other: Collective) -> None:
+    """Hold that together they take no less than each, and no more than one after the other."""
+    alone = [collective_cost(system, each).rounds_cycles for each in (one, other)]
+    together = concurrent_cost(system, [one, other]).rounds_cycles
     assert max(alone) <= together <= sum(alone)
-    assert concurrent_cost(system, [other[1], collective]).rounds_cycles == together
+    assert concurrent_cost(system, [other, one]).rounds_cycles == together
 
 
-@given(collectives())
-def test_the_fastest_is_never_slower(drawn: tuple[System, Collective]) -> None:
-    system, collective = drawn
+def check_fastest(system: System, collective: Collective) -> None:
+    """Hold that the fastest algorithm is never slower."""
     (best,), cost = fastest(
         collective.operation, system, [collective.participants], [collective.elements], collective.itemsize
     )

@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.hardware.build import build_system
+from ipusim.hardware.copies import CopyCost
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.system import System
+from ipusim.hardware.topology import Route
 from tests.copies import POST_COPY, PRE_COPY, exchange_cycles, sync_cycles
 
+#: Bytes from one logical IPU to another.
+Traffic = dict[tuple[int, int], int]
 #: Useful bytes per second of one IPU-Link, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)
 LINKS = {"rung": 4, "rung crossing": 2, "rail": 2}
@@ -31,7 +35,7 @@ def systems(draw: st.DrawFn) -> System:
 
 
 @st.composite
-def systems_with_traffic(draw: st.DrawFn) -> tuple[System, dict[tuple[int, int], int]]:
+def systems_with_traffic(draw: st.DrawFn) -> tuple[System, Traffic]:
     system = draw(systems().filter(lambda system: system.count > 1))
     ipu = st.integers(0, system.count - 1)
     pairs = st.tuples(ipu, ipu).filter(lambda pair: pair[0] != pair[1])
@@ -66,18 +70,18 @@ def expected_route(system: System, source: int, target: int) -> list[tuple[int, 
 
 
 @given(systems(), st.data())
-def test_a_route_is_the_walk_over_the_rung_and_along_the_rail(system: System, data: st.DataObject) -> None:
-    ipu = st.integers(0, system.count - 1)
-    source, target = data.draw(ipu), data.draw(ipu)
-    route = [(each.source, each.target, each.channel) for each in system.route(source, target)]
-    assert route == expected_route(system, source, target)
-
-
-@given(systems(), st.data())
-def test_a_route_is_a_shortest_path_of_linked_neighbours(system: System, data: st.DataObject) -> None:
+def test_a_route_is_the_walk_over_the_rung_and_along_the_rail_and_a_shortest_path(
+    system: System, data: st.DataObject
+) -> None:
     ipu = st.integers(0, system.count - 1)
     source, target = data.draw(ipu), data.draw(ipu)
     route = system.route(source, target)
+    assert [(each.source, each.target, each.channel) for each in route] == expected_route(system, source, target)
+    check_shortest(system, source, target, route)
+
+
+def check_shortest(system: System, source: int, target: int, route: Route) -> None:
+    """Hold that a route is a shortest path of linked neighbours."""
     graph = system.topology.graph
     here = system.ipus[source]
     for direction in route:
@@ -88,11 +92,23 @@ def test_a_route_is_a_shortest_path_of_linked_neighbours(system: System, data: s
     assert len(route) == nx.shortest_path_length(graph, system.ipus[source], system.ipus[target])
 
 
-@given(systems_with_traffic())
-def test_a_merged_copy_costs_what_its_parts_add_up_to(
-    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
+@given(systems_with_traffic(), st.randoms(use_true_random=False))
+def test_a_merged_copy_costs_what_its_parts_add_up_to_in_any_order(
+    system_and_traffic: tuple[System, Traffic], random: Random
 ) -> None:
     system, traffic = system_and_traffic
+    cost = system.merged_copy(traffic)
+    check_parts(system, traffic, cost)
+    check_balance(system, traffic, cost)
+    entries = list(traffic.items())
+    random.shuffle(entries)
+    assert system.merged_copy(dict(entries)) == cost, "copies named in another order"
+    reordered = system.reordered(system.selection_order)
+    assert reordered.merged_copy(traffic) == cost, "reordered into its own order"
+
+
+def check_parts(system: System, traffic: Traffic, cost: CopyCost) -> None:
+    """Hold that a copy costs what its parts add up to."""
     clock = 0 if system.free else system.clock_hz
     routes = {pair: expected_route(system, *pair) for pair, size in traffic.items() if size}
     bytes_on: dict[tuple[int, int, str], int] = {}
@@ -106,7 +122,6 @@ def test_a_merged_copy_costs_what_its_parts_add_up_to(
     before, exchange, after = parts if routes and not system.free else [0, 0, 0]
     latency = math.ceil(Fraction(15, 10**9) * max(map(len, routes.values()), default=0) * clock)
 
-    cost = system.merged_copy(traffic)
     assert cost.fixed == (sync, before, exchange, latency, after)
     assert [
         ((load.direction.source, load.direction.target, load.direction.channel), load.bytes, load.cycles)
@@ -116,37 +131,16 @@ def test_a_merged_copy_costs_what_its_parts_add_up_to(
     assert cost.total_cycles == sync + before + exchange + latency + max(cycles_on.values(), default=0) + after
 
 
-@given(systems_with_traffic())
-def test_every_byte_enters_and_leaves_where_it_should(
-    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
-) -> None:
-    system, traffic = system_and_traffic
+def check_balance(system: System, traffic: Traffic, cost: CopyCost) -> None:
+    """Hold that every byte enters and leaves where it should."""
     balance = dict.fromkeys(system.ipus, 0)
     for (source, target), size in traffic.items():
         balance[system.ipus[source]] += size
         balance[system.ipus[target]] -= size
-    for load in system.merged_copy(traffic).links:
+    for load in cost.links:
         balance[load.direction.source] -= load.bytes
         balance[load.direction.target] += load.bytes
     assert set(balance.values()) == {0}
-
-
-@given(systems_with_traffic(), st.randoms(use_true_random=False))
-def test_the_order_in_which_copies_are_named_does_not_matter(
-    system_and_traffic: tuple[System, dict[tuple[int, int], int]], random: Random
-) -> None:
-    system, traffic = system_and_traffic
-    entries = list(traffic.items())
-    random.shuffle(entries)
-    assert system.merged_copy(dict(entries)) == system.merged_copy(traffic)
-
-
-@given(systems_with_traffic())
-def test_reordering_into_its_own_order_changes_no_cost(
-    system_and_traffic: tuple[System, dict[tuple[int, int], int]],
-) -> None:
-    system, traffic = system_and_traffic
-    assert system.reordered(system.selection_order).merged_copy(traffic) == system.merged_copy(traffic)
 
 
 @given(st.integers(0, 10**15), st.fractions(min_value=Fraction(1, 1000), max_value=10**12), st.integers(1, 10**10))
