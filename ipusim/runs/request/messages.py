@@ -149,9 +149,10 @@ def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNo
 def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
     """Follow references and leave null out of a choice; what stands beside a reference goes over it."""
     if "$ref" in node:
-        target = schema["$defs"][node["$ref"].rpartition("/")[2]]
-        beside = {key: value for key, value in node.items() if key != "$ref"}
-        return _resolve(target, schema) | beside
+        target = _resolve(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
+        if len(node) == 1:  # nothing stands beside most
+            return target
+        return target | {key: value for key, value in node.items() if key != "$ref"}
     options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
     if len(options) == 1:
         beside = {key: value for key, value in node.items() if key not in ("anyOf", "default")}

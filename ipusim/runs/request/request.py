@@ -130,10 +130,11 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
 
 def plain(value: Any) -> Any:
     """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text."""
-    if type(value) in _PLAIN:  # most are: told faster than what they are not
+    kind = type(value)
+    if kind in _PLAIN:  # most are: told faster than what they are not
         return value
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+    if kind is dict or isinstance(value, Mapping):
+        return {key: each if type(each) in _PLAIN else plain(each) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
