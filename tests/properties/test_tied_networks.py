@@ -104,8 +104,9 @@ def plain_loop(scenario, weights, feed, replicas):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         for element in range(execution * count * replicas, (execution + 1) * count * replicas):
             x, y = feed.element(element)
-            losses.append(float(loss_of(weights, x, y, skips)))
-            for name, gradient in autograd.grad(loss_of)(weights, x, y, skips).items():
+            loss, gradients = autograd.value_and_grad(loss_of)(weights, x, y, skips)
+            losses.append(float(loss))
+            for name, gradient in gradients.items():
                 total[name] += scale * mapped(scenario, gradient, weights[name])
         speeds = {name: kept * speeds[name] + total[name] for name in weights}
         weights = {name: array - RATE * speeds[name] for name, array in weights.items()}
