@@ -44,7 +44,7 @@ from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
-from tests.sharded import SHARDS, check_shard, drawn
+from tests.sharded import SHARDS, among, check_shard, drawn
 
 EXAMPLES = 300
 
@@ -122,10 +122,10 @@ class Training:
 
 @st.composite
 def trainings(draw):
-    schedule = draw(st.sampled_from(["Grouped", "Interleaved", "Sequential"]))
-    drawn = draw(st.lists(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2), min_size=2, max_size=4))
+    schedule = draw(among("Grouped", "Interleaved", "Sequential"))
+    drawn = draw(st.lists(st.lists(among(*sorted(KINDS)), min_size=1, max_size=2), min_size=2, max_size=4))
     if schedule != "Interleaved" and draw(st.booleans()):
-        kind = draw(st.sampled_from(SHARED))
+        kind = draw(among(*SHARED))
         for at in draw(st.sets(st.sampled_from(range(len(drawn))), min_size=2)):
             drawn[at].append(kind)
     stages = [
@@ -136,7 +136,7 @@ def trainings(draw):
     serialization = draw(st.integers(2, 3)) if schedule == "Sequential" and set(mapping) == {0} else 1
     overlap = {"Grouped": 2 * len(stages), "Interleaved": len(stages), "Sequential": 1}[schedule]
     shards = 1 << max(mapping).bit_length()
-    replicas = draw(st.sampled_from([1, 2, 4 if shards == 1 else 2]))
+    replicas = draw(among(1, 2, 4 if shards == 1 else 2))
     sharding = {}
     own = beyond_graphcore(draw, schedule, mapping)
     if own["variables_on_host"]:
@@ -150,12 +150,12 @@ def trainings(draw):
         stages,
         mapping,
         schedule,
-        draw(st.sampled_from(sorted(RULES))),
+        draw(among(*sorted(RULES))),
         replicas,
         overlap * draw(st.integers(1, 2)),
         draw(st.integers(1, 2)),
-        "SUM" if serialization > 1 else draw(st.sampled_from(["SUM", "MEAN", "RUNNING_MEAN"])),
-        draw(st.sampled_from(["", "decay", "clip"])),
+        "SUM" if serialization > 1 else draw(among("SUM", "MEAN", "RUNNING_MEAN")),
+        draw(among("", "decay", "clip")),
         draw(st.booleans()),
         draw(st.integers(0, 99)),
         own.get("schedule") != "zero_bubble_h1" and draw(st.booleans()),
@@ -167,8 +167,8 @@ def trainings(draw):
 
 def beyond_graphcore(draw, schedule, mapping):
     """Return options for which Graphcore's API has no argument: how IPUs wait, who updates, and others' schedules."""
-    own = {"sync": draw(st.sampled_from(["lock_step", "point_to_point"])), "overlap_copies": draw(st.booleans())}
-    own["variables_on_host"] = draw(st.sampled_from([False, False, True]))
+    own = {"sync": draw(among("lock_step", "point_to_point")), "overlap_copies": draw(st.booleans())}
+    own["variables_on_host"] = draw(among(False, False, True))
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))
@@ -268,14 +268,14 @@ def plain_loop(training, weights, elements):
     scale = 1 if training.reduction == "SUM" else 1 / count
     losses, stream = [], iter(elements)
     for _ in range(training.executions):
-        total = {name: np.zeros_like(array) for name, array in weights.items()}
         x, labels = map(np.array, zip(*itertools.islice(stream, count * replicas), strict=True))
         of = partial(losses_of, training=training, x=x, labels=labels)
         each, gradients = formulas.losses_and_gradients(of, weights, len(x))
         losses += each.tolist()
-        for name, weight in weights.items():
-            for gradient in gradients[name]:
-                total[name] = total[name] + scale / replicas * mapped(training, gradient, weight)
+        total = {
+            name: scale / replicas * np.sum(mapped(training, np.asarray(gradients[name]), weight), axis=0)
+            for name, weight in weights.items()
+        }
         weights = {name: stepped(training.rule, array, total[name], slots[name]) for name, array in weights.items()}
     return losses, weights
 
