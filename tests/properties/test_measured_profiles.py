@@ -73,8 +73,9 @@ def test_a_profile_is_read_as_exact_arithmetic_has_it_or_refused_line_by_line_on
     path.write_bytes(text.encode())
     if all(cycles <= 10**11 for row in expected for cycles in row.values()):
         check_read(path, expected)
-    path.write_bytes(damaged(text, data))
-    check_read_or_refused(path)
+    for _ in range(6):
+        path.write_bytes(damaged(text, data))
+        check_read_or_refused(path)
 
 
 def check_read(path, expected):
