@@ -24,6 +24,7 @@ from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.model.layers.dropout import Dropout
 from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
+from ipusim.runs.session import Session
 from tests import formulas
 from tests.explained import check_changes, check_explained
 from tests.recorded import check_recorded
@@ -47,7 +48,7 @@ MODES = {
 }
 MOMENTUM = 0.75
 #: What takes as long as a run itself is held of some: of those of these seeds.
-EXPLAINED, CHANGED, RECORDED = (1, 2), (7,), (9,)
+EXPLAINED, CHANGED, RECORDED = (1, 2), (7,), (8, 9)
 #: The layers before those of rows, by their formulas.
 FIRST = {
     "flatten": lambda layer, h: anp.reshape(h, (*h.shape[:2], -1)),
@@ -488,6 +489,8 @@ def check_scenario(scenario):
         np.testing.assert_allclose(array, weights[name], rtol=1e-12, atol=1e-14, err_msg=name)
     check_memory(result)
     check_run(result, scenario["seed"])
+    if scenario["seed"] in RECORDED:
+        check_without_arithmetic(scenario, result.timeline)
     if "cycles" in scenario["pipeline"]:
         check_profile(scenario, experiment)
 
@@ -501,8 +504,15 @@ def check_run(result, seed):
         check_explained(timeline)
     if seed in CHANGED:
         check_changes(job)
-    if seed in RECORDED:
-        check_recorded(timeline)
+
+
+def check_without_arithmetic(scenario, timeline):
+    """Hold that the run takes the same time where nothing is computed, and that all of it is recorded."""
+    job = job_from(scenario | {"numerics": "off"})
+    alone = Session(job).run(job.executions)
+    for one, other in zip(alone, timeline, strict=True):
+        assert one == other
+    check_recorded(alone)
 
 
 def check_profile(scenario, job):
