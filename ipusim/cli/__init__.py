@@ -38,7 +38,7 @@ def main() -> None:
     prepare_streams()
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
     # To look for plugins of pydantic among all that is installed took a tenth of a check, and none has a say in it.
-    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:
