@@ -202,17 +202,20 @@ def _cycles(job: Job, rates: Rates, again: Reuse) -> Fraction:
 
 
 def update_cycles(job: Job) -> Fraction:
-    """Return the cycles of a weight update, the mean over a session run of which all but the first are alike."""
+    """Return the cycles of a weight update, the mean over a session run."""
+    return session_cycles(job)[1]
+
+
+def session_cycles(job: Job) -> tuple[int, Fraction]:
+    """Return the cycles of a session run's first execution with its weight update, and the mean of all of them.
+
+    All but the first are alike. It is time alone, and nothing else is worked out.
+    """
     updates = job.program.repeat_count
     timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=min(updates, 2))
     first, *further = executions(timeline)
-    return Fraction(first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further), updates)
-
-
-def execution_cycles(job: Job) -> int:
-    """Return the cycles of a Job's first execution with its weight update: time alone, and nothing else worked out."""
-    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=1)
-    return executions(timeline)[0].execution_cycles
+    run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
+    return first.execution_cycles, Fraction(run, updates)
 
 
 @dataclass(frozen=True)

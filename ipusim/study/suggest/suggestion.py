@@ -18,7 +18,7 @@ from ipusim.study.suggest.choices import Choice, Limits, choices
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
 from ipusim.study.suggest.search import Plan, Search, Searched
 from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated, tried
-from ipusim.study.throughputs import Full, NeverFullError, execution_cycles, once_full
+from ipusim.study.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.units import format_bytes
 
 #: Plans beside the best that are simulated and shown.
@@ -145,10 +145,10 @@ def ceiling_of(job: Job) -> Ceiling | None:
     request, shape, again = job.request, job.program.shape, Reuse()
     multiple = job.schedule.multiple(shape)
 
-    def cycles_at(count: int) -> int:
+    def cycles_at(count: int) -> Fraction:
         found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}), again)
         assert found.job is not None
-        return execution_cycles(found.job)
+        return update_cycles(found.job)
 
     try:
         full = once_full(cycles_at, multiple)
@@ -229,7 +229,10 @@ def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Tria
     if found.job is None or len(found.job.plan.table) <= _WHOLE:
         return found if found.job is None else simulated(found)
     ceiling = ceiling_of(found.job)
-    return found if ceiling is None else replace(found, cycles=int(ceiling.full.fixed + count * ceiling.full.slope))
+    if ceiling is None:
+        return found
+    mean = ceiling.full.fixed + count * ceiling.full.slope
+    return replace(found, cycles=int(mean), mean=Fraction(mean))
 
 
 def _refuse(given: Given, limits: Limits, found: Searched, search: Search) -> None:

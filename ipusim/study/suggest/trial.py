@@ -1,4 +1,4 @@
-"""One plan tried: assembled by the one road, held against the memory, and simulated for one execution."""
+"""One plan tried: assembled by the one road, held against the memory, and simulated for an execution or two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.given import changed, reported
-from ipusim.study.throughputs import execution_cycles
+from ipusim.study.throughputs import session_cycles
 
 #: Passes up to which a plan is simulated whole; larger ones are carried on from small counts first.
 WHOLE: Final = 20_000
@@ -28,20 +28,23 @@ class Trial:
         job: it laid out; None where it is refused.
         refusal: why, in the words of the rule; empty otherwise.
         fits: whether all memory holds what it needs.
-        cycles: of an execution with its weight update; None where it was not simulated.
+        cycles: of the first execution with its weight update, by which plans are searched; None where it was not
+            simulated.
+        mean: of all executions of a session run, whose first alone waits for the host's first elements.
     """
 
     job: Job | None
     refusal: str = ""
     fits: bool = False
     cycles: int | None = None
+    mean: Fraction = Fraction(0)
 
     @property
     def period(self) -> Fraction:
         """Cycles from one weight update to the next: with its part of what the host does between session runs."""
         assert self.job is not None
         assert self.cycles is not None
-        return self.cycles + host_part(self.job)
+        return self.mean + host_part(self.job)
 
     @property
     def samples(self) -> int:
@@ -74,6 +77,7 @@ def tried(job: Job) -> Trial:
 
 
 def simulated(trial: Trial) -> Trial:
-    """Return ``trial`` with its cycles: of one execution, the same that a run of the scenario begins with."""
+    """Return ``trial`` with its cycles: those with which a run of the scenario begins, and their mean."""
     assert trial.job is not None
-    return replace(trial, cycles=execution_cycles(trial.job))
+    cycles, mean = session_cycles(trial.job)
+    return replace(trial, cycles=cycles, mean=mean)
