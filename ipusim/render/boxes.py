@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ipusim.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.render.window import Window
-from ipusim.timeline.kinds import IO_TILE_KINDS, LOOKS
+from ipusim.timeline.kinds import IO_TILE_KINDS, LOOKS, of_kinds
 from ipusim.timeline.timeline import NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
@@ -67,7 +67,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
     source, ipu = timeline.on_each_ipu(rows)
-    beside = np.isin(timeline.kind[source], IO_TILE_KINDS)
+    beside = of_kinds(timeline.kind[source], IO_TILE_KINDS)
     foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
     return Boxes(
         look=look[source],

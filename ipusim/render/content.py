@@ -14,7 +14,7 @@ from ipusim.render.fold import rows_of
 from ipusim.render.narrow import legible_boxes
 from ipusim.render.style import DPI
 from ipusim.render.window import Window
-from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
 
 #: Every span has its own box up to this many boxes, and while time-steps, or turns of the busiest stage, are on
@@ -129,7 +129,7 @@ def _turns(timeline: Timeline) -> Integers:
     forward = timeline.kind[own] == SpanKind.FORWARD
     last = np.zeros(timeline.info.executions, dtype=np.int64)
     np.maximum.at(last, timeline.execution[own][forward], timeline.start[own][forward])
-    behind = np.isin(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
+    behind = of_kinds(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
     behind &= timeline.start[own] > last[timeline.execution[own]]
     turns: Integers = timeline.start[own[forward | behind]]
     return turns

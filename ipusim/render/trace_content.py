@@ -22,7 +22,16 @@ from ipusim.render.trace_counters import Counter, counters
 from ipusim.render.trace_flows import Flows, flows, sent
 from ipusim.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.render.trace_tracks import Tracks, tracks
-from ipusim.timeline.kinds import IO_TILE_KINDS, IPU_KINDS, PASSES, SEND_KINDS, SpanKind, by_number, kinds_with
+from ipusim.timeline.kinds import (
+    IO_TILE_KINDS,
+    IPU_KINDS,
+    PASSES,
+    SEND_KINDS,
+    SpanKind,
+    by_number,
+    kinds_with,
+    of_kinds,
+)
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
@@ -148,16 +157,16 @@ class TraceContent:
 
     def slices(self) -> Iterator[Slices]:
         """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
-        kept = (self.timeline.end > self.timeline.start) | np.isin(self.timeline.kind, PASSES)
+        kept = (self.timeline.end > self.timeline.start) | of_kinds(self.timeline.kind, PASSES)
         for first in range(0, len(self.timeline), _SPANS):
             yield self._slices(first + np.flatnonzero(kept[first : first + _SPANS]))
 
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
-        off_ipu = ~np.isin(timeline.kind[rows], IPU_KINDS)
+        off_ipu = ~of_kinds(timeline.kind[rows], IPU_KINDS)
         row, position = timeline.on_each_ipu(rows[~off_ipu])
         on = np.where(
-            np.isin(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[position], self.tracks.ipu[position]
+            of_kinds(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[position], self.tracks.ipu[position]
         )
         beside = rows[off_ipu]
         row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), NONE)])
@@ -196,7 +205,7 @@ class TraceContent:
         found = np.full(len(rows), NONE)
         links = timeline.kind[rows] == SpanKind.LINK
         found[links] = self.tracks.link[numbers[links]]
-        sends = np.isin(timeline.kind[rows], SEND_KINDS)
+        sends = of_kinds(timeline.kind[rows], SEND_KINDS)
         found[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
         host = ~(links | sends)
         feeds = len(self.tracks.feed) // timeline.info.replicas
@@ -222,7 +231,7 @@ class TraceContent:
         timeline, kind = self.timeline, self.timeline.kind[row]
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
         names: list[str] = _PLAIN[kind].tolist()
-        passes = np.flatnonzero(np.isin(kind, PASSES))
+        passes = np.flatnonzero(of_kinds(kind, PASSES))
         for index, of, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
@@ -237,7 +246,7 @@ class TraceContent:
             strict=True,
         ):
             names[index] += f" {letter}{of}.{number}"
-        copies = np.flatnonzero(np.isin(kind, _NUMBERED) & (micro_batch != NONE))
+        copies = np.flatnonzero(of_kinds(kind, _NUMBERED) & (micro_batch != NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
             names[index] += f" {number}"
         links = np.flatnonzero(kind == SpanKind.LINK)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
 
 Rows = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ def sent(timeline: Timeline) -> tuple[Rows, Rows]:
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
     makers = timeline.cause[sends]
-    while (others := ~np.isin(timeline.kind[makers], PASSES)).any():
+    while (others := ~of_kinds(timeline.kind[makers], PASSES)).any():
         makers[others] = timeline.cause[makers[others]]
     return sends, makers
 

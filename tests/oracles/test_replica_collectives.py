@@ -321,6 +321,21 @@ def test_what_it_costs_is_said_with_its_formula():
     assert sum(each.cycles for each in called) == sum(each.cost.total_cycles for each in job.costs.collectives[0, 1])
 
 
+def learned_over(stages, elements, replicas, optimizer):
+    """Train stages for three updates of four micro-batches in each replica; return the program and its losses."""
+    outfeed = IPUOutfeedQueue()
+    done = pipeline(
+        stages,
+        gradient_accumulation_count=4,
+        repeat_count=3,
+        config=device(replicas),
+        infeed_queue=IPUInfeedQueue(elements),
+        outfeed_queue=outfeed,
+        optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
+    )
+    return done, outfeed.dequeue()[0]
+
+
 def trained_by(hand, optimizer, replicas=4, forgotten=()):
     """Train two stages on drawn numbers, whose gradients stages average by hand or the optimizer does."""
 
@@ -336,19 +351,7 @@ def trained_by(hand, optimizer, replicas=4, forgotten=()):
 
     rng = np.random.default_rng(1)
     elements = [(rng.normal(size=(5, 3)), rng.normal(size=5)) for _ in range(4 * replicas * 3)]
-    outfeed = IPUOutfeedQueue()
-    done = pipeline(
-        [first, last],
-        gradient_accumulation_count=4,
-        repeat_count=3,
-        config=device(replicas),
-        infeed_queue=IPUInfeedQueue(elements),
-        outfeed_queue=outfeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(
-            optimizer if hand else CrossReplicaOptimizer(optimizer), loss
-        ),
-    )
-    return done, outfeed.dequeue()[0]
+    return learned_over([first, last], elements, replicas, optimizer if hand else CrossReplicaOptimizer(optimizer))
 
 
 def test_gradients_that_are_summed_by_hand_train_as_the_cross_replica_optimizer_does():
@@ -385,19 +388,8 @@ def normalised(batches, replicas):
     def last(z, y):
         return anp.mean((anp.dot(anp.tanh(z), get_variable("v", np.linspace(1, 2, 4))) - y) ** 2)
 
-    outfeed = IPUOutfeedQueue()
-    done = pipeline(
-        [first, last],
-        gradient_accumulation_count=4,
-        repeat_count=3,
-        config=device(replicas),
-        infeed_queue=IPUInfeedQueue(batches),
-        outfeed_queue=outfeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(
-            CrossReplicaOptimizer(GradientDescentOptimizer(0.05)), loss
-        ),
-    )
-    return np.asarray(outfeed.dequeue()[0]).reshape(12, replicas).mean(axis=1), done.variables
+    done, losses = learned_over([first, last], batches, replicas, CrossReplicaOptimizer(GradientDescentOptimizer(0.05)))
+    return np.asarray(losses).reshape(12, replicas).mean(axis=1), done.variables
 
 
 def test_replicas_that_normalise_together_train_as_one_with_all_of_their_samples():

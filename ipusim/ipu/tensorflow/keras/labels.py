@@ -11,6 +11,12 @@ from ipusim.ipu import checks
 from ipusim.ipu.tensorflow.array_functions import cast, tensor
 
 
+def in_rows(labels: Any, predictions: Any) -> Any:
+    """Return labels (batch,) of predictions (batch, 1) as these are, as Keras gives them to losses and metrics."""
+    shape = anp.shape(predictions)
+    return anp.reshape(labels, shape) if len(shape) == 2 and (*anp.shape(labels), 1) == shape else labels
+
+
 def fitted(y_true: Any, y_pred: Any) -> Any:
     """Return labels in the dtype of predictions, and in their shape where one has a last axis of one element more.
 

@@ -11,6 +11,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
+from ipusim.ipu.tensorflow.keras.labels import in_rows
 from ipusim.ipu.tensorflow.keras.metrics import Metric
 
 
@@ -96,7 +97,7 @@ class Objective:
                 "provided in `fit()`."
             )
         labels = [
-            _in_rows(each, of) for each, of in zip(_by_output("y", y, names, every=True), predictions, strict=True)
+            in_rows(each, of) for each, of in zip(_by_output("y", y, names, every=True), predictions, strict=True)
         ]
         weights = _by_output("sample_weight", sample_weight, names)
         if self._names != names:
@@ -130,12 +131,6 @@ class Objective:
     def logs(self) -> dict[str, float]:
         """Return the values so far, by their names."""
         return {each.name: each.result() for each in self.metrics}
-
-
-def _in_rows(labels: Any, predictions: Any) -> Any:
-    """Return labels (batch,) of predictions (batch, 1) as these are, as Keras gives them to losses and metrics."""
-    shape = anp.shape(predictions)
-    return anp.reshape(labels, shape) if len(shape) == 2 and (*anp.shape(labels), 1) == shape else labels
 
 
 def _scalar(loss: Any) -> Any:
