@@ -202,10 +202,13 @@ class RMSProp:
         """The names of the arrays beside each parameter, as TensorFlow's."""
         return ("rms", *(("mg",) if self.centered else ()), "momentum")
 
+    #: What the mean of squares begins with.
+    first_square: ClassVar[float] = 1.0
+
     def initial_state(self, parameters: Parameters) -> State:
-        """Return ones for the mean square of each parameter, and zeros for the others."""
+        """Return the first mean square of each parameter, and zeros for the other slots."""
         return {
-            f"{name}/{slot}": np.ones_like(array) if slot == "rms" else np.zeros_like(array)
+            f"{name}/{slot}": np.full_like(array, self.first_square if slot == "rms" else 0)
             for name, array in parameters.items()
             for slot in self.slots
         }
@@ -213,19 +216,27 @@ class RMSProp:
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Bring the means up to date, then step along the gradient."""
         for name, variable in parameters.items():
-            gradient, square, step = gradients[name], state[f"{name}/rms"], state[f"{name}/momentum"]
+            gradient, square = gradients[name], state[f"{name}/rms"]
             square *= self.decay
             square += (1 - self.decay) * np.square(gradient)
-            root = np.asarray(square + self.epsilon)
-            if self.centered:
-                mean = state[f"{name}/mg"]
+            mean = state[f"{name}/mg"] if self.centered else None
+            if mean is not None:
                 mean *= self.decay
                 mean += (1 - self.decay) * gradient
-                root -= np.square(mean)
-            np.sqrt(root, out=root)
-            step *= self.momentum
-            step += self.learning_rate * gradient / root
+            step = self.learning_rate * gradient / self._root(square, mean)
+            if "momentum" in self.slots:
+                steps = state[f"{name}/momentum"]
+                steps *= self.momentum
+                steps += step
+                step = steps
             np.subtract(variable, step, out=variable)
+
+    def _root(self, square: Array, mean: Array | None) -> Array:
+        """Return what the gradient is divided by, a new array."""
+        root = np.asarray(square + self.epsilon)
+        if mean is not None:
+            root -= np.square(mean)
+        return np.sqrt(root, out=root)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work: for each element four operations for the mean square, the sum with epsilon, root, quotient,

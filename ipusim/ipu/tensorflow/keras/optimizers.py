@@ -1,7 +1,6 @@
-"""Keras' optimizers: the rules of :mod:`ipusim.ipu.optimizers.train`, with step sizes that may change between updates.
+"""Keras' optimizers: the core's rules and those of :mod:`ipusim.ipu.tensorflow.keras.rules`.
 
-Momentum and RMSprop are TensorFlow 1's, as Graphcore's: the step size stands outside of the momentum's accumulator, and
-the mean of squares begins at one.
+Step sizes may change between updates.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from ipusim.ipu.optimizers.train import (
 from ipusim.ipu.optimizers.variable import GradientsAndVariables
 from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.described import described, revived
+from ipusim.ipu.tensorflow.keras.rules import KerasMomentum, KerasRMSProp
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
 from ipusim.ipu.tensorflow.keras.setting import Setting
 from ipusim.ipu.tensorflow.offered import offering
@@ -31,8 +31,8 @@ from ipusim.model.learning import optimizers as core
 
 #: What is added where no optimizer says otherwise, as Keras' backend has it.
 _EPSILON: Final = 1e-7
-#: From a step size to an optimizer with it.
-_Made = Callable[[float], BaseOptimizer]
+#: From a step size to the rule with it.
+_Made = Callable[[float], core.Optimizer]
 
 
 class Optimizer(Configured, BaseOptimizer):
@@ -71,7 +71,7 @@ class Optimizer(Configured, BaseOptimizer):
         given = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
         self._limits = [None if value is None else checks.not_negative(name, value) for name, value in given.items()]
         self._calls, self._replicas = 0, 1
-        super().__init__(made(self._rate_now()).rule, name)
+        super().__init__(made(self._rate_now()), name)
 
     @property
     def learning_rate(self) -> Any:
@@ -113,7 +113,7 @@ class Optimizer(Configured, BaseOptimizer):
     @property
     def rule(self) -> core.Optimizer:
         """The core's rule, with the step size of the next update."""
-        return self._made(self._rate_now()).rule
+        return self._made(self._rate_now())
 
     def apply_gradients(
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None, **_: Any
@@ -172,10 +172,10 @@ class SGD(Optimizer):
         if checks.not_negative("momentum", momentum) > 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
 
-        def made(rate: float) -> BaseOptimizer:
+        def made(rate: float) -> core.Optimizer:
             if momentum:
-                return MomentumOptimizer(rate, momentum, use_nesterov=nesterov)
-            return GradientDescentOptimizer(rate)
+                return KerasMomentum(**vars(MomentumOptimizer(rate, momentum, use_nesterov=nesterov).rule))
+            return GradientDescentOptimizer(rate).rule
 
         super().__init__(made, learning_rate, name, **limits)
 
@@ -200,7 +200,7 @@ class Adam(Optimizer):
         if checks.truth("amsgrad", amsgrad):
             raise UnsupportedProgramError("amsgrad: expected False, as it is not simulated, got True")
         added = _EPSILON if epsilon is None else epsilon
-        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, added), learning_rate, name, **limits)
+        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, added).rule, learning_rate, name, **limits)
 
 
 class RMSprop(Optimizer):
@@ -216,10 +216,13 @@ class RMSprop(Optimizer):
         name: str = "RMSprop",
         **limits: Any,
     ) -> None:
-        """Take the step size, the decays of the mean square and of the steps, and what is added under the root."""
+        """Take the step size, the decays of the mean square and of the steps, and what is added to the root.
+
+        With momentum it is added under the root.
+        """
         added = _EPSILON if epsilon is None else epsilon
         super().__init__(
-            lambda rate: RMSPropOptimizer(rate, rho, momentum, added, centered=centered),
+            lambda rate: KerasRMSProp(**vars(RMSPropOptimizer(rate, rho, momentum, added, centered=centered).rule)),
             learning_rate,
             name,
             **limits,
@@ -242,7 +245,9 @@ class LAMB(Optimizer):
     ) -> None:
         """Take the step size, the decays of moments and weights, and parts of the names that do not decay."""
         super().__init__(
-            lambda rate: LAMBOptimizer(rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay),
+            lambda rate: (
+                LAMBOptimizer(rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay).rule
+            ),
             learning_rate,
             name,
             **limits,

@@ -1,0 +1,63 @@
+"""Weight updates of TensorFlow 2's Keras (keras/optimizer_v2) where they are not TensorFlow 1's.
+
+Graphcore's Keras is that one: its own optimizers inherit from ``keras.optimizer_v2`` (graphcore/keras,
+keras/ipu/optimizers/rmsprop.py and gradient_descent.py), and none but those of automatic loss scaling change the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.adaptive_optimizers import RMSProp
+from ipusim.model.learning.optimizers import Momentum, State
+from ipusim.model.work import VectorWork, Work
+
+
+class KerasMomentum(Momentum):
+    """Momentum: accumulator = momentum * accumulator - learning_rate * gradient; W += accumulator.
+
+    With a step size that changes it is another rule than TensorFlow 1's, where steps are of the size of the moment.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Decay the accumulators and add the steps to them, then add them to the weights."""
+        for name, variable in parameters.items():
+            accumulator = state[name]
+            accumulator *= accumulator.dtype.type(self.momentum)
+            accumulator -= variable.dtype.type(self.learning_rate) * gradients[name]
+            np.add(variable, accumulator, out=variable)
+
+
+class KerasRMSProp(RMSProp):
+    """RMSProp whose mean of squares begins at zero.
+
+    Without momentum there is no slot for it, and epsilon is added to the root instead of under it.
+    """
+
+    first_square: ClassVar[float] = 0.0
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the arrays beside each parameter, as Keras'."""
+        return tuple(slot for slot in super().slots if slot != "momentum" or self.momentum > 0)
+
+    def _root(self, square: Array, mean: Array | None) -> Array:
+        if self.momentum > 0:
+            return super()._root(square, mean)
+        root = np.asarray(np.sqrt(square if mean is None else square - np.square(mean)))
+        root += self.epsilon
+        return root
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work: as TensorFlow 1's; without momentum neither its product and sum nor its compute set."""
+        found = super().work(parameter_count, itemsize)
+        if self.momentum > 0:
+            return found
+        vector = found.vector - VectorWork(2 * parameter_count)
+        return replace(found, vector=vector, compute_sets=found.compute_sets - 1)
