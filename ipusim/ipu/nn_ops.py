@@ -15,8 +15,8 @@ from ipusim.ipu.layers import run_loss
 from ipusim.ipu.operations.ctc import BeamSearch, EachCTC
 from ipusim.ipu.sampled_losses import sampled_logits
 from ipusim.ipu.tensorflow import nn
+from ipusim.ipu.tensorflow.activations import Activation
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
-from ipusim.ipu.tensorflow.nn import Activation
 from ipusim.model.functions.operation_call import operate, operate_without_gradient
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.layer import Array

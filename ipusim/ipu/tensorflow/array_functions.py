@@ -19,6 +19,8 @@ from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.function_body import loop_range
 from ipusim.ipu.host import Tensor, also_on_host, compute
+from ipusim.ipu.tensorflow import exact_gradients
+from ipusim.ipu.tensorflow.einsum_terms import without_repeats
 from ipusim.ipu.variable import plain
 
 
@@ -120,7 +122,7 @@ negative = _one("negative", anp.negative, "negative")
 sigmoid = _one("sigmoid", lambda x: (anp.tanh(x * 0.5) + 1) * 0.5, "logistic function")
 sign = _one("sign", anp.sign, "sign")
 sin = _one("sin", anp.sin, "sine")
-sqrt = _one("sqrt", anp.sqrt, "square root")
+sqrt = _one("sqrt", exact_gradients.sqrt, "square root")
 square = _one("square", anp.square, "square")
 tanh = _one("tanh", anp.tanh, "hyperbolic tangent")
 round = _one("round", anp.rint, "nearest whole number")
@@ -134,11 +136,11 @@ less = _two("less", anp.less, "order")
 less_equal = _two("less_equal", anp.less_equal, "order")
 logical_and = _two("logical_and", anp.logical_and, "conjunction")
 logical_or = _two("logical_or", anp.logical_or, "disjunction")
-maximum = _two("maximum", anp.maximum, "larger")
-minimum = _two("minimum", anp.minimum, "smaller")
+maximum = _two("maximum", exact_gradients.maximum, "larger")
+minimum = _two("minimum", exact_gradients.minimum, "smaller")
 multiply = _two("multiply", anp.multiply, "product")
 not_equal = _two("not_equal", anp.not_equal, "difference")
-pow = _two("pow", anp.power, "power")
+pow = _two("pow", exact_gradients.power, "power")
 subtract = _two("subtract", anp.subtract, "difference")
 
 
@@ -152,8 +154,8 @@ def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
 
 @also_on_host
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
-    """Return the tensor with elements from one value to another."""
-    return minimum(maximum(t, clip_value_min), clip_value_max)
+    """Return the tensor with elements from one value to another; where the bounds cross, the lower one."""
+    return maximum(minimum(t, clip_value_max), clip_value_min)
 
 
 def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
@@ -180,12 +182,17 @@ def reduce_min(input_tensor: Any, axis: Any = None, keepdims: bool = False, name
 
 def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the product over some axes, by default all."""
-    return _reduced("reduce_prod", anp.prod, input_tensor, axis, keepdims)
+    return _reduced("reduce_prod", exact_gradients.prod, input_tensor, axis, keepdims)
 
 
 def _reduced(called: str, function: Callable[..., Any], x: Any, axis: Any, keepdims: bool) -> Any:
     axes = tuple(axis) if isinstance(axis, list) else axis
-    return compute(lambda value: function(value, axis=axes, keepdims=keepdims), tensor(x), name=called)
+
+    def reduced(value: Any) -> Any:
+        found = function(value, axis=axes, keepdims=keepdims)
+        return cast(found, value.dtype) if value.dtype.kind in "iu" else found
+
+    return compute(reduced, tensor(x), name=called)
 
 
 @also_on_host
@@ -218,7 +225,8 @@ def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
 @also_on_host
 def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
     """Return the sum of products that an equation says."""
-    return anp.einsum(equation, *map(tensor, inputs))
+    said, operands = without_repeats(equation, list(map(tensor, inputs)))
+    return anp.einsum(said, *operands)
 
 
 def zeros(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:

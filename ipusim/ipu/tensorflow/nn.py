@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import autograd.numpy as anp
 import numpy as np
@@ -23,61 +22,8 @@ from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.dropout import Dropout, check_rate
 from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.layers import ActivationLayer
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
-
-
-class Activation:
-    """A function of each element, by the name that it has as an activation of a layer."""
-
-    def __init__(self, core: str) -> None:
-        """Take the core's name."""
-        self.core = self.__name__ = core
-        self.__doc__ = f"Return {core} of each element of a tensor."
-
-    def __call__(self, features: Any, name: str | None = None) -> Any:
-        """Return the function of each element."""
-        x = tensor(features)
-        if not anp.shape(x):
-            return anp.reshape(self(anp.reshape(x, (1,))), ())
-        return run(ActivationLayer(self.core), x, {}, draws_as="")
-
-
-relu = Activation("relu")
-swish = silu = Activation("swish")
-gelu = Activation("gelu")
-tanh = Activation("tanh")
-logistic = Activation("sigmoid")
-
-
-@also_on_host
-def elu(features: Any, name: str | None = None) -> Any:
-    """Return x of each element where it is positive, else exp(x) - 1."""
-    x = tensor(features)
-    return anp.where(x > 0, x, anp.exp(anp.minimum(x, 0)) - 1)
-
-
-@also_on_host
-def selu(features: Any, name: str | None = None) -> Any:
-    """Return a scaled elu, which keeps mean 0 and variance 1 (arXiv:1706.02515, equation 2 and appendix A1)."""
-    x = tensor(features)
-    scale, alpha = x.dtype.type(1.0507009873554805), x.dtype.type(1.6732632423543772)
-    return scale * anp.where(x > 0, x, alpha * (anp.exp(anp.minimum(x, 0)) - 1))
-
-
-@also_on_host
-def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
-    """Return x of each element where it is positive, else alpha * x."""
-    x = tensor(features)
-    return anp.where(x > 0, x, x.dtype.type(alpha) * x)
-
-
-@also_on_host
-def softplus(features: Any, name: str | None = None) -> Any:
-    """Return log(1 + exp(x)) of each element."""
-    x = tensor(features)
-    return anp.logaddexp(x, x.dtype.type(0))
 
 
 @also_on_host
@@ -143,7 +89,8 @@ def sigmoid_cross_entropy_with_logits(
     """Return max(x, 0) - x z + log(1 + exp(-|x|)) of logits x and labels z; raises ProgramTypeError without both."""
     _named("sigmoid_cross_entropy_with_logits", _sentinel, labels, logits)
     x = tensor(logits)
-    return anp.maximum(x, 0) - x * tensor(labels) + anp.log1p(anp.exp(-anp.abs(x)))
+    zero = x.dtype.type(0)
+    return anp.where(x >= 0, x, zero) - x * tensor(labels) + anp.log1p(anp.exp(anp.where(x >= 0, -x, x)))
 
 
 @also_on_host
@@ -284,40 +231,16 @@ def _channels_last(data_format: str | None) -> None:
         checks.wrong_value("data_format", "NHWC", data_format)
 
 
-def core_activation(given: Any) -> tuple[str, Callable[[Any], Any] | None]:
-    """Return the core's name of an activation, and a function to call where the core has none by that name.
-
-    Raises ProgramTypeError for what is no activation.
-    """
-    if given is None or given == "linear":
-        return "identity", None
-    if isinstance(given, Activation):
-        return given.core, None
-    if isinstance(given, str):
-        return ("identity", _ELSE[given]) if given in _ELSE else (_CORE.get(given, given), None)
-    if not callable(given):
-        checks.wrong_type("activation", "None, a name, or a function such as tf.nn.relu", given)
-    return "identity", given
-
-
-#: The core's names of activations that have other names in Keras.
-_CORE = {"silu": "swish"}
-#: Activations by the names that texts have for them, for which the core has no layer.
-_ELSE: dict[str, Callable[[Any], Any]] = {
-    "elu": elu,
-    "leaky_relu": leaky_relu,
-    "selu": selu,
-    "softmax": softmax,
-    "softplus": softplus,
-}
-_OFFERED = (
-    "avg_pool bias_add conv2d dropout elu embedding_lookup gelu l2_loss leaky_relu log_softmax max_pool moments relu "
-    "selu sigmoid_cross_entropy_with_logits silu softmax softmax_cross_entropy_with_logits "
-    "softmax_cross_entropy_with_logits_v2 softplus sparse_softmax_cross_entropy_with_logits swish tanh xw_plus_b"
+_ACTIVATIONS: Final = "ipusim.ipu.tensorflow.activations"
+_OFFERED: Final = (
+    "avg_pool bias_add conv2d dropout embedding_lookup l2_loss log_softmax max_pool moments "
+    "sigmoid_cross_entropy_with_logits softmax softmax_cross_entropy_with_logits softmax_cross_entropy_with_logits_v2 "
+    "sparse_softmax_cross_entropy_with_logits xw_plus_b"
 )
 __getattr__, __dir__ = offering(
     "tf.nn",
     found_in(__name__, _OFFERED)
-    | {"sigmoid": f"{__name__}:logistic"}
+    | found_in(_ACTIVATIONS, "elu gelu leaky_relu relu relu6 selu silu softplus softsign swish tanh")
+    | {"sigmoid": f"{_ACTIVATIONS}:logistic"}
     | {"compute_average_loss": "ipusim.ipu.tensorflow.average_loss:compute_average_loss"},
 )

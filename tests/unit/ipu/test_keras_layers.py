@@ -137,7 +137,7 @@ T, P = np.array([[0.5, 1.0], [1.0, 2.0]], np.float32), np.array([[0.2, 0.7], [0.
     ],
 )
 def test_losses_by_numpy(name, expected):
-    assert float(keras.losses.get(name)(T, P)) == pytest.approx(expected, rel=1e-5)
+    assert float(np.mean(keras.losses.get(name)(T, P))) == pytest.approx(expected, rel=1e-5)
 
 
 def test_operators_of_tensors_run_in_pipelines_and_in_training():
@@ -388,8 +388,23 @@ REFUSED = {
     ),
     "an activation": (
         ProgramError,
-        "Unknown activation function: wrong. Expected one of elu, gelu, hard_sigmoid",
+        "Unknown activation function: wrong. Expected one of elu, exponential, gelu, hard_sigmoid, leaky_relu, linear",
         lambda: keras.activations.get("wrong"),
+    ),
+    "an activation of the core's name": (
+        ProgramError,
+        "Unknown activation function: gelu_erf; did you mean gelu? Expected one of elu",
+        lambda: layers.Dense(3, "gelu_erf"),
+    ),
+    "an activation that no recurrent layer has": (
+        UnsupportedProgramError,
+        "activation: in a recurrent layer one of hard_sigmoid, linear, relu, sigmoid, tanh is simulated, got 'elu'",
+        lambda: layers.LSTM(3, "elu"),
+    ),
+    "a recurrent activation that no recurrent layer has": (
+        UnsupportedProgramError,
+        "recurrent_activation: in a recurrent layer one of hard_sigmoid, linear, relu, sigmoid, tanh is simulated, got",
+        lambda: layers.GRU(3, recurrent_activation=tf.nn.gelu),
     ),
     "an argument of optimizers": (
         ProgramError,

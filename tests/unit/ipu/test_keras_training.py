@@ -205,7 +205,7 @@ LONG = {"mse": "mean_squared_error", "mae": "mean_absolute_error", "huber": "hub
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_by_a_second_formulation(name):
-    loss = keras.losses.get(name)
+    loss = keras.losses.loss_of(name)
     assert float(loss(Y_TRUE, Y_PRED)) == pytest.approx(LOSSES[name](Y_TRUE, Y_PRED), rel=1e-5)
     each = loss.call(Y_TRUE, Y_PRED)
     assert np.shape(each) == (3,)

@@ -83,8 +83,10 @@ DIFFERENTIABLE = {
     "nn.compute_average_loss": (tf.nn.compute_average_loss, X),
     "nn.elu": (tf.nn.elu, X),
     "nn.leaky_relu": (tf.nn.leaky_relu, X),
+    "nn.relu6": (lambda x: tf.nn.relu6(8 * x), X),
     "nn.selu": (tf.nn.selu, X),
     "nn.softplus": (tf.nn.softplus, X),
+    "nn.softsign": (tf.nn.softsign, X),
     "nn.l2_loss": (tf.nn.l2_loss, X),
     "nn.log_softmax": (tf.nn.log_softmax, X),
     "nn.max_pool": (lambda x: tf.nn.max_pool(x, 2, 2, "VALID"), IMAGES),
@@ -421,11 +423,11 @@ def test_two_layers_of_one_name_are_refused():
         (lambda: tf.keras.layers.Conv2D(3, 3, dilation_rate=2), "dilation_rate is simulated as 1 alone, got 2"),
         (lambda: tf.keras.layers.Dense(3, unit=3), "got an unexpected keyword argument 'unit'"),
         (lambda: tf.keras.layers.Dense(3, "relu", True, 1, "a_columns", 1), "expected at most 5 arguments, got 6"),
-        (lambda: tf.keras.layers.Dense(3, activation="relo"), "unknown activation 'relo'"),
+        (lambda: tf.keras.layers.Dense(3, activation="relo"), "Unknown activation function: relo; did you mean"),
     ],
 )
 def test_layers_that_cannot_be(make, text):
-    with pytest.raises((TypeError, ModelError, UnsupportedProgramError), match=text):
+    with pytest.raises((TypeError, ModelError, ProgramError, UnsupportedProgramError), match=text):
         make()
 
 

@@ -4,42 +4,63 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ipusim.errors import ProgramError
-from ipusim.ipu.tensorflow import nn
-from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.offered import offering
-from ipusim.model.layers.activations import ACTIVATIONS
+import autograd.numpy as anp
 
-_NN: Final = "ipusim.ipu.tensorflow.nn"
-
-
-def linear(x: Any) -> Any:
-    """Return the tensor as it is."""
-    return tensor(x)
+from ipusim.ipu import checks
+from ipusim.ipu.host import also_on_host
+from ipusim.ipu.tensorflow import activations
+from ipusim.ipu.tensorflow.array_functions import clip_by_value, tensor
+from ipusim.ipu.tensorflow.offered import found_in, offering
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
-    """Return exp(x), divided by its sum along an axis."""
-    return nn.softmax(x, axis)
+@also_on_host
+def elu(x: Any, alpha: float = 1.0) -> Any:
+    """Return x of each element where it is positive, else alpha * (exp(x) - 1)."""
+    x = tensor(x)
+    if alpha == 1:
+        return activations.elu(x)
+    return anp.where(x > 0, x, x.dtype.type(alpha) * activations.elu(x))
+
+
+class _Relu(activations.Activation):
+    """Keras' relu, with its arguments; without them it is the core's."""
+
+    def __call__(  # type: ignore[override]  # Keras' own arguments
+        self, x: Any, alpha: float = 0.0, max_value: float | None = None, threshold: float = 0.0
+    ) -> Any:
+        """Return x from the threshold to the largest value, that beyond, and alpha * (x - threshold) below.
+
+        Raises ProgramTypeError and ProgramError for what are no finite numbers.
+        """
+        slope, least = checks.number("alpha", alpha), checks.number("threshold", threshold)
+        if max_value is None and slope == least == 0:
+            return super().__call__(x)
+        x = tensor(x)
+        above = x * (x > least) if least else activations.relu6(x) if max_value == _SIX else super().__call__(x)
+        if max_value is not None:
+            above = clip_by_value(above, 0.0, checks.number("max_value", max_value))
+        return above - x.dtype.type(slope) * super().__call__(x.dtype.type(least) - x) if slope else above
+
+
+#: The bound for which Keras takes relu6, which has no slope there.
+_SIX: Final = 6
+relu = _Relu("relu")
 
 
 def get(identifier: Any) -> Any:
-    """Return an activation by its name, or a function as it is; raises ProgramError for a name that there is not."""
+    """Return an activation by its name, or a function as it is; raises ProgramError for an unknown name."""
     if identifier is None:
-        return linear
+        return activations.linear
     if not isinstance(identifier, str):
         return identifier
-    core, after = nn.core_activation(identifier)
-    if core not in ACTIVATIONS:
-        raise ProgramError(f"Unknown activation function: {core}. Expected one of {', '.join(_NAMES.split())}")
-    return after or (linear if core == "identity" else nn.Activation(core))
+    return {"elu": elu, "relu": relu}.get(identifier) or activations.by_name(identifier)
 
 
-_NAMES: Final = "elu gelu hard_sigmoid leaky_relu linear relu selu sigmoid softmax softplus swish tanh"
-hard_sigmoid = nn.Activation("hard_sigmoid")
 __getattr__, __dir__ = offering(
     "tf.keras.activations",
-    {name: f"{_NN}:{name}" for name in ("elu", "gelu", "relu", "selu", "softplus", "swish", "tanh")}
-    | {"sigmoid": f"{_NN}:logistic"}
-    | {name: f"{__name__}:{name}" for name in ("get", "hard_sigmoid", "linear", "softmax")},
+    found_in(
+        activations.__name__, "exponential gelu hard_sigmoid linear mish selu softmax softplus softsign swish tanh"
+    )
+    | {"sigmoid": f"{activations.__name__}:logistic"}
+    | found_in(__name__, "elu get relu"),
 )

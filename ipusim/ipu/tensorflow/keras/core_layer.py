@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.layers import initial_parameters, run
 from ipusim.ipu.names import program_trains, scope
+from ipusim.ipu.tensorflow.activations import core_activation, gate_activation, keras_name
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
 from ipusim.ipu.tensorflow.keras import activations
@@ -22,7 +23,6 @@ from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
 from ipusim.ipu.tensorflow.keras.weight import is_trying, may_change
-from ipusim.ipu.tensorflow.nn import core_activation
 from ipusim.ipu.tensorflow.nn import softmax as softmax_of
 from ipusim.ipu.tensorflow.scoping import drawn
 from ipusim.ipu.tensorflow.seeds import seed_of
@@ -30,6 +30,7 @@ from ipusim.ipu.variable import NamedVariable, asked_for
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import layer as core_layer
 from ipusim.model.layers.layer import Array, Shape
+from ipusim.model.layers.recurrent import Recurrent
 
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
@@ -95,7 +96,10 @@ class CoreLayer(Layer):
         self._after = None
         arguments = {name: value for name, value in kwargs.items() if name in own}
         self._check({name: value for name, value in kwargs.items() if name not in own})
-        if "activation" in arguments:
+        if issubclass(self.core, Recurrent):
+            for name in arguments.keys() & {"activation", "recurrent_activation"}:
+                arguments[name] = gate_activation(name, arguments[name])
+        elif "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
         fitting = {name: _fitting(name, value, self._axes) for name, value in arguments.items()}
         try:
@@ -141,8 +145,7 @@ class CoreLayer(Layer):
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
-        if own.get("activation") == "identity":
-            own["activation"] = "linear"
+        own |= {name: keras_name(core) for name, core in own.items() if name.endswith("activation")}
         given = {
             "recurrent_initializer" if name == "recurrent_kernel_initializer" else name: described(value)
             for name, value in self._arguments.items()
@@ -175,7 +178,7 @@ class CoreLayer(Layer):
             if each.own_name == name:
                 return each
         if name == "activation" and "_after" in held and hasattr(held.get("_layer"), name):
-            return held["_after"] or activations.get(held["_layer"].activation)
+            return held["_after"] or activations.get(keras_name(held["_layer"].activation))
         if "_layer" in held and name in [field.name for field in fields(self.core)]:
             return getattr(held["_layer"], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -15,7 +15,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.host import also_on_host
-from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
+from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.labels import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.keras.layer import snake_case
@@ -33,7 +33,7 @@ EPSILON: Final = 1e-7
 
 
 def _clipped(y_pred: Any) -> Any:
-    return anp.clip(y_pred, EPSILON, 1 - EPSILON)
+    return clip_by_value(y_pred, EPSILON, 1 - EPSILON)
 
 
 @also_on_host
@@ -118,14 +118,14 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
     """Return 100 * mean(|d / y_true|) of each sample, with d = y_pred - y_true, and at least 1e-7 below."""
     predictions = tensor(y_pred)
     labels = fitted(y_true, predictions)
-    return 100 * anp.mean(anp.abs((labels - predictions) / anp.maximum(anp.abs(labels), EPSILON)), axis=-1)
+    return 100 * anp.mean(anp.abs((labels - predictions) / maximum(anp.abs(labels), EPSILON)), axis=-1)
 
 
 @also_on_host
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
     predictions = tensor(y_pred)
-    first, second = (anp.log(anp.maximum(each, EPSILON) + 1) for each in (fitted(y_true, predictions), predictions))
+    first, second = (anp.log(maximum(each, EPSILON) + 1) for each in (fitted(y_true, predictions), predictions))
     return anp.mean(anp.square(first - second), axis=-1)
 
 
@@ -138,31 +138,35 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
 
 def _directed(x: Any, axis: int) -> Any:
     """Return vectors of length 1, as TensorFlow's l2_normalize with its least squared length."""
-    return x / anp.sqrt(anp.maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
+    return x / anp.sqrt(maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
 
 
 @also_on_host
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
     size = anp.abs(_differences(y_true, y_pred))
-    near = anp.minimum(size, delta)
+    near = minimum(size, delta)
     return anp.mean(near * (size - 0.5 * near), axis=-1)
 
 
 @also_on_host
 def hinge(y_true: Any, y_pred: Any) -> Any:
-    """Return mean(max(1 - y_true * y_pred, 0)) of each sample, for labels of -1 and 1, or 0 and 1."""
+    """Return mean(max(1 - y_true * y_pred, 0)) of each sample.
+
+    Labels that are all 0 or 1 count as -1 and 1; any others as they are.
+    """
     predictions = tensor(y_pred)
     labels = fitted(y_true, predictions)
-    signs = anp.where(labels == 0, labels - 1, labels)
-    return anp.mean(anp.maximum(1 - signs * predictions, 0), axis=-1)
+    binary = anp.all(anp.logical_or(labels == 0, labels == 1))
+    signs = anp.where(binary, 2 * labels - 1, labels)
+    return anp.mean(maximum(1 - signs * predictions, 0.0), axis=-1)
 
 
 @also_on_host
 def kl_divergence(y_true: Any, y_pred: Any) -> Any:
     """Return sum(y_true * log(y_true / y_pred)) of each sample."""
-    predictions = anp.clip(tensor(y_pred), EPSILON, 1.0)
-    labels = anp.clip(fitted(y_true, predictions), EPSILON, 1.0)
+    predictions = clip_by_value(y_pred, EPSILON, 1.0)
+    labels = clip_by_value(fitted(y_true, predictions), EPSILON, 1.0)
     return anp.sum(labels * anp.log(labels / predictions), axis=-1)
 
 
@@ -322,7 +326,7 @@ def is_known(name: str) -> bool:
     return name in _BY_NAME
 
 
-def get(identifier: Any) -> Loss:
+def loss_of(identifier: Any) -> Loss:
     """Return a loss by its name, its class or itself; a function of labels and predictions is one of each sample.
 
     Raises ProgramError for a name that there is not, ProgramTypeError for what is no loss.
@@ -341,6 +345,12 @@ def get(identifier: Any) -> Loss:
     if identifier not in _BY_NAME:
         raise ProgramError(f"Unknown loss function: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
     return _BY_NAME[identifier]()
+
+
+def get(identifier: Any) -> Any:
+    """Return the function of a loss by its name, and a loss as it is; raises as :func:`loss_of` does."""
+    found = loss_of(identifier)
+    return type(found).function if isinstance(identifier, str) and isinstance(found, FunctionLoss) else identifier
 
 
 _FUNCTIONS: Final = (

@@ -67,7 +67,7 @@ class Objective:
         if loss is None:
             raise ProgramError("Model: expected a loss in compile(), got none")
         self._names = names
-        found = [losses.get(each) for each in _by_output("loss", loss, names, every=True)]
+        found = [losses.loss_of(each) for each in _by_output("loss", loss, names, every=True)]
         factors = [1.0 if each is None else float(each) for each in _by_output("loss_weights", loss_weights, names)]
         self._losses = [(name, each, by) for name, each, by in zip(names, found, factors, strict=True)]
         self._own = [_LossMean(f"{name}_loss") for name in names] if len(names) > 1 else []

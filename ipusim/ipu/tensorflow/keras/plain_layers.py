@@ -12,12 +12,12 @@ import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.array_functions import cast, reduce_max, reduce_mean, tensor
+from ipusim.ipu.tensorflow.activations import leaky_relu
+from ipusim.ipu.tensorflow.array_functions import cast, maximum, minimum, reduce_max, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.custom_objects import custom_objects
 from ipusim.ipu.tensorflow.keras.described import described
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
-from ipusim.ipu.tensorflow.nn import leaky_relu
 
 
 class _Plain(Layer):
@@ -217,14 +217,14 @@ class Maximum(_Elementwise):
     """Keras ``Maximum``: the largest of several tensors, element by element."""
 
     def _merged(self, given: list[Any]) -> Any:
-        return reduce(anp.maximum, given)
+        return reduce(maximum, given)
 
 
 class Minimum(_Elementwise):
     """Keras ``Minimum``: the smallest of several tensors, element by element."""
 
     def _merged(self, given: list[Any]) -> Any:
-        return reduce(anp.minimum, given)
+        return reduce(minimum, given)
 
 
 class Add(_Elementwise):

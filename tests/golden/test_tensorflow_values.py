@@ -1,0 +1,128 @@
+"""Values and gradients of what stands in TensorFlow's place, against a table that TensorFlow itself has computed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.names import ProgramNames
+from ipusim.ipu.optimizers import Optimizer
+from ipusim.ipu.optimizers.variable import Variable
+from ipusim.ipu.tensorflow import array_functions, shaping
+from ipusim.model.functions.gradient import pullback_of_several
+from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.functions.variables import drawing, looking_up
+from tests.golden.tensorflow_cases import (
+    BEGIN,
+    CASES,
+    OPTIMIZERS,
+    TRAININGS,
+    named,
+    trained,
+    weights,
+    weights_after_updates,
+)
+
+TABLE = json.loads(Path(__file__).with_name("tensorflow_values.json").read_text())
+#: Of numbers of float32; half precision has a thousandth.
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+MODULES = ("nn", "math", "losses", "layers", "keras.activations", "keras.losses", "keras.layers")
+
+
+def array(described):
+    dtype, shape, elements = described
+    return np.array(elements, dtype).reshape(shape)
+
+
+def in_a_stage(case):
+    """Return the results of a case as a stage computes them, and their gradients by its floating-point arrays."""
+    variables = {}
+
+    def stage(*arrays):
+        with (
+            ProgramNames().stage(0),
+            looking_up(variables.setdefault),
+            holding(Untrained({}, takes_new=True)),
+            drawing((5, 1)),
+        ):
+            results = case.function(tf, *arrays)
+        return [concrete(each) for each in (results if isinstance(results, list | tuple) else [results])]
+
+    wanted = [place for place, each in enumerate(case.arrays) if each.dtype.kind == "f"]
+    with np.errstate(all="ignore"):
+        pull, results = pullback_of_several(stage, case.arrays, wanted)
+        results = [np.asarray(each) for each in results]
+        return results, pull(
+            [weights(each.shape).astype(each.dtype) if each.dtype.kind == "f" else None for each in results]
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_tensorflows(name):
+    results, gradients = in_a_stage(CASES[name])
+    row = TABLE["cases"][name]
+    assert len(results) == len(row["results"])
+    for result, described in zip(results, row["results"], strict=True):
+        expected = array(described)
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        tolerance = TOLERANCE if expected.dtype != np.float16 else {"rtol": 2e-3}
+        np.testing.assert_allclose(result, expected, **tolerance)
+    for gradient, described in zip(gradients, row["gradients"], strict=True):
+        expected = np.zeros_like(gradient) if described is None else array(described)
+        np.testing.assert_allclose(gradient, expected, **TOLERANCE)
+
+
+def test_every_name_that_computes_has_a_row():
+    """Found where the names are: functions of arrays, activations, losses and layers."""
+    homes = {array_functions.__name__, shaping.__name__}
+    offered = {name for name in dir(tf) if getattr(getattr(tf, name), "__module__", "") in homes}
+    for module in MODULES:
+        of = named(module, tf)
+        offered |= {f"{module}.{name}" for name in dir(of) if not inspect.ismodule(getattr(of, name))}
+    assert offered == {name.split()[0] for name in CASES}
+
+
+def test_every_optimizer_of_keras_and_tensorflow_has_a_row():
+    own = {"Optimizer", "LAMB"}  # the base, and one of Graphcore's addons
+    offered = {
+        f"{module}.{name}"
+        for module in ("keras.optimizers", "train")
+        for name in dir(named(module, tf))
+        if name not in own and inspect.isclass(kind := getattr(named(module, tf), name)) and issubclass(kind, Optimizer)
+    }
+    assert offered == {name.split()[0] for name in OPTIMIZERS}
+
+
+def test_the_table_has_the_rows_of_the_cases():
+    assert TABLE["version"]["tensorflow"].startswith("2.15.")
+    assert {part: list(rows) for part, rows in TABLE.items() if part != "version"} == {
+        "cases": list(CASES),
+        "optimizers": list(OPTIMIZERS),
+        "trainings": list(TRAININGS),
+    }
+
+
+class Shown(Variable):
+    """A variable of an optimizer whose value can be asked for as that of a TensorFlow variable."""
+
+    def numpy(self):
+        return self.array
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_are_tensorflows(name):
+    found = weights_after_updates(tf, name, Shown("v", BEGIN.copy(), {}))
+    for update, described in zip(found, TABLE["optimizers"][name], strict=True):
+        np.testing.assert_allclose(update, array(described), **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_training_on_blank_images_ends_with_tensorflows_weights(name):
+    for found, described in zip(trained(tf, name), TABLE["trainings"][name], strict=True):
+        np.testing.assert_allclose(found, array(described), **TOLERANCE)
