@@ -8,8 +8,7 @@ from autograd import grad as autograd_grad
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
-
-STEP = 1e-6
+from tests.special_points import assert_gradient, with_special_points
 
 
 def swish(x, W, b):
@@ -46,19 +45,6 @@ LOSSES = {
 }
 
 
-def finite_differences(function, array):
-    result = np.empty_like(array)
-    for index in np.ndindex(array.shape):
-        kept = array[index]
-        array[index] = kept + STEP
-        above = function()
-        array[index] = kept - STEP
-        below = function()
-        array[index] = kept
-        result[index] = (above - below) / (2 * STEP)
-    return result
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_gradients_equal_finite_differences(name):
     layer, shape = LAYERS[name]
@@ -66,17 +52,17 @@ def test_layer_gradients_equal_finite_differences(name):
     parameters = layer.initial_parameters(shape, rng, np.float64)
     for key in parameters:
         parameters[key] = rng.standard_normal(parameters[key].shape)
-    x = rng.standard_normal((3, *shape))
+    x = with_special_points(rng.standard_normal((3, *shape)))
     weight = rng.standard_normal((3, *layer.output_shape(shape)))
 
     def scalar():
         return float((layer.forward(parameters, x)[0] * weight).sum())
 
     grad_x, gradients = layer.backward(parameters, layer.forward(parameters, x)[1], weight)
-    np.testing.assert_allclose(grad_x, finite_differences(scalar, x), rtol=1e-6, atol=1e-8)
+    assert_gradient(grad_x, scalar, x, rtol=1e-6, atol=1e-8)
     assert list(gradients) == list(layer.parameter_shapes(shape))
     for key, value in gradients.items():
-        np.testing.assert_allclose(value, finite_differences(scalar, parameters[key]), rtol=1e-6, atol=1e-8)
+        assert_gradient(value, scalar, parameters[key], rtol=1e-6, atol=1e-8)
     skipped, same = layer.backward(parameters, layer.forward(parameters, x)[1], weight, need_input_gradient=False)
     assert skipped is None
     for key, value in gradients.items():
@@ -87,7 +73,7 @@ def test_layer_gradients_equal_finite_differences(name):
 def test_loss_gradients_equal_finite_differences(name):
     loss, shape, kind = LOSSES[name]
     rng = np.random.default_rng(2)
-    x = rng.standard_normal((3, *shape))
+    x = with_special_points(rng.standard_normal((3, *shape)))
     labels = rng.integers(0, shape[-1], (3, *shape[:-1])) if kind == "classes" else rng.standard_normal((3, *shape))
     parameters = loss.initial_parameters(shape, rng, np.float64)
 
@@ -95,9 +81,9 @@ def test_loss_gradients_equal_finite_differences(name):
         return 2.5 * float(loss.forward(parameters, x, labels)[0])
 
     grad_x, gradients = loss.backward(parameters, loss.forward(parameters, x, labels)[1], scale=2.5)
-    np.testing.assert_allclose(grad_x, finite_differences(scalar, x), rtol=1e-6, atol=1e-8)
+    assert_gradient(grad_x, scalar, x, rtol=1e-6, atol=1e-8)
     for key, value in gradients.items():
-        np.testing.assert_allclose(value, finite_differences(scalar, parameters[key]), rtol=1e-6, atol=1e-8)
+        assert_gradient(value, scalar, parameters[key], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(

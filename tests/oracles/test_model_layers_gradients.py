@@ -23,8 +23,8 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
+from tests.special_points import assert_gradient, with_special_points
 
-STEP = 1e-6
 KEY = (7, 3, 1)
 
 BLOCK = Residual(
@@ -119,19 +119,6 @@ LAYERS = {
 }
 
 
-def finite_differences(function, array):
-    result = np.empty_like(array)
-    for index in np.ndindex(array.shape):
-        kept = array[index]
-        array[index] = kept + STEP
-        above = function()
-        array[index] = kept - STEP
-        below = function()
-        array[index] = kept
-        result[index] = (above - below) / (2 * STEP)
-    return result
-
-
 def drawn(layer, shape, rng):
     """Return parameters away from the special values that they start with."""
     shapes = layer.parameter_shapes(shape)
@@ -144,7 +131,7 @@ def drawn(layer, shape, rng):
 def test_gradients_equal_finite_differences(name):
     layer, shape = LAYERS[name]
     rng = np.random.default_rng(1)
-    parameters, x = drawn(layer, shape, rng), rng.standard_normal((3, *shape))
+    parameters, x = drawn(layer, shape, rng), with_special_points(rng.standard_normal((3, *shape)))
     weight = rng.standard_normal((3, *layer.output_shape(shape)))
 
     def scalar():
@@ -153,11 +140,10 @@ def test_gradients_equal_finite_differences(name):
     y, saved = layer.forward(parameters, x, KEY)
     assert y.shape == weight.shape
     grad_x, gradients = layer.backward(parameters, saved, weight)
-    np.testing.assert_allclose(grad_x, finite_differences(scalar, x), rtol=2e-6, atol=1e-8)
+    assert_gradient(grad_x, scalar, x, rtol=2e-6, atol=1e-8)
     assert list(gradients) == list(layer.parameter_shapes(shape))
     for key, value in gradients.items():
-        right = finite_differences(scalar, parameters[key])
-        np.testing.assert_allclose(value, right, rtol=2e-6, atol=1e-8, err_msg=key)
+        assert_gradient(value, scalar, parameters[key], label=key)
     skipped, same = layer.backward(parameters, saved, weight, need_input_gradient=False)
     assert skipped is None
     assert list(same) == list(gradients)
@@ -172,8 +158,7 @@ def test_embedding_gradient_equals_finite_differences():
     weight = rng.standard_normal((2, 3, 3))
     _, saved = layer.forward(parameters, ids)
     grad_ids, gradients = layer.backward(parameters, saved, weight)
-    right = finite_differences(lambda: float((layer.forward(parameters, ids)[0] * weight).sum()), parameters["W"])
-    np.testing.assert_allclose(gradients["W"], right, rtol=1e-6, atol=1e-9)
+    assert_gradient(gradients["W"], lambda: float((layer.forward(parameters, ids)[0] * weight).sum()), parameters["W"])
     np.testing.assert_array_equal(grad_ids, np.zeros((2, 3)))
 
 
@@ -192,7 +177,7 @@ LOSSES = {
 def test_gradients_of_losses_equal_finite_differences(name):
     loss, shape = LOSSES[name]
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((3, *shape))
+    x = with_special_points(rng.standard_normal((3, *shape)))
     labels = rng.standard_normal(x.shape) if isinstance(loss, MeanSquaredError) else rng.integers(0, 4, x.shape[:-1])
     if isinstance(loss, CTC):
         labels = np.array([[3, 3, 3], [1, -1, -1], [2, 1, 0]])[:, : loss.labels + loss.timed] + 0
@@ -200,7 +185,6 @@ def test_gradients_of_losses_equal_finite_differences(name):
     loss.check_labels(shape, labels)
     _, saved = loss.forward({}, x, labels)
     grad, gradients = loss.backward({}, saved, 3.0)
-    right = finite_differences(lambda: 3 * float(loss.forward({}, x, labels)[0]), x)
-    np.testing.assert_allclose(grad, right, rtol=1e-6, atol=1e-9)
+    assert_gradient(grad, lambda: 3 * float(loss.forward({}, x, labels)[0]), x)
     assert gradients == {}
     assert loss.backward({}, saved, 3.0, need_input_gradient=False) == (None, {})

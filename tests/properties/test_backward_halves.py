@@ -40,6 +40,7 @@ from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
 from tests.networks import split
+from tests.special_points import with_special_points
 
 BATCH, COUNT, WIDTH, CLASSES = 2, 3, 4, 3
 
@@ -154,7 +155,11 @@ def workloads(draw):
     dtype = np.dtype(draw(st.sampled_from(["float16", "float32", "float64"])))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     samples = BATCH * COUNT
-    x = rng.integers(0, 7, (samples, *given_shape)) if tokens else rng.normal(size=(samples, *given_shape))
+    x = (
+        rng.integers(0, 7, (samples, *given_shape))
+        if tokens
+        else with_special_points(rng.normal(size=(samples, *given_shape)))
+    )
     data = Dataset(x.astype(np.int32 if tokens else dtype), rng.integers(0, CLASSES, samples), CLASSES)
     return Workload(
         stages=build_stages(network, groups, checkpoints=checkpoints),
@@ -247,7 +252,7 @@ def test_a_layers_halves_are_its_whole(shape):
     rng = np.random.default_rng(3)
     for layer in (*SHAPES[shape], TiedProjection(WIDTH, "tokens")):
         parameters = layer.initial_parameters(shape, rng, np.float32)
-        x, grad = (rng.normal(size=(BATCH, *shape)).astype(np.float32) for _ in range(2))
+        x, grad = (with_special_points(rng.normal(size=(BATCH, *shape))).astype(np.float32) for _ in range(2))
         _, saved = layer.forward(parameters, x, (1, 2))
         for need in (True, False):
             dx, gradients = layer.backward(parameters, saved, grad, need)

@@ -23,6 +23,7 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import Product, VectorWork, Work
 from ipusim.pricing.passes import pass_cycles
 from tests.networks import split
+from tests.special_points import with_special_points
 from tests.work_cycles import work_cycles
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
@@ -61,7 +62,7 @@ def networks_with_splits(draw):
 @given(networks(), st.integers(1, 4), st.sampled_from([np.float32, np.float64]))
 def test_shapes_and_dtypes_are_what_the_network_says(network, batch, dtype):
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((batch, *network.input_shape)).astype(dtype)
+    x = with_special_points(rng.standard_normal((batch, *network.input_shape))).astype(dtype)
     for named, shape, after in zip(network.layers, network.shapes, network.shapes[1:], strict=False):
         parameters = named.layer.initial_parameters(shape, rng, dtype)
         assert {key: a.shape for key, a in parameters.items()} == named.layer.parameter_shapes(shape)
@@ -90,7 +91,7 @@ def test_any_split_gives_identical_weights_losses_and_gradients_and_the_same_cos
     assert {k: a.tobytes() for own in parameters for k, a in own.items()} == {k: a.tobytes() for k, a in right.items()}
 
     rng = np.random.default_rng(1)
-    x, labels = rng.standard_normal((2, *network.input_shape)), rng.integers(0, 3, 2)
+    x, labels = with_special_points(rng.standard_normal((2, *network.input_shape))), rng.integers(0, 3, 2)
     right_loss, saved = whole.bind(right).forward(x, labels)
     right_gradients = {}
     _ = whole.bind(right).backward(saved, None, False, right_gradients.__setitem__)

@@ -45,6 +45,7 @@ from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
 from tests.sharded import SHARDS, among, check_shard, drawn
+from tests.special_points import with_special_points
 
 EXAMPLES = 300
 
@@ -68,6 +69,11 @@ def doubled(h):
     return anp.concatenate([h, h[..., ::-1]], axis=-1)
 
 
+def positive(z):
+    """Numbers above 0, and 0 for others: blank steps, which meet biases of 0, have no slope."""
+    return anp.where(z > 0, z, 0 * z)
+
+
 def image(of):
     """A function of images as one of sequences: they get a channel, and lose it again."""
     return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape, 1)), *rest), h.shape)
@@ -76,6 +82,7 @@ def image(of):
 #: Of each kind the layer in a stage and its formula; both take a name, the activations, and give activations.
 KINDS = {
     "dense": (Dense(WIDTH, "tanh"), lambda h, W, b: anp.tanh(formulas.dense(h, W, b))),
+    "rectified": (Dense(WIDTH, "relu"), lambda h, W, b: positive(formulas.dense(h, W, b))),
     "lstm": (LSTM(WIDTH, return_sequences=True), formulas.lstm),
     "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
     "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
@@ -353,7 +360,10 @@ def check_training(training):
     """Train in the machine and in the plain loop, and compare."""
     rng = np.random.default_rng(training.seed)
     total = training.count * training.serialization * training.replicas * training.executions
-    elements = [(rng.normal(size=(BATCH, TIME, WIDTH)), rng.integers(0, CLASSES, BATCH)) for _ in range(total)]
+    elements = [  # each begins with a blank step
+        (with_special_points(rng.normal(size=(BATCH, TIME, WIDTH))), rng.integers(0, CLASSES, BATCH))
+        for _ in range(total)
+    ]
     losses, initial, learned = in_pipeline(training, elements)
     expected, weights = plain_loop(training, initial, elements)
     assert np.isfinite(losses).all()

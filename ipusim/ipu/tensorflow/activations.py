@@ -11,7 +11,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import also_on_host
 from ipusim.ipu.layers import run
-from ipusim.ipu.tensorflow.array_functions import clip_by_value, exp, tensor
+from ipusim.ipu.tensorflow.array_functions import exp, tensor
 from ipusim.ipu.tensorflow.nn import log_softmax, softmax
 from ipusim.model.layers.layers import ActivationLayer
 from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS
@@ -56,6 +56,7 @@ swish = silu = Activation("swish")
 gelu = _Gelu()
 tanh = Activation("tanh")
 logistic = Activation("sigmoid")
+hard_sigmoid = Activation("hard_sigmoid")
 
 
 @also_on_host
@@ -122,16 +123,6 @@ def mish(x: Any) -> Any:
     return x * anp.tanh(softplus(x))
 
 
-@also_on_host
-def hard_sigmoid(x: Any) -> Any:
-    """Return 0.2 x + 0.5 of each element, at least 0 and at most 1; at both bounds it has its slope still.
-
-    The core's, which is PopLibs', has none there: it goes back from what comes out, which is the same beyond a bound.
-    """
-    x = tensor(x)
-    return clip_by_value(x * x.dtype.type(0.2) + x.dtype.type(0.5), 0.0, 1.0)
-
-
 def linear(x: Any) -> Any:
     """Return the tensor as it is."""
     return tensor(x)
@@ -190,8 +181,6 @@ def gate_activation(argument: str, activation: Any) -> str:
     slope does not follow from its value, as such a layer keeps no more of it.
     """
     core, function = core_activation(activation)
-    if function is hard_sigmoid:
-        return "hard_sigmoid"
     if function is not None or core not in RECURRENT_ACTIVATIONS:
         names = ", ".join(sorted(map(keras_name, RECURRENT_ACTIVATIONS)))
         given = getattr(activation, "__name__", activation)

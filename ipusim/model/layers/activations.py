@@ -2,7 +2,8 @@
 
 Definitions are those of PopLibs (include/popnn/NonLinearityDef.hpp): gelu is the tanh
 approximation, which is also the default of Graphcore's ``nn_ops.gelu``; ``gelu_erf`` is
-the exact one. ``hard_sigmoid`` is Keras 2's, clip(0.2 x + 0.5, 0, 1).
+the exact one. ``hard_sigmoid`` is Keras 2's, clip(0.2 x + 0.5, 0, 1); at both corners it has
+its slope of 0.2 still (lib/popnn/HardSigmoid.cpp, as in TensorFlow).
 """
 
 from __future__ import annotations
@@ -107,13 +108,21 @@ def _sigmoid_back(y: Array, grad: Array) -> Array:
 
 
 def _hard_sigmoid(z: Array, out: Array | None) -> Array:
+    """Return clip(0.2 z + 0.5, 0, 1), from which its slope follows.
+
+    At the corners, where it has one, it is -0 and the number next below 1.
+    """
     y = np.multiply(z, 0.2, out=out)
     y += 0.5
-    return np.clip(y, 0, 1, out=y)
+    lower, upper = y == 0, y == 1
+    np.clip(y, 0, 1, out=y)
+    np.copyto(y, -0.0, where=lower)
+    np.copyto(y, 1 - np.finfo(y.dtype).epsneg, where=upper)
+    return y
 
 
 def _hard_sigmoid_back(y: Array, grad: Array) -> Array:
-    slope: Array = grad * ((y > 0) & (y < 1))
+    slope: Array = grad * (((y > 0) & (y < 1)) | ((y == 0) & np.signbit(y)))
     slope *= 0.2
     return slope
 
