@@ -12,12 +12,14 @@ from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.functions import TracedFunctions, accumulator_dtype
 from ipusim.ipu.scopes_of_stages import short_names_of
 from ipusim.ipu.shards import RecordedNode
+from ipusim.ipu.tensorflow.keras.rules import KerasMomentum
 from ipusim.ipu.written_calls import WrittenStage, arrays_of, layer_of, written
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.users_code import name_of
 from ipusim.model.layers import table as layers
 from ipusim.model.layers.layer import Array, TakesTokens
 from ipusim.model.learning import table as optimizers
+from ipusim.model.learning.optimizers import Momentum
 from ipusim.model.rows import Row
 from ipusim.runs.assemble.limits import MAX_SAMPLE_ELEMENTS
 from ipusim.runs.job import Job
@@ -172,7 +174,10 @@ def _optimizer(functions: TracedFunctions) -> dict[str, Any]:
     assert update is not None
     if update.gradient_map is not None:
         raise NotLayersError("the optimizer changes gradients by functions of its own")
-    return _said(update.optimizer.rule, optimizers.rows())
+    rule = update.optimizer.rule
+    if isinstance(rule, KerasMomentum):  # a scenario's step size stays, so that it is TensorFlow 1's
+        rule = Momentum(**vars(rule))
+    return _said(rule, optimizers.rows())
 
 
 def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:

@@ -6,12 +6,15 @@ from typing import Any
 
 import autograd.numpy as anp
 
+from ipusim.ipu import checks
+
 
 def without_repeats(equation: str, operands: list[Any]) -> tuple[str, list[Any]]:
     """Return an equation of operands that name each axis once, and these: diagonals of those that name one twice.
 
     autograd has no gradient of others. An equation without an arrow says its result as NumPy does: the axes that are
-    named once in all, in alphabetical order, behind those that have no names.
+    named once in all, in alphabetical order, behind those that have no names. Raises ProgramError for axes of one name
+    that are of several sizes.
     """
     terms, arrow, result = equation.replace(" ", "").partition("->")
     if not arrow:
@@ -30,7 +33,10 @@ def _diagonal(names: str, x: Any) -> tuple[str, Any]:
     for name in dict.fromkeys(names.replace(".", "")):
         while names.count(name) > 1:
             first, second = names.index(name), names.rindex(name)
-            x = anp.moveaxis(x, (_axis(names, first), _axis(names, second)), (-1, -2))
+            axes = _axis(names, first), _axis(names, second)
+            if len({anp.shape(x)[axis] for axis in axes}) > 1:
+                checks.wrong_value("inputs", f"axes of one size for index {name!r}", anp.shape(x))
+            x = anp.moveaxis(x, axes, (-1, -2))
             x = anp.diagonal(x, axis1=-1, axis2=-2)
             names = names[:first] + names[first + 1 : second] + names[second + 1 :] + name
     return names, x

@@ -30,7 +30,10 @@ from ipusim.ipu.optimizers import (
     Variable,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.ipu.tensorflow import keras
+from ipusim.ipu.tensorflow.keras.rules import KerasRMSProp
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
+from ipusim.model.work import VectorWork, Work
 
 COUNT, LIMIT = 8, 0.5
 
@@ -195,6 +198,10 @@ def test_the_example_of_map_gradients_documentation():
         (LAMBOptimizer(0.1), ["m", "v"], [0.1 * 3, 0.001 * 9]),
         (RMSPropOptimizer(0.1), ["momentum", "rms"], [0.1 * 3 / np.sqrt(0.9 + 0.1 * 9), 0.9 + 0.1 * 9]),
         (RMSPropOptimizer(0.1, centered=True), ["mg", "momentum", "rms"], [0.3, 0.3 / np.sqrt(1.8 - 0.09), 1.8]),
+        (keras.optimizers.SGD(0.1, 0.5), ["momentum"], [-0.3]),
+        (keras.optimizers.RMSprop(0.1), ["rms"], [0.1 * 9]),
+        (keras.optimizers.RMSprop(0.1, centered=True), ["mg", "rms"], [0.3, 0.1 * 9]),
+        (keras.optimizers.RMSprop(0.1, momentum=0.5), ["momentum", "rms"], [0.1 * 3 / np.sqrt(0.9), 0.1 * 9]),
     ],
 )
 def test_slots(optimizer, names, slots):
@@ -206,6 +213,13 @@ def test_slots(optimizer, names, slots):
     found = wrapped.variables()
     assert [slot.name for slot in found] == [f"w/{name}" for name in names]
     assert [float(slot.array) for slot in found] == pytest.approx(slots)
+
+
+def test_rmsprop_of_keras_without_momentum_does_less_and_keeps_one_array():
+    plain, with_momentum, first = KerasRMSProp(0.1), KerasRMSProp(0.1, momentum=0.5), RMSProp(0.1)
+    assert with_momentum.work(10, 4) == first.work(10, 4) == RMSProp(0.1, momentum=0.5).work(10, 4)
+    assert plain.work(10, 4) == Work(vector=VectorWork(70, 0, 10, 10), sram_bytes=200, compute_sets=2)
+    assert [rule.state_bytes(10, 4) for rule in (plain, with_momentum, first)] == [40, 80, 80]
 
 
 def test_slots_of_a_training(run):
