@@ -317,7 +317,10 @@ OBJECTS = {
         layers.Conv1D(2, 3, kernel_initializer="he_uniform"),
         layers.Conv2D(2, (3, 2), padding="same", input_shape=(5, 5, 1)),
         layers.Dense(3, activation="selu", kernel_initializer=keras.initializers.Orthogonal(2.0, seed=1)),
+        layers.Dense(2, "exponential"),
+        layers.Dense(2, tf.nn.gelu),
         layers.Embedding(4, 3, input_length=5),
+        layers.GRU(2, recurrent_activation=keras.activations.hard_sigmoid),
         layers.LSTM(2, return_sequences=True, recurrent_initializer="orthogonal"),
         layers.LeakyReLU(0.1),
         layers.MaxPooling2D((2, 1)),
@@ -339,6 +342,7 @@ OBJECTS = {
     "metric": [keras.metrics.Precision(0.25), keras.metrics.SparseTopKCategoricalAccuracy(name="two", k=2)],
     "optimizer": [
         keras.optimizers.SGD(lr=0.1, momentum=0.9, decay=0.1, global_clipnorm=1.0),
+        keras.optimizers.RMSprop(0.1, momentum=0.5, centered=True),
         keras.optimizers.LAMB(SCHEDULES.PiecewiseConstantDecay([1], [0.1, 0.2]), exclude_from_weight_decay=["bias"]),
     ],
     "schedule": [SCHEDULES.CosineDecay(0.1, 10), SCHEDULES.PolynomialDecay(0.1, 10, cycle=True)],
