@@ -66,6 +66,14 @@ class ConfigAttributeError(ProgramError, AttributeError):
     """An attribute that a configuration does not have; the text is Graphcore's."""
 
 
+class MissingNameError(ProgramError, AttributeError):
+    """A name of TensorFlow's that is not simulated, asked for as an attribute."""
+
+
+class MissingImportError(ProgramError, ImportError):
+    """A module or name of TensorFlow's that is not simulated, asked for by an import."""
+
+
 class ProgramStateError(ProgramError, RuntimeError):
     """Something asked for when it cannot be had, which Graphcore answers so; the text is Graphcore's."""
 

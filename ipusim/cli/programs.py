@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,15 @@ Hosts = Annotated[
         show_default=False,
     ),
 ]
+TensorFlow = Annotated[
+    int | None,
+    typer.Option(
+        "--tensorflow",
+        metavar="N",
+        help="of a program: TensorFlow's major version that it is told, 1 or 2  [default: by the names that it uses]",
+        show_default=False,
+    ),
+]
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
 
 
@@ -49,13 +59,25 @@ def is_program(path: Path) -> bool:
     return path.suffix == ".py"
 
 
+@dataclass(frozen=True)
+class ProgramOptions:
+    """The options of a command that only programs have.
+
+    Attributes:
+        steps: session runs of each pipeline or loop to keep; None for all.
+        synthetic: whether no data travel from and to the host.
+        hosts: simulated hosts that run the program; None for one without a number.
+        tensorflow: the major version that the program is told; None for that of the names that it uses.
+    """
+
+    steps: int | None = None
+    synthetic: bool = False
+    hosts: int | None = None
+    tensorflow: int | None = None
+
+
 def check_options(
-    path: Path,
-    arguments: Sequence[str] | None,
-    overrides: Sequence[str] | None,
-    steps: int | None,
-    synthetic: bool,
-    hosts: int | None,
+    path: Path, arguments: Sequence[str] | None, overrides: Sequence[str] | None, options: ProgramOptions
 ) -> None:
     """Refuse options of scenarios for a program, and the other way round.
 
@@ -64,19 +86,21 @@ def check_options(
     if is_program(path):
         if overrides:
             raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
-        if hosts is not None:
-            _check_hosts(hosts)
+        if options.hosts is not None:
+            _check_hosts(options.hosts)
         return
     if arguments:
         raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
-    of_programs = (
-        ("profile_steps", steps is not None, "steps=N"),
-        ("hosts", hosts is not None, f"system.host.count={hosts}"),
-        ("synthetic", synthetic, "use_synthetic_data=true"),
+    if options.tensorflow is not None:
+        raise OptionError("tensorflow", f"expected a program, a Python file, got {path}")
+    in_scenarios = (
+        ("profile_steps", options.steps is not None, "steps=N"),
+        ("hosts", options.hosts is not None, f"system.host.count={options.hosts}"),
+        ("synthetic", options.synthetic, "use_synthetic_data=true"),
     )
-    for option, given, said in of_programs:
-        if given:
-            text = f"expected a program, a Python file, got {path}: of a scenario, --set {said} says it"
+    for option, is_set, setting in in_scenarios:
+        if is_set:
+            text = f"expected a program, a Python file, got {path}: of a scenario, --set {setting} says it"
             raise OptionError(option, text)
 
 
@@ -130,13 +154,11 @@ def profiled(
     arguments: Sequence[str],
     folder: Path,
     files: Callable[[Run, Path, Sequence[str]], dict[str, bytes]],
-    steps: int | None,
-    synthetic: bool,
-    hosts: int | None,
+    options: ProgramOptions,
     *,
     aside: bool,
 ) -> dict[Path, Run]:
-    """Run a program under a profile, and return what ran by its folder, of several ``hosts`` on the first.
+    """Run a program under a profile, and return its runs by their folders, of several hosts those of the first.
 
     With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
     and leaves with the program's own exit code where that ends the program.
@@ -146,9 +168,11 @@ def profiled(
 
     program = ProgramFile(path)
     with (
-        running(aside=aside, hosts=hosts),
-        profile(folder, steps, synthetic, description=program.description, name=program.name, files=files) as found,
+        running(aside=aside, hosts=options.hosts),
+        profile(
+            folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
+        ) as found,
     ):
-        program.run(arguments, hosts)
+        program.run(arguments, options.hosts, options.tensorflow)
         found.recorder.check(str(path))
     return dict(zip(found.folders, found.runs, strict=True))

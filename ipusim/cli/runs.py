@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.cli.app import End, Execution, Out, Overrides, PhaseName, Start, app
-from ipusim.cli.programs import Arguments, Hosts, ProfileSteps, Synthetic, check_options, is_program, profiled
+from ipusim.cli.programs import (
+    Arguments,
+    Hosts,
+    ProfileSteps,
+    ProgramOptions,
+    Synthetic,
+    TensorFlow,
+    check_options,
+    is_program,
+    profiled,
+)
 from ipusim.errors import OptionError, OutputError
 from ipusim.terminal import interruptible, keep_watch, print_table, progress
 
@@ -45,11 +55,13 @@ def run(
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
     hosts: Hosts = None,
+    tensorflow: TensorFlow = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
     if verbose + quiet + as_json > 1:
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
-    check_options(scenario, arguments, overrides, profile_steps, synthetic, hosts)
+    options = ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
+    check_options(scenario, arguments, overrides, options)
     from ipusim.study.report_options import check_trace_format
 
     check_trace_format(trace_format)
@@ -57,9 +69,7 @@ def run(
     if is_program(scenario):
         results.check(execution + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
-        done = profiled(
-            scenario, arguments or (), folder, results.files, profile_steps, synthetic, hosts, aside=as_json
-        )
+        done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
     else:
         done = _executed(scenario, overrides or (), out, results)
     for where, result in done.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.cli.app import app
-from ipusim.cli.programs import Arguments, ProfileSteps, Synthetic, is_program, running
+from ipusim.cli.programs import Arguments, ProfileSteps, Synthetic, TensorFlow, is_program, running
 from ipusim.errors import FileError, OptionError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def scenario(
     ] = None,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
+    tensorflow: TensorFlow = None,
 ) -> None:
     """Write what a program asks for as a scenario, which takes the same time to the cycle."""
     from ipusim.files import write_file
@@ -58,7 +59,7 @@ def scenario(
         synthetic_data(synthetic),
         recording(Recorder(profile_steps)) as found,
     ):
-        file.run(arguments or ())
+        file.run(arguments or (), tensorflow=tensorflow)
         found.check(str(program))
     said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent

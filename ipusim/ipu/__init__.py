@@ -41,22 +41,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
+    from ipusim.ipu.import_names import install
     from ipusim.ipu.profiling import profile
     from ipusim.model.functions.variables import get_variable
 
-__all__ = ["config", "get_variable", "ipu_infeed_queue", "ipu_outfeed_queue", "optimizers", "pipelining_ops", "profile"]
+__all__ = [
+    "config",
+    "get_variable",
+    "install",
+    "ipu_infeed_queue",
+    "ipu_outfeed_queue",
+    "optimizers",
+    "pipelining_ops",
+    "profile",
+]
 
 #: Modules, each imported when it is first asked for.
 _MODULES: Final = (
     "all_to_all_op",
     "config",
     "cross_replica_ops",
+    "cross_replica_optimizer",
     "custom_ops",
     "data",
     "dataset",
     "dataset_benchmark",
     "embedding_ops",
     "functional_ops",
+    "gradient_accumulation_optimizer",
     "horovod",
     "image_ops",
     "internal_ops",
@@ -72,6 +84,7 @@ _MODULES: Final = (
     "keras",
     "layers",
     "loops",
+    "map_gradient_optimizer",
     "math_ops",
     "nn_ops",
     "normalization_ops",
@@ -83,6 +96,7 @@ _MODULES: Final = (
     "replication_ops",
     "rnn_ops",
     "scopes",
+    "sharded_optimizer",
     "sharding",
     "slicing_ops",
     "statistics_ops",
@@ -93,7 +107,11 @@ _MODULES: Final = (
 
 
 #: The modules of what is no module itself.
-_HOMES: Final = {"get_variable": "ipusim.model.functions.variables", "profile": "ipusim.ipu.profiling"}
+_HOMES: Final = {
+    "get_variable": "ipusim.model.functions.variables",
+    "install": "ipusim.ipu.import_names",
+    "profile": "ipusim.ipu.profiling",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Final
 from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.files import open_file
 from ipusim.ipu.horovod.hosts import on_hosts, rank
+from ipusim.ipu.import_names import install
 from ipusim.machine.hosts import this_host
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.near_names import did_you_mean
@@ -55,18 +56,20 @@ class ProgramFile:
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
 
-    def run(self, arguments: Sequence[str] = (), hosts: int | None = None) -> None:
+    def run(self, arguments: Sequence[str] = (), hosts: int | None = None, tensorflow: int | None = None) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
-        What it has configured and compiled ends with it. With ``hosts`` it runs on so many simulated ones, as
-        processes of ``mpirun`` do: each has its own ``__main__``, and modules that it imports are the same for all.
+        Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
+        that it is told, 1 or 2, by default by the names that it uses. What it has configured and compiled ends with it.
+        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
+        and modules that it imports are the same for all.
 
         Raises ProgramError, with file and line of the program and the number of the host, for what this package
         refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
         Python prints it, and where it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
-        with _as_main(self.path, self._file, arguments) as module:
+        with _as_main(self.path, self._file, arguments) as module, install(tensorflow):
             try:
                 if hosts is None:
                     contextvars.copy_context().run(self._execute, module)

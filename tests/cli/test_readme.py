@@ -38,7 +38,7 @@ SINGLY = [block for block in _CONSOLE if block not in WALKS]
 KINDS = {
     "README.md": {"bash", "console", "yaml", "python"},
     "scenarios/README.md": {"console", "csv", "python"},
-    "scenarios/python/README.md": {"console"},
+    "scenarios/python/README.md": {"console", "python"},
     "ipusim/README.md": {"text"},
     "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},
@@ -97,7 +97,7 @@ def test_every_command_is_listed_and_tried():
 
 
 def test_each_python_block_has_its_test():
-    assert sum(len(blocks(text, "python")) for text in PAGES.values()) == 3  # below, by a word that each has
+    assert sum(len(blocks(text, "python")) for text in PAGES.values()) == 4  # below, by a word that each has
 
 
 def test_the_scenario_explained_runs(workspace):
@@ -139,6 +139,10 @@ def test_the_pipeline_in_graphcores_names_learns(run_block):
 
 def test_the_lines_for_a_notebook_run_anywhere(run_block):
     run_block(README, "import ipusim\n")
+
+
+def test_the_lines_that_install_the_names_run_anywhere(run_block):
+    assert not run_block(PROGRAMS, "ipusim.ipu.install").stdout
 
 
 def test_the_schedule_of_ones_own_runs(run_block):

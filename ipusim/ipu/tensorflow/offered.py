@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
+from ipusim.errors import MissingNameError
 from ipusim.near_names import did_you_mean
+
+#: Names of a module that a message lists at most; of more, the nearest one and the page of all names are said.
+_LISTED: Final = 12
 
 
 def found_in(home: str, names: str) -> dict[str, str]:
@@ -23,6 +27,8 @@ def offering(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any
 
     @cache  # a program may ask for each sample
     def find(name: str) -> Any:
+        if name == "__path__":  # so that `import` looks for the modules below this one, which the finder knows
+            return []
         if name not in names:
             lack(module, name, list(names))
         home, _, attribute = names[name].partition(":")
@@ -33,10 +39,11 @@ def offering(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any
 
 
 def lack(module: str, name: str, known: list[str]) -> NoReturn:
-    """Raise AttributeError for a name of TensorFlow's that is not offered."""
+    """Raise MissingNameError for a name of TensorFlow's that is not offered."""
     if name.startswith("__"):  # asked for by Python itself
         raise AttributeError(name)
-    raise AttributeError(
+    few = f", in {module} {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
+    raise MissingNameError(
         f"{module}.{name} is not simulated{did_you_mean(name, known)}: ipusim.ipu.tensorflow offers what programs of "
-        f"pipelines use, in {module} {', '.join(sorted(known))}"
+        f"pipelines use{few}; reports/graphcore_api.md lists all names"
     )
