@@ -51,7 +51,7 @@ def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> 
     left = np.zeros(ipus)
     for look, cycles in parts:
         share = cycles / max(idle.window_cycles, 1)
-        rows = np.arange(ipus)
+        rows = np.array(info.ipu_rows)
         axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
         for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:
             ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None

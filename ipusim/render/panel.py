@@ -37,20 +37,18 @@ _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CL
 
 
 def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
-    """Return the name of each IPU's row, with its physical number where that is another.
+    """Return the name of each IPU's row.
 
     Where there are several replicas, the first row of each also names the replica. A row of several IPUs names the
     first and the last of them.
     """
     info = timeline.info
     if ipus_to_a_row > 1:
-        last = len(info.ipus) - 1
-        firsts = range(0, len(info.ipus), ipus_to_a_row)
-        return [f"IPUs {first} to {min(first + ipus_to_a_row - 1, last)}" for first in firsts]
+        last = info.ipu_rows[-1]
+        return [f"IPUs {first} to {min(first + ipus_to_a_row - 1, last)}" for first in info.ipu_rows[::ipus_to_a_row]]
     return [
-        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ")
-        + (f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})")
-        for ipu, physical in enumerate(info.ipus)
+        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ") + f"IPU {ipu}"
+        for ipu in info.ipu_rows
     ]
 
 
@@ -64,7 +62,7 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
         return [""] * len(info.ipus)
     several = several_stages_to_an_ipu(timeline)
     names = []
-    for ipu in range(len(info.ipus)):
+    for ipu in info.ipu_rows:
         stages = info.stages_of_ipu.get(ipu, ())
         named = [info.stages[stage] for stage in stages]
         if several:

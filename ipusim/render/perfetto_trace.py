@@ -106,6 +106,8 @@ def _descriptor(number: int, track: Track) -> bytes:
     descriptor = _packet(trace).track_descriptor
     descriptor.uuid, descriptor.name, descriptor.sibling_order_rank = _uuid(number), track.name, number
     descriptor.child_ordering = TrackDescriptor.EXPLICIT
+    if track.description:
+        descriptor.description = track.description
     if track.parent is not None:
         descriptor.parent_uuid = _uuid(track.parent)
     if track.unit:

@@ -86,7 +86,7 @@ def ipu_table(summary: RunTimes) -> Table:
 
     def row(use: IpuUse) -> tuple[str, ...]:
         return (
-            str(use.ipu) if use.ipu == use.physical_ipu else f"{use.ipu} (on {use.physical_ipu})",
+            str(use.ipu),
             ", ".join(summary.stages[stage] for stage in use.stages) or "none",
             part(use.compute_cycles),
             *(part(use.cycles[column.name]) for column in columns),

@@ -2,8 +2,8 @@
 
 What everyone looks at stands directly below the run, which viewers unfold: the
 phases, the IPUs, and what is counted over all of them. The IPU-Links that carry
-traffic and the host are groups. IPUs (of each replica) and links stand in physical
-order, as they lie in the machine.
+traffic and the host are groups. IPUs stand in the order of ``TimelineInfo.ipu_rows``,
+links in that of the physical IPUs that they join, by which they are named.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class Track:
         parent: number of the track that this one lies under; None for that of the whole run.
         unit: of a number over time; empty for others.
         group: whether it only holds others.
+        description: what viewers say of it when it is asked for; empty for nothing.
     """
 
     name: str
     parent: int | None = None
     unit: str = ""
     group: bool = False
+    description: str = ""
 
 
 @dataclass
@@ -63,9 +65,9 @@ class Tracks:
     feed: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
 
-    def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False) -> int:
+    def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False, description: str = "") -> int:
         """Add a track below all others and return its number."""
-        self.all.append(Track(name, parent, unit, group))
+        self.all.append(Track(name, parent, unit, group, description))
         return len(self.all) - 1
 
     def add_counter(self, name: str, unit: str, ipu: int | None, parent: int = 0) -> None:
@@ -98,8 +100,9 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     lane = lanes(timeline.start[sends], timeline.end[sends], sender)
     found.send = np.full(len(sends), NONE, dtype=np.int64)
     with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
-    for each in sorted(range(len(info.ipus)), key=lambda ipu: (ipu // info.shards, info.ipus[ipu])):
-        position = found.add(_ipu_name(info, each))
+    physical = physical_ipus(timeline)
+    for each in info.ipu_rows:
+        position = found.add(_ipu_name(info, each), description=f"on physical IPU {physical[each]}" if physical else "")
         found.ipu[each] = position
         if each in with_io_tiles:
             found.io_tiles[each] = found.add("I/O tiles", position)
@@ -114,9 +117,9 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         if ipu is None:
             found.add_counter(name, unit, None)
     found.link = np.full(len(info.links), NONE, dtype=np.int64)
-    if info.links:
-        group = found.add("IPU-Links", group=True)
-        for link in sorted(range(len(info.links)), key=lambda link: _link_key(info.links[link])):
+    if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
+        group = found.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
+        for link in sorted(carrying, key=lambda link: _link_key(info.links[link])):
             found.link[link] = found.add(info.links[link], group)
     found.feed = np.full(info.replicas * len(HostTrack), NONE, dtype=np.int64)
     worked = timeline.rows(SpanKind.HOST)
@@ -132,10 +135,26 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     return found
 
 
+def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
+    """Return the physical IPU of each logical one; nothing where numbers agree, or where no link takes any time.
+
+    Only links lie between certain physical IPUs, and are named by them.
+    """
+    ipus = timeline.info.ipus
+    return ipus if ipus != tuple(timeline.info.ipu_rows) and len(_carried(timeline)) else ()
+
+
+def _carried(timeline: Timeline) -> Integers:
+    """Return the rows in which a link carries something for any time."""
+    rows = timeline.rows(SpanKind.LINK)
+    carried: Integers = rows[timeline.end[rows] > timeline.start[rows]]
+    return carried
+
+
 def _ipu_name(info: TimelineInfo, ipu: int) -> str:
-    """Return an IPU's name with its replica, its physical number where that is another, and its stages."""
-    physical, stages = info.ipus[ipu], info.stages_of_ipu.get(ipu, ())
-    name = f"IPU {ipu}" if ipu == physical else f"IPU {ipu} (on {physical})"
+    """Return an IPU's name with its replica and its stages."""
+    stages = info.stages_of_ipu.get(ipu, ())
+    name = f"IPU {ipu}"
     if info.replicas > 1:
         name = f"replica {ipu // info.shards}, {name}"
     # A stage without a name of its own is called by its number.

@@ -115,7 +115,7 @@ class Explanation:
                 _share(int(idle.busy[ipu]), idle.window_cycles),
                 *(_share(int(idle.cycles[ipu, cause]), idle.window_cycles) for cause in shown),
             )
-            for ipu in range(len(info.ipus))
+            for ipu in info.ipu_rows
         )
         title = f"Time of each IPU by cause, of {idle.window_cycles:,} cycles"
         return Table(title, ("IPU", "stages", "computes", *(CAUSES[cause].words for cause in shown)), rows)
@@ -158,7 +158,7 @@ class Explanation:
                         cause.words: int(cycles) for cause, cycles in zip(CAUSES, idle.cycles[ipu], strict=True)
                     },
                 }
-                for ipu in range(len(info.ipus))
+                for ipu in info.ipu_rows
             ],
             "waited_for_cycles": dict(zip(info.stages, idle.waited_for(len(info.stages)).tolist(), strict=True)),
             "critical_path": {

@@ -69,5 +69,5 @@ def _order_table(run: StoredRun) -> Table:
         for order in orders
         if order["routes"]
     )
-    header = ("order", "IPUs", "longest copy, cycles", "all of an execution, cycles")
+    header = ("order", "physical IPUs of IPU 0, 1, ...", "longest copy, cycles", "all of an execution, cycles")
     return Table("Selection orders", header, rows)

@@ -91,7 +91,7 @@ def order_table(reports: Sequence[OrderReport]) -> Table:
         "Selection orders",
         (
             "order",
-            "IPUs",
+            "physical IPUs of IPU 0, 1, ...",
             "direct copies",
             "longest route, links",
             "longest copy, cycles",

@@ -139,6 +139,14 @@ class TimelineInfo:
         return len(self.ipus) // self.replicas
 
     @property
+    def ipu_rows(self) -> range:
+        """The logical IPUs from the top row down, as every picture, page, trace file and table lists them.
+
+        By number, which is replica by replica; the physical IPU that each is on orders nothing.
+        """
+        return range(len(self.ipus))
+
+    @property
     def stages_of_ipu(self) -> dict[int, tuple[int, ...]]:
         """The stages on each logical IPU that holds any, of all replicas, in rising order."""
         held: dict[int, tuple[int, ...]] = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-#: Where the row of an IPU is, which may be called "IPU 2 (on 3)".
+#: Where the row of an IPU is.
 _ROW = """(section, label) => {
-  const is = (words) => words === label || words.startsWith(`${label} (`);
-  const row = [...section.querySelector(".labels").children].find((each) => is(each.firstChild.textContent));
+  const row = [...section.querySelector(".labels").children].find((each) => each.firstChild.textContent === label);
   const box = row.getBoundingClientRect();
   return [box.y, box.height];
 }"""

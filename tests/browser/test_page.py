@@ -414,7 +414,7 @@ def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders,
 
 def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, both):
     plot = open_page(both).locator("section").nth(1).locator(".plot").first
-    assert plot.locator(".label span").all_inner_texts()[:4] == ["IPU 0", "I/O tiles", "IPU 1", "IPU 3 (on 2)"]
+    assert plot.locator(".label span").all_inner_texts()[:4] == ["IPU 0", "I/O tiles", "IPU 1", "IPU 2"]
     titles = [each.get_attribute("title") for each in plot.locator(".label").all()]
     assert titles[:2] == ["replica 0, IPU 0, stage 0 s0", "replica 0, IPU 0, stage 0 s0: I/O tiles"]
     assert len(set(titles)) == len(titles) == 10

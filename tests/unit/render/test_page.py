@@ -120,7 +120,7 @@ def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_the
         ("3.7 us", 3.7e-6),
         ("2.5 ms", 2.5e-3),
         ("16 GB/s", 16e9),
-        ("2 (on 3)", 2),
+        ("2 of 3", 2),
         ("-", None),
         ("dense1", None),
         ("", None),

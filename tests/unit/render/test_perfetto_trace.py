@@ -46,15 +46,15 @@ def on_ipu(trace, ipu):
     return [each for each in trace.slices if re.match(rf"(replica \d+, )?IPU {ipu}\b", each.track[1])]
 
 
-def test_tracks_are_nested_and_stand_in_physical_order(trace):
+def test_tracks_are_nested_and_stand_in_the_order_of_logical_ipus(trace):
     run = "grouped by hand: grouped in lock-step on by_hand"
     assert trace.tracks == [
         (run,),
         (run, "phases"),
         (run, "IPU 0, stage 0"),
         (run, "IPU 1, stage 1"),
-        (run, "IPU 3 (on 2), stage 3"),
-        (run, "IPU 2 (on 3), stage 2"),
+        (run, "IPU 2, stage 2"),
+        (run, "IPU 3, stage 3"),
         (run, "busy IPUs"),
         (run, "micro-batches in flight"),
         (run, "bytes per merged copy"),
@@ -68,6 +68,8 @@ def test_tracks_are_nested_and_stand_in_physical_order(trace):
     ranks = [each.sibling_order_rank for each in trace.descriptors.values()]
     assert ranks == sorted(ranks)
     assert {each.child_ordering for each in trace.descriptors.values()} == {3}  # EXPLICIT
+    said = [each.description for each in trace.descriptors.values() if each.name.startswith("IPU ")]
+    assert said == [f"on physical IPU {physical}" for physical in (0, 1, 3, 2)]
     # Without processes and threads no viewer calls any of them a main thread.
     assert not any(each.HasField("process") or each.HasField("thread") for each in trace.descriptors.values())
 
