@@ -129,8 +129,9 @@ def test_a_row_names_the_stage_of_its_ipu(run, folder):
     assert details[:4] == [f"replica 0, stage {stage} s{stage}" for stage in (1, 3, 0, 2)]
 
 
-def test_physical_ipus_are_told_where_links_are_and_nowhere_on_a_machine_without(run):
+def test_physical_ipus_are_told_where_links_are_and_nowhere_on_a_machine_without(run, folder):
     assert physical_ipus(run.timeline) == PHYSICAL
+    assert folder.page["physical"] == [*PHYSICAL]
     free = ipusim.run({**ASKED, "system": {"name": "free", "auto_select_ipus": 8, "selection_order": "HOOF"}})
     assert free.timeline.info.ipus == PHYSICAL
     assert physical_ipus(free.timeline) == ()

@@ -1,41 +1,46 @@
-// The one axis of time, in seconds, that all traces and memory charts of the page share.
+// An axis of time, in seconds: of all runs, or of one; a run's trace and memory chart always share theirs.
 
-const axis = {
-  start: 0,
-  end: 1,
-  first: 0, // what there is to see
-  last: 1,
-  listeners: [],
-  width: 1, // of a plot, in CSS pixels
+class Axis {
+  static width = 1; // of every plot, in CSS pixels
+
+  // Take the last second that there is to see, and up to which it shows at first.
+  constructor(last, end) {
+    this.last = last;
+    this.start = 0;
+    this.end = Math.min(end, last);
+  }
 
   // Show from one second to another, within what there is.
   show(start, end) {
-    const least = (this.last - this.first) * 1e-9;
-    const length = Math.min(Math.max(end - start, least), this.last - this.first);
+    const length = Math.min(Math.max(end - start, this.last * 1e-9), this.last);
     const middle = (start + end) / 2;
-    this.start = Math.min(Math.max(middle - length / 2, this.first), this.last - length);
+    this.start = Math.min(Math.max(middle - length / 2, 0), this.last - length);
     this.end = this.start + length;
-    this.changed();
-  },
+    redraw();
+  }
   // Zoom by a factor around a time that stays where it is.
   zoom(factor, around = (this.start + this.end) / 2) {
-    const length = Math.min((this.end - this.start) / factor, this.last - this.first);
+    const length = Math.min((this.end - this.start) / factor, this.last);
     const share = (around - this.start) / (this.end - this.start);
     this.show(around - share * length, around + (1 - share) * length);
-  },
-  pan(seconds) { this.show(this.start + seconds, this.end + seconds); },
-  fit() { this.show(this.first, this.last); },
-  x(seconds) { return ((seconds - this.start) / (this.end - this.start)) * this.width; },
-  at(x) { return this.start + (x / this.width) * (this.end - this.start); },
+  }
+  pan(seconds) { this.show(this.start + seconds, this.end + seconds); }
+  fit() { this.show(0, this.last); }
+  x(seconds) { return ((seconds - this.start) / (this.end - this.start)) * Axis.width; }
+  at(x) { return this.start + (x / Axis.width) * (this.end - this.start); }
+}
 
-  waiting: false,
-  changed() {
-    if (this.waiting) return;
-    this.waiting = true;
-    requestAnimationFrame(() => { this.waiting = false; this.draw(); });
-  },
-  draw() { for (const draw of this.listeners) draw(); },
-};
+const drawings = []; // what draws a run
+let redrawing = false;
+
+function drawAll() { for (const draw of drawings) draw(); }
+
+// Draw with the next picture of the browser, however often that is asked for before.
+function redraw() {
+  if (redrawing) return;
+  redrawing = true;
+  requestAnimationFrame(() => { redrawing = false; drawAll(); });
+}
 
 const TIMES = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
@@ -66,7 +71,7 @@ function roundNumbers(start, end, about) {
 }
 
 // Draw the axis: round times, with the digits that tell neighbours apart.
-function drawTimes(pen, top, width, about) {
+function drawTimes(pen, axis, top, width, about) {
   const { found, step } = roundNumbers(axis.start, axis.end, about);
   const [unit, name] = TIMES.find(([each]) => Math.max(Math.abs(axis.end), step) >= each) || TIMES[3];
   const decimals = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));

@@ -20,19 +20,20 @@ addEventListener("afterprint", () => { printing = false; applyTheme(); });
 const rgbOf = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const textOf = (rgb) => `rgb(${rgb.map(Math.round).join(" ")})`;
 
-// Return a colour of the tables for the theme: in the dark, pale ones that stand for waiting give no light.
-function shade(hex) {
-  const rgb = rgbOf(hex);
-  const most = Math.max(...rgb), least = Math.min(...rgb);
-  const pale = least > 190 && most - least < 32;
-  return isDark() && pale ? rgb.map((part) => 0.28 * part) : rgb;
-}
+const scheme = () => (isDark() ? "dark" : "light");
 
-// Return the colour of letters on a face: white where it is dark.
-const onto = ([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue < 128 ? "#ffffff" : "#000000");
+// Return what a look is filled with in the theme.
+const fillOf = (look) => rgbOf(look[scheme()].fill);
+
+// Return how bright a colour is, as WCAG counts that for contrast.
+const luminance = (rgb) => rgb.map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, part, n) => sum + part * [0.2126, 0.7152, 0.0722][n], 0);
+
+// Return the colour of letters on a fill, black or white, whichever has more contrast.
+const onto = (rgb) => (luminance(rgb) < 0.179 ? "#ffffff" : "#000000");
 
 const paper = () => (isDark() ? [24, 27, 33] : [255, 255, 255]);
-const lane = () => (isDark() ? [32, 36, 44] : [247, 248, 250]);
+const lane = () => rgbOf(DATA.lanes[scheme()]);
 const ink = () => (isDark() ? "#e8eaee" : "#1c2128");
 const faint = () => (isDark() ? "#9aa3b2" : "#5b6675");
 const rule = () => (isDark() ? "#3a414d" : "#d5dae1");
@@ -41,18 +42,18 @@ const accent = () => (isDark() ? "#ffd166" : "#b00058");
 // Return a canvas with one repeat of a look's hatch (matplotlib's letters; more of them are denser) on its face.
 const tiles = new Map();
 function tileOf(look, scale) {
-  const key = `${look.face}${look.ink}${look.hatch}${scale}`;
+  const { fill, edge } = look[scheme()], key = `${fill}${edge}${look.hatch}${scale}`;
   if (tiles.has(key)) return tiles.get(key);
   const density = Math.max(1, ...[...look.hatch].map((sign) => look.hatch.split(sign).length - 1));
   const size = Math.round((density > 3 ? 5 : density > 2 ? 6 : 8) * scale);
   const tile = document.createElement("canvas");
   tile.width = tile.height = size;
   const pen = tile.getContext("2d");
-  pen.fillStyle = textOf(shade(look.face));
+  pen.fillStyle = fill;
   pen.fillRect(0, 0, size, size);
-  pen.strokeStyle = pen.fillStyle = textOf(shade(look.ink));
+  pen.strokeStyle = pen.fillStyle = edge || onto(rgbOf(fill));
   pen.lineWidth = 0.8 * scale;
-  pen.globalAlpha = 0.75;
+  pen.globalAlpha = edge ? 0.75 : 0.5;
   for (const sign of new Set(look.hatch)) drawSign(pen, sign, size, scale);
   tiles.set(key, tile);
   return tile;
@@ -75,7 +76,9 @@ function drawSign(pen, sign, size, scale) {
 
 // Fill an element with a look, as legends and bars show it.
 function wear(element, look) {
-  element.style.backgroundColor = textOf(shade(look.face));
+  const { fill, edge } = look[scheme()];
+  element.style.backgroundColor = fill;
+  element.style.boxShadow = edge ? `inset 0 0 0 1px ${edge}` : "none";
   element.style.backgroundImage = look.hatch ? `url(${tileOf(look, 2).toDataURL()})` : "none";
   element.style.backgroundSize = look.hatch ? `${tileOf(look, 2).width / 2}px` : "auto";
 }

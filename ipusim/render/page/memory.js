@@ -35,7 +35,7 @@ class Memory {
   // Return of each pixel column the most that is alive and the most that FIFOs hold.
   levels(row, width) {
     const live = new Float64Array(width), fifo = new Float64Array(width), known = new Uint8Array(width);
-    const from = axis.start * this.hz, perPixel = ((axis.end - axis.start) * this.hz) / width;
+    const { axis } = this, from = axis.start * this.hz, perPixel = ((axis.end - axis.start) * this.hz) / width;
     const end = this.run.cycles;
     let i = this.entryAt(row, from);
     for (let x = 0; x < width; x++) {
@@ -67,24 +67,24 @@ class Memory {
   }
 
   draw() {
-    const { width, height } = fitCanvas(this.canvas, this.pen, axis.width, this.layOut());
+    const { width, height } = fitCanvas(this.canvas, this.pen, Axis.width, this.layOut());
     const pen = this.pen;
     pen.fillStyle = textOf(paper());
     pen.fillRect(0, 0, width, height);
     for (const row of this.rows) this.drawRow(row, Math.round(width));
     pen.font = FONT;
-    drawTimes(pen, this.foot, width, width / 110);
+    drawTimes(pen, this.axis, this.foot, width, width / 110);
   }
 
   drawRow(row, width) {
     const pen = this.pen, foot = row.top + row.tall, { live, fifo, known } = this.levels(row, width);
     pen.fillStyle = textOf(lane());
     pen.fillRect(0, row.top, width, row.tall);
-    const below = new Float64Array(width);
+    const below = new Float64Array(width), lines = [];
     const y = (bytes) => foot - (bytes / row.scale) * row.tall;
     for (const layer of row.layers) {
-      const look = DATA.holders[layer.look];
-      pen.fillStyle = textOf(shade(look.face));
+      const { fill, edge } = DATA.holders[layer.look][scheme()];
+      pen.fillStyle = fill;
       // One rectangle for as long as nothing changes.
       for (let x = 0; x < width;) {
         const bytes = known[x] ? this.bytesOf(layer, live[x], fifo[x]) : 0, under = below[x];
@@ -93,8 +93,13 @@ class Memory {
           below[next++] += bytes;
         }
         if (bytes) pen.fillRect(x, y(under + bytes), next - x, y(under) - y(under + bytes));
+        if (bytes && edge) lines.push([edge, x, next, y(under + bytes)]); // hollow: a line above it
         x = next;
       }
+    }
+    for (const [edge, from, until, top] of lines) {
+      pen.fillStyle = edge;
+      pen.fillRect(from, top, until - from, 1);
     }
     const line = (bytes, style, dash) => {
       pen.strokeStyle = style;
@@ -112,7 +117,7 @@ class Memory {
   // Return what the row at a point holds at that time, in words; null where there is none.
   pick(x, y) {
     const row = this.rows.find((each) => y >= each.top && y < each.top + each.tall + 2);
-    const cycle = axis.at(x) * this.hz;
+    const cycle = this.axis.at(x) * this.hz;
     if (!row || cycle > this.run.cycles) return null;
     const at = this.entryAt(row, cycle);
     const parts = row.layers.map((layer) => [DATA.holders[layer.look].name, this.bytesOf(layer, row.live[at], row.fifo[at])]);

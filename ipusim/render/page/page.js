@@ -14,20 +14,20 @@ function showTip(fields, x, y) {
 
 function hideTip() { tip.hidden = true; }
 
-// Zoom by wheel, pan by drag, tell by hovering, choose by a click.
-function watchPointer(canvas, tell, choose) {
+// Zoom by wheel, pan by drag, tell by hovering, choose by a click, on the axis that the section then has.
+function watchPointer(canvas, section, tell, choose) {
   let held = null;
   const place = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const [x] = place(event), across = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (Math.abs(across) > Math.abs(event.shiftKey ? 0 : event.deltaY)) axis.pan((across / axis.width) * (axis.end - axis.start));
+    const { axis } = section, [x] = place(event), across = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+    if (Math.abs(across) > Math.abs(event.shiftKey ? 0 : event.deltaY)) axis.pan((across / Axis.width) * (axis.end - axis.start));
     else axis.zoom(1.0018 ** -Math.max(-400, Math.min(400, event.deltaY * (event.deltaMode ? 30 : 1))), axis.at(x));
     hideTip();
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;
-    held = { x: event.clientX, start: axis.start, moved: false };
+    held = { x: event.clientX, start: section.axis.start, moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
@@ -36,7 +36,8 @@ function watchPointer(canvas, tell, choose) {
       held.moved = true;
       canvas.classList.add("held");
       hideTip();
-      axis.pan(held.start - ((event.clientX - held.x) / axis.width) * (axis.end - axis.start) - axis.start);
+      const { axis } = section;
+      axis.pan(held.start - ((event.clientX - held.x) / Axis.width) * (axis.end - axis.start) - axis.start);
       return;
     }
     const fields = tell(x, y);
@@ -50,6 +51,10 @@ function watchPointer(canvas, tell, choose) {
   canvas.addEventListener("pointercancel", () => { held = null; canvas.classList.remove("held"); });
   canvas.addEventListener("pointerleave", hideTip);
 }
+
+// What the tip tells is no longer under the pointer, or no longer looked at, once keys are used or the page has moved.
+addEventListener("keydown", hideTip, true);
+addEventListener("scroll", hideTip, { passive: true });
 
 // Tell what a part of a bar stands for.
 document.addEventListener("pointerover", (event) => {
@@ -71,23 +76,55 @@ function buildHead() {
   document.getElementById("foot").append(make("p", {}, DATA.made));
 }
 
+// A run that would get less than this part of the width on one axis with the longest is compared better without.
+const LEAST_SHARE = 1 / 4;
+
+// Return whether runs are alike enough to be read on one axis.
+function areAlike() {
+  const ends = sections.map((section) => section.firstExecution());
+  return Math.min(...ends) >= LEAST_SHARE * Math.max(...ends);
+}
+
+// Put all runs on one axis of time, or each on its own.
+function shareAxis(shared) {
+  const ends = sections.map((section) => section.firstExecution());
+  const one = new Axis(Math.max(...sections.map(({ end }) => end)), Math.max(...ends));
+  sections.forEach((section, n) => { section.axis = shared ? one : new Axis(section.end, ends[n]); });
+  redraw();
+}
+
+// Put runs on axes, and return what says on which, and switches that; nothing of one run.
+function scaleChoice() {
+  if (sections.length < 2) { shareAxis(true); return []; }
+  const words = make("span", { class: "note", id: "scale", role: "status" });
+  const button = make("button", { type: "button", "data-do": "share", onclick: () => choose(button.getAttribute("aria-pressed") !== "true") }, "One time scale");
+  const choose = (shared) => {
+    button.setAttribute("aria-pressed", `${shared}`);
+    words.textContent = shared ? "All runs have the same time scale." : "Each run has a time scale of its own.";
+    shareAxis(shared);
+  };
+  choose(areAlike());
+  return [make("div", { class: "buttons" }, button), words];
+}
+
 function buildTools() {
+  const axes = () => new Set(sections.map((section) => section.axis)), onEach = (act) => () => axes().forEach(act);
   const button = (does, label, words, act) => make("button", { type: "button", "data-do": does, "aria-label": words, title: words, onclick: act }, label);
   const tools = document.getElementById("tools");
   tools.append(make("div", { class: "buttons" },
-    button("in", "+", "zoom in", () => axis.zoom(1.5)),
-    button("out", "−", "zoom out", () => axis.zoom(1 / 1.5)),
-    button("left", "←", "earlier", () => axis.pan((axis.start - axis.end) / 4)),
-    button("right", "→", "later", () => axis.pan((axis.end - axis.start) / 4)),
-    button("fit", "All", "show all of the time", () => axis.fit()),
+    button("in", "+", "zoom in", onEach((axis) => axis.zoom(1.5))),
+    button("out", "−", "zoom out", onEach((axis) => axis.zoom(1 / 1.5))),
+    button("left", "←", "earlier", onEach((axis) => axis.pan((axis.start - axis.end) / 4))),
+    button("right", "→", "later", onEach((axis) => axis.pan((axis.end - axis.start) / 4))),
+    button("fit", "All", "show all of the time", onEach((axis) => axis.fit())),
     sections.some((section) => section.trace.tracks.some((track) => !track.main && track.slices.length)) ? make("button", {
       type: "button", "data-do": "beside", "aria-pressed": "false", onclick: (event) => {
         const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
         event.currentTarget.setAttribute("aria-pressed", `${on}`);
-        for (const section of sections) section.trace.beside = on;
-        axis.changed();
+        for (const section of sections) section.showBeside(on);
+        redraw();
       } }, "Links and host") : null,
-  ));
+  ), ...scaleChoice());
   const used = new Set(sections.flatMap((section) => [...new Set(section.trace.look)]));
   const legend = make("ul", { class: "legend", "aria-label": "kinds of spans; press one to hide it" });
   DATA.looks.forEach((look, number) => {
@@ -96,7 +133,7 @@ function buildTools() {
       const shown = key.getAttribute("aria-pressed") !== "true";
       key.setAttribute("aria-pressed", `${shown}`);
       for (const { trace } of sections) if (shown) trace.hidden.delete(number); else trace.hidden.add(number);
-      axis.changed();
+      redraw();
     } }, swatch(look), look.name);
     legend.append(make("li", {}, key));
   });
@@ -109,11 +146,11 @@ function buildTools() {
 const ON_PAPER = 510;
 
 function measure() {
-  if (printing) { axis.width = ON_PAPER; return; }
+  if (printing) { Axis.width = ON_PAPER; return; }
   const place = document.querySelector(".place");
   if (!place) return;
   const wide = Math.floor(place.getBoundingClientRect().width);
-  if (wide > 0) axis.width = wide;
+  if (wide > 0) Axis.width = wide;
 }
 
 async function begin() {
@@ -127,14 +164,10 @@ async function begin() {
   buildHead();
   buildTools();
   main.replaceChildren(...sections.map((section) => section.element));
-  axis.last = Math.max(...DATA.runs.map((run) => run.cycles / run.clock_hz));
-  axis.listeners.push(...sections.map((section) => () => section.draw()));
-  new ResizeObserver(() => { measure(); axis.draw(); }).observe(main);
-  onTheme.push(() => { measure(); axis.draw(); });
+  drawings.push(...sections.map((section) => () => section.draw()));
+  new ResizeObserver(() => { measure(); drawAll(); }).observe(main);
+  onTheme.push(() => { measure(); drawAll(); });
   applyTheme();
-  measure();
-  axis.show(0, Math.max(...sections.map((section) => section.firstExecution())));
-  axis.draw();
   document.documentElement.dataset.ready = `${Math.round(performance.now())}`;
 }
 

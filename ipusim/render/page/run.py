@@ -15,9 +15,11 @@ from ipusim.analysis.phases import phases
 from ipusim.looks import Look
 from ipusim.pipeline.holders import Holder
 from ipusim.render.page.columns import Packed, pack
+from ipusim.render.page.fills import LANES, page_looks
 from ipusim.render.page.sort_keys import sort_key
 from ipusim.render.tables import Table
 from ipusim.render.trace_content import TraceContent
+from ipusim.render.trace_tracks import physical_ipus
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
@@ -117,11 +119,12 @@ class PageRun:
 
 
 def tables_of_looks() -> dict[str, Any]:
-    """Return what all runs of a page share: the kinds of spans and holders of memory, and how they look."""
+    """Return what all runs of a page share: the kinds of spans and holders of memory, and their colours."""
     return {
-        "looks": [asdict(look) for look in _span_looks()],
+        "looks": page_looks(_span_looks()),
         "kinds": [_kind(kind) for kind in sorted(SpanKind)],
-        "holders": [asdict(look) for look in _HOLDER_LOOKS],
+        "holders": page_looks(_HOLDER_LOOKS),
+        "lanes": LANES._asdict(),
     }
 
 
@@ -146,6 +149,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "replicas": info.replicas,
         "stages": _stages(info),
         "links": list(info.links),
+        "physical": list(physical_ipus(timeline)),
         "phases": [asdict(phase) for phase in phases(timeline)],
         "tracks": [_track(content, number) for number in used.tolist()],
         "texts": texts,
@@ -275,7 +279,7 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
 def _bars(bars: Bars, clock_hz: int) -> dict[str, Any]:
     return {
         "title": bars.title,
-        "looks": [asdict(look) for look in bars.looks],
+        "looks": page_looks(bars.looks),
         "rows": [{"label": label, "parts": list(parts)} for label, parts in bars.rows],
         "total": bars.total,
         "unit_s": 1 / clock_hz,

@@ -11,6 +11,7 @@ class Section {
     this.memoryLabels = make("div", { class: "labels" });
     this.following = null;
     this.onPath = false;
+    this.linkNote = run.physical.length ? make("p", { class: "note", hidden: true }, physicalWords(run)) : null;
     this.element = this.build(number);
     this.hear();
   }
@@ -30,6 +31,7 @@ class Section {
       make("h3", {}, "Trace"),
       this.controls(id),
       this.plot,
+      this.linkNote,
       this.details,
       make("h3", {}, "Memory over time"),
     ];
@@ -82,8 +84,23 @@ class Section {
     bar.append(this.followButton);
     this.pathButton = make("button", { type: "button", "data-do": "path", "aria-pressed": "false", onclick: () => this.showPath(!this.onPath) }, "Critical path");
     bar.append(this.pathButton);
-    bar.append(make("button", { type: "button", "data-do": "fit-run", onclick: () => axis.show(0, run.cycles / run.clock_hz) }, "Whole run"));
+    bar.append(make("button", { type: "button", "data-do": "fit-run", onclick: () => this.axis.show(0, run.cycles / run.clock_hz) }, "Whole run"));
     return bar;
+  }
+
+  // The axis of time of the trace, and of what IPUs hold.
+  get axis() { return this.trace.axis; }
+  set axis(axis) {
+    this.trace.axis = axis;
+    if (this.memory) this.memory.axis = axis;
+  }
+
+  get end() { return this.run.cycles / this.run.clock_hz; }
+
+  // Show or hide links and the host, and say by what links are named.
+  showBeside(on) {
+    this.trace.beside = on;
+    if (this.linkNote) this.linkNote.hidden = !on;
   }
 
   // Return the second in which the first execution has ended, with a little room behind it.
@@ -97,7 +114,7 @@ class Section {
     if (!chosen.length) return;
     const start = Math.min(...chosen.map((each) => each.start)), end = Math.max(...chosen.map((each) => each.end));
     const room = (end - start) * 0.02;
-    axis.show((start - room) / this.run.clock_hz, (end + room) / this.run.clock_hz);
+    this.axis.show((start - room) / this.run.clock_hz, (end + room) / this.run.clock_hz);
   }
 
   // Return the rows of a micro-batch in the chosen execution and replica, in order of time.
@@ -114,7 +131,7 @@ class Section {
     if (!rows.length) return;
     const start = this.trace.rows.start[rows[0]], end = Math.max(...rows.map((row) => this.trace.end[row]));
     const room = (end - start) * 0.05;
-    axis.show((start - room) / this.run.clock_hz, (end + room) / this.run.clock_hz);
+    this.axis.show((start - room) / this.run.clock_hz, (end + room) / this.run.clock_hz);
     if (this.following !== null) this.follow(batch);
   }
 
@@ -139,7 +156,7 @@ class Section {
     this.followButton.setAttribute("aria-pressed", `${this.following !== null}`);
     this.followButton.textContent = this.following === null ? "Follow it" : `Following ${this.following}`;
     this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
-    axis.changed();
+    redraw();
   }
 
   draw() {
@@ -159,14 +176,14 @@ class Section {
   select(found) {
     this.trace.selected = found;
     this.details.replaceChildren(...(found ? this.trace.fields(found).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))) : []));
-    axis.changed();
+    redraw();
   }
 
   hear() {
     const { canvas } = this.trace;
-    watchPointer(canvas, (x, y) => { const found = this.trace.pick(x, y); return found && this.trace.fields(found); },
+    watchPointer(canvas, this, (x, y) => { const found = this.trace.pick(x, y); return found && this.trace.fields(found); },
       (x, y) => this.select(this.trace.pick(x, y)));
-    if (this.memory) watchPointer(this.memory.canvas, (x, y) => this.memory.pick(x, y), () => {});
+    if (this.memory) watchPointer(this.memory.canvas, this, (x, y) => this.memory.pick(x, y), () => {});
     canvas.addEventListener("keydown", (event) => {
       const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -177,7 +194,7 @@ class Section {
 
   // Select the next span of the same row, or the span of another row at the same time.
   step(along, across = 0) {
-    const { trace } = this;
+    const { trace, axis } = this;
     let track = trace.selected && trace.shown.includes(trace.selected.track) ? trace.selected.track : trace.shown[0];
     const around = trace.selected ? trace.rows.start[trace.selected.row] : axis.start * trace.hz;
     if (trace.selected && across) track = trace.shown[Math.min(Math.max(trace.shown.indexOf(track) + across, 0), trace.shown.length - 1)];
@@ -191,15 +208,15 @@ class Section {
 }
 
 const KEYS = {
-  ArrowLeft: () => axis.pan((axis.start - axis.end) / 8),
-  ArrowRight: () => axis.pan((axis.end - axis.start) / 8),
+  ArrowLeft: ({ axis }) => axis.pan((axis.start - axis.end) / 8),
+  ArrowRight: ({ axis }) => axis.pan((axis.end - axis.start) / 8),
   ArrowUp: (section) => section.step(0, -1),
   ArrowDown: (section) => section.step(0, 1),
-  "+": () => axis.zoom(1.5),
-  "=": () => axis.zoom(1.5),
-  "-": () => axis.zoom(1 / 1.5),
-  0: () => axis.fit(),
-  Home: () => axis.fit(),
+  "+": ({ axis }) => axis.zoom(1.5),
+  "=": ({ axis }) => axis.zoom(1.5),
+  "-": ({ axis }) => axis.zoom(1 / 1.5),
+  0: ({ axis }) => axis.fit(),
+  Home: ({ axis }) => axis.fit(),
   n: (section) => section.step(1),
   p: (section) => section.step(-1),
   c: (section) => section.showPath(!section.onPath),
@@ -215,10 +232,15 @@ const KEYS = {
     const { selected, rows, end, hz } = section.trace;
     if (!selected) return;
     const length = Math.max(end[selected.row] - rows.start[selected.row], 1) / hz;
-    axis.show(rows.start[selected.row] / hz - length, end[selected.row] / hz + length);
+    section.axis.show(rows.start[selected.row] / hz - length, end[selected.row] / hz + length);
   },
-  Escape: (section) => { section.select(null); section.follow(null); section.showPath(false); hideTip(); },
+  Escape: (section) => { section.select(null); section.follow(null); section.showPath(false); },
 };
+
+// Return by what links are named, where the numbers of IPUs in a trace are others.
+function physicalWords({ physical }) {
+  return `Links are named by physical IPUs: IPUs 0 to ${physical.length - 1} are on ${physical.join(" ")}.`;
+}
 
 function labelOf(label, detail, title, { top, tall }) {
   const element = make("div", { class: "label", title }, make("span", {}, label), detail ? make("small", {}, detail) : null);

@@ -3,8 +3,10 @@
 
 const TIMES_HIGH = 24; // CSS pixels of the axis below the tracks
 const BAND = 22; // and of the phases above them
+const NOWHERE = -1, SEVERAL = -2; // instead of the number of a track
 const SMALLEST = 8.5; // and of the smallest letters
 const WIDE = 2; // a span from so many pixels on is a box of its own
+const HOLLOW = 4; // and from so many on has an edge, where it is hollow
 
 class Trace {
   constructor(run, columns) {
@@ -61,7 +63,7 @@ class Trace {
   }
 
   draw() {
-    const { width, height, scale } = fitCanvas(this.canvas, this.pen, axis.width, this.layOut());
+    const { axis } = this, { width, height, scale } = fitCanvas(this.canvas, this.pen, Axis.width, this.layOut());
     const pen = this.pen, deviceWidth = Math.round(width * scale);
     const image = pen.createImageData(deviceWidth, Math.round(height * scale));
     const pixels = new Uint32Array(image.data.buffer);
@@ -79,7 +81,7 @@ class Trace {
     this.drawThread();
     this.drawSelected();
     pen.font = FONT;
-    drawTimes(pen, this.foot, width, width / 110);
+    drawTimes(pen, axis, this.foot, width, width / 110);
     Object.assign(this.canvas.dataset, { start: axis.start, end: axis.end }); // what it shows, in seconds
   }
 
@@ -87,13 +89,13 @@ class Trace {
   colours() {
     const back = lane();
     const dim = (rgb) => rgb.map((part, n) => 0.2 * part + 0.8 * back[n]);
-    const plain = DATA.looks.map((look) => shade(look.face));
+    const plain = DATA.looks.map(fillOf);
     return { plain: plain.map(packed), dim: plain.map(dim).map(packed), essential: DATA.looks.map((l) => l.essential) };
   }
 
   // Paint the spans of one track that are narrower than a box as shares of pixel columns; list the others as boxes.
   paint(track, to, boxes) {
-    const from = axis.start * this.hz, until = axis.end * this.hz, perCycle = to.deviceWidth / (until - from);
+    const from = this.axis.start * this.hz, until = this.axis.end * this.hz, perCycle = to.deviceWidth / (until - from);
     const share = new Float64Array(DATA.looks.length), litShare = new Float64Array(DATA.looks.length);
     const wide = WIDE * to.scale;
     let column = -1, some = false;
@@ -125,17 +127,21 @@ class Trace {
   drawBoxes(boxes) {
     const pen = this.pen, scale = devicePixelRatio || 1;
     const patterns = DATA.looks.map((look) => {
-      if (!look.hatch) return textOf(shade(look.face));
+      if (!look.hatch) return textOf(fillOf(look));
       const pattern = pen.createPattern(tileOf(look, scale), "repeat");
       pattern.setTransform(new DOMMatrix().scale(1 / scale));
       return pattern;
     });
     boxes.sort((one, other) => one.look - other.look || one.lit - other.lit);
+    const edges = DATA.looks.map((look) => look[scheme()].edge);
     for (const { track, look, x0, x1, lit } of boxes) {
-      const left = Math.max(x0, -4), right = Math.min(x1, axis.width + 4), gap = right - left > 5 ? 0.7 : 0;
+      const left = Math.max(x0, -4), right = Math.min(x1, Axis.width + 4), gap = right - left > 5 ? 0.7 : 0;
       pen.globalAlpha = lit ? 1 : 0.2;
       pen.fillStyle = patterns[look];
       pen.fillRect(left, track.top, right - left - gap, track.tall);
+      if (!edges[look] || right - left < HOLLOW) continue;
+      pen.strokeStyle = edges[look];
+      pen.strokeRect(left + 0.5, track.top + 0.5, right - left - gap - 1, track.tall - 1);
     }
     pen.globalAlpha = 1;
     pen.textBaseline = "middle";
@@ -148,7 +154,7 @@ class Trace {
     const kind = DATA.kinds[this.rows.kind[row]], pen = this.pen, batch = this.rows.micro_batch[row];
     const words = batch >= 0 && (kind.pass || kind.numbered) ? `${batch}` : DATA.looks[look].word;
     if (!words) return;
-    const left = Math.max(x0, 0), right = Math.min(x1, axis.width);
+    const left = Math.max(x0, 0), right = Math.min(x1, Axis.width);
     let size = Math.min(13, track.tall - 3);
     pen.font = `${size}px ${FAMILY}`;
     let wide = pen.measureText(words).width;
@@ -158,27 +164,27 @@ class Trace {
       pen.font = `${size}px ${FAMILY}`;
       wide = pen.measureText(words).width;
     }
-    const middle = (left + right) / 2, { hatch, face } = DATA.looks[look];
-    if (hatch) { // a clear place for the number
-      pen.fillStyle = textOf(shade(face));
+    const middle = (left + right) / 2, fill = fillOf(DATA.looks[look]);
+    if (DATA.looks[look].hatch) { // a clear place for the number
+      pen.fillStyle = textOf(fill);
       pen.fillRect(middle - wide / 2 - 2, track.top + track.tall / 2 - 7, wide + 4, 14);
     }
-    pen.fillStyle = onto(shade(face));
+    pen.fillStyle = onto(fill);
     pen.fillText(words, middle, track.top + track.tall / 2 + 0.5);
   }
 
   // Draw the phases of each execution above the tracks, and a thin line down where each begins.
   drawBands() {
-    const pen = this.pen;
+    const { pen, axis } = this;
     pen.font = FONT;
     pen.textBaseline = "middle";
     pen.textAlign = "center";
     let behind = -1;
     for (const band of this.run.phases) {
       const x0 = axis.x(band.start / this.hz), x1 = axis.x(band.end / this.hz);
-      if (x1 <= behind + 0.5 || x1 < 0 || x0 > axis.width) continue;
+      if (x1 <= behind + 0.5 || x1 < 0 || x0 > Axis.width) continue;
       behind = x1;
-      const left = Math.max(x0, 0), right = Math.min(x1, axis.width);
+      const left = Math.max(x0, 0), right = Math.min(x1, Axis.width);
       pen.strokeStyle = faint();
       pen.lineWidth = 1;
       pen.beginPath();
@@ -194,43 +200,48 @@ class Trace {
     }
   }
 
-  // Join the highlighted spans by a line from the end of each to the start of the next.
+  // Join the highlighted spans by a line from the end of each to the start of the next, below the numbers in boxes.
+  // What several IPUs do at once, and what lies on no IPU's own track, is in that of the span before it.
   drawThread() {
     if (!this.thread) return;
-    const pen = this.pen, points = [], from = axis.start * this.hz, until = axis.end * this.hz;
+    const { pen, axis } = this, points = [], from = axis.start * this.hz, until = axis.end * this.hz;
+    let track = this.thread.map((row) => this.trackOf(row)).find((each) => each) || this.shown[0];
     for (const row of this.thread) {
+      track = this.trackOf(row) || track;
       if (this.end[row] < from || this.rows.start[row] > until) continue;
-      const track = this.placeOf(row);
-      if (!track) continue;
-      const y = track.top + track.tall / 2, x = axis.x(this.rows.start[row] / this.hz);
-      points.push([x, y], [axis.x(this.end[row] / this.hz), y]);
+      const y = track.top + 0.86 * track.tall, last = points.length - 1;
+      const [x0, x1] = [this.rows.start[row], this.end[row]].map((cycle) => axis.x(cycle / this.hz));
+      if (last > 0 && points[last][1] === y && Math.abs(points[last][0] - x0) < 0.01) points[last][0] = x1;
+      else points.push([x0, y], [x1, y]);
     }
-    if (points.length > axis.width) return; // more turns than pixels would only hide what is highlighted
-    pen.strokeStyle = accent();
-    pen.lineWidth = 1.6;
+    if (points.length > Axis.width) return; // more turns than pixels would only hide what is highlighted
     pen.lineJoin = "round";
     pen.beginPath();
     points.forEach(([x, y], n) => (n ? pen.lineTo(x, y) : pen.moveTo(x, y)));
-    pen.stroke();
+    for (const [colour, wide] of [[textOf(paper()), 3.6], [accent(), 1.8]]) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = wide;
+      pen.stroke();
+    }
     pen.lineWidth = 1;
   }
 
-  // Return a shown track that a row lies on; of one of all IPUs the one on which the thread is already.
-  placeOf(row) {
+  // Return the IPU's track that alone has a row; null where several have it, or none.
+  trackOf(row) {
     if (!this.trackOfRow) {
-      this.trackOfRow = new Int32Array(this.rows.start.length).fill(-1);
+      this.trackOfRow = new Int32Array(this.rows.start.length).fill(NOWHERE);
       const rows = this.rows["slice.row"], tracks = this.rows["slice.track"];
-      for (let i = rows.length - 1; i >= 0; i--) this.trackOfRow[rows[i]] = tracks[i];
+      for (let i = 0; i < rows.length; i++) this.trackOfRow[rows[i]] = this.trackOfRow[rows[i]] === NOWHERE ? tracks[i] : SEVERAL;
     }
     const track = this.tracks[this.trackOfRow[row]];
-    return track && this.shown.includes(track) ? track : null;
+    return track && track.main && !track.beside ? track : null;
   }
 
   drawSelected() {
     if (!this.selected || !this.shown.includes(this.selected.track)) return;
-    const { track, row } = this.selected, pen = this.pen;
+    const { track, row } = this.selected, { pen, axis } = this;
     const left = Math.max(axis.x(this.rows.start[row] / this.hz), -5);
-    const right = Math.min(axis.x(this.end[row] / this.hz), axis.width + 5);
+    const right = Math.min(axis.x(this.end[row] / this.hz), Axis.width + 5);
     pen.lineWidth = 2;
     pen.strokeStyle = textOf(paper());
     pen.strokeRect(left - 2.5, track.top - 2.5, Math.max(right - left, 1) + 5, track.tall + 5);
@@ -243,7 +254,7 @@ class Trace {
   pick(x, y) {
     const track = this.shown.find((each) => y >= each.top - 1 && y < each.top + each.tall + 1);
     if (!track) return null;
-    const cycle = axis.at(x) * this.hz, near = ((axis.end - axis.start) * this.hz * 2) / axis.width;
+    const { axis } = this, cycle = axis.at(x) * this.hz, near = ((axis.end - axis.start) * this.hz * 2) / Axis.width;
     let best = null, distance = Infinity;
     for (let i = Math.max(0, this.firstBehind(track, cycle - near) - 1); i < track.slices.length; i++) {
       const slice = track.slices[i], row = this.rowOf(slice);
@@ -268,7 +279,8 @@ class Trace {
     put("start", at(rows.start[row]));
     put("end", at(this.end[row]));
     put("length", `${whole(cycles)} cycles, ${timeText(cycles / this.hz)}`);
-    put("IPU", rows.ipu[row] >= 0 ? `${rows.ipu[row]}` : rows.ipu[row] === -2 ? "all" : "none");
+    const ipu = rows.ipu[row], on = run.physical.length ? `, on physical IPU ${run.physical[ipu]}` : "";
+    put("IPU", ipu >= 0 ? `${ipu}${on}` : ipu === -2 ? "all" : "none");
     if (rows.stage[row] >= 0) put("stage", `${rows.stage[row]}: ${run.stages[rows.stage[row]]}`);
     if (rows.micro_batch[row] >= 0) put("micro-batch", `${rows.micro_batch[row]}`);
     if (rows.time_step[row] >= 0) put("time-step", `${rows.time_step[row]}`);

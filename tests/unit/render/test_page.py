@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ipusim.pipeline.holders import LAYERS
 from ipusim.render.page.columns import pack
+from ipusim.render.page.fills import Shades, page_looks
 from ipusim.render.page.page import SCRIPTS, html_page, json_text
 from ipusim.render.page.run import tables_of_looks
 from ipusim.render.page.sort_keys import sort_key
@@ -100,14 +101,21 @@ def test_every_part_of_the_page_is_shipped_with_the_package():
 
 def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_them():
     tables = tables_of_looks()
-    assert [look["face"] for look in tables["looks"][: len(LOOKS)]] == [look.face for look in LOOKS]
+    assert tables["looks"][: len(LOOKS)] == page_looks(LOOKS)
     assert {look["name"] for look in tables["holders"]} == {look.name for look in LAYERS}
     for kind, shown in zip(sorted(SpanKind), tables["kinds"], strict=True):
         look = tables["looks"][shown["look"]]
         assert look["name"] == (kind.row.look.name if kind.row.look else kind.row.track.value)
-    assert tables["looks"][tables["kinds"][SpanKind.LINK]["look"]]["face"] == SpanKind.EXCHANGE.row.look.face
+    link = tables["looks"][tables["kinds"][SpanKind.LINK]["look"]]
+    assert link["light"] == page_looks([SpanKind.EXCHANGE.row.look])[0]["light"]
     page = html_page("it", {}, []).decode()
-    assert [look.name for look in (*LOOKS, *LAYERS) if look.face in page and look.face not in ("#ffffff",)] == []
+    shown = [
+        look[scheme][part]
+        for look in page_looks((*LOOKS, *LAYERS))
+        for scheme in Shades._fields
+        for part in look[scheme]
+    ]
+    assert [colour for colour in shown if colour and colour in page] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""What the page of runs makes easy to see: rows in order, scales of time, the critical path, fills of both schemes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.critical_path import critical_path
+from ipusim.render.page.fills import LANES, page_looks
+from ipusim.study.page import report_page
+from ipusim.timeline.kinds import SpanKind
+from tests.browser.folders import run_into
+from tests.browser.shown import colour, fields, hover, rgb, shows
+
+STAGES = [
+    {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 65536, "gradient_bytes": 65536}
+    | {"parameter_bytes": 2**20, "stash_bytes": 2**16}
+    for n in range(4)
+]
+LONG = [{**stage, "forward": 900_000, "backward": 1_800_000} for stage in STAGES]
+FOUR = {"system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+#: What is run, by name; "short" is 100 times as fast as "long", and no faster than "alike".
+RUNS = {
+    "short": FOUR,
+    "alike": {**FOUR, "pipeline": {**FOUR["pipeline"], "schedule": "interleaved"}},
+    "long": {**FOUR, "pipeline": {**FOUR["pipeline"], "stages": LONG}},
+    "free": {**FOUR, "system": {"name": "free", "auto_select_ipus": 4}},
+    "replicas": {**FOUR, "system": {"name": "pod16", "auto_select_ipus": 8}},
+}
+
+
+@pytest.fixture(scope="module")
+def timelines(tmp_path_factory):
+    """The folders of the runs, and their Timelines."""
+    home = tmp_path_factory.mktemp("views")
+    return home, {name: run_into(home / name, {"name": name, **asked}) for name, asked in RUNS.items()}
+
+
+@pytest.fixture
+def show(open_page, timelines):
+    """Open the page of some of the runs, by name."""
+    home, _ = timelines
+
+    def shown(*names, **how):
+        path = home / f"{'-'.join(names)}.html"
+        path.write_bytes(report_page([home / name for name in names]))
+        return open_page(path, **how)
+
+    return shown
+
+
+def length_s(timeline):
+    return timeline.makespan_cycles / timeline.info.clock_hz
+
+
+@pytest.mark.parametrize("name", ["short", "replicas", "free"])
+def test_trace_memory_and_idle_time_have_rows_in_the_order_of_logical_ipus(show, timelines, name):
+    page, info = show(name), timelines[1][name].info
+    assert info.ipus != tuple(range(len(info.ipus)))
+    ipus = [f"IPU {ipu}" for ipu in range(len(info.ipus))]
+    trace, memory = (page.locator(".plot").nth(n).locator(".label span").all_inner_texts() for n in (0, 1))
+    assert trace == ipus
+    assert [label.partition(",")[0] for label in memory] == ipus
+    assert page.locator(".bars .label").all_inner_texts() == ipus
+    assert page.get_by_text("(on ").count() == 0
+
+
+def test_links_come_with_a_word_on_the_physical_ipus_that_name_them(show):
+    page = show("short")
+    words = page.get_by_text("Links are named by physical IPUs: IPUs 0 to 3 are on 0 1 3 2.")
+    assert not words.is_visible()
+    assert hover(page, "IPU 2", shows(page)[1] / 2)["IPU"] in ("2, on physical IPU 3", "all")
+    page.click("[data-do=beside]")
+    shows(page)
+    assert words.is_visible()
+    assert page.locator(".labels .label", has_text="rung").count() > 0
+    page.click("[data-do=beside]")
+    assert not words.is_visible()
+    free = show("free")
+    assert free.locator("[data-do=beside]").count() == 0
+    assert free.locator("p", has_text="physical").count() == 0
+
+
+def test_unlike_runs_have_a_scale_of_time_each_until_one_is_asked_for(show, timelines):
+    page, long_s = show("short", "long"), length_s(timelines[1]["long"])
+    button = page.locator("[data-do=share]")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert page.locator("#scale").inner_text() == "Each run has a time scale of its own."
+    short, long = shows(page, 0), shows(page, 1)
+    assert short == pytest.approx((0, length_s(timelines[1]["short"])))
+    assert long == pytest.approx((0, long_s))
+    page.locator("canvas.trace").nth(1).focus()
+    page.keyboard.press("+")
+    assert shows(page, 0) == short
+    nearer = shows(page, 1)
+    assert nearer[1] - nearer[0] == pytest.approx(long_s / 1.5)
+    page.click("[data-do=in]")  # of all runs, whatever axes they are on
+    assert shows(page, 0)[1] - shows(page, 0)[0] == pytest.approx(short[1] / 1.5)
+    assert shows(page, 1)[1] - shows(page, 1)[0] == pytest.approx(long_s / 1.5**2)
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.locator("#scale").inner_text() == "All runs have the same time scale."
+    assert shows(page, 0) == shows(page, 1) == pytest.approx((0, long_s))
+    page.keyboard.press("Enter")
+    assert (shows(page, 0), shows(page, 1)) == (short, long)
+
+
+def test_alike_runs_begin_on_one_scale_and_one_run_has_no_choice(show):
+    page = show("short", "alike")
+    assert page.locator("[data-do=share]").get_attribute("aria-pressed") == "true"
+    assert shows(page, 0) == shows(page, 1)
+    page.click("[data-do=share]")
+    assert shows(page, 0) != shows(page, 1)
+    assert show("short").locator("[data-do=share]").count() == 0
+
+
+@pytest.mark.parametrize("name", ["short", "alike", "replicas"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(show, timelines, name, scheme):
+    timeline = timelines[1][name]
+    page = show(name, color_scheme=scheme)
+    page.click("[data-do=path]")
+    shows(page)
+    # As in the picture: what all IPUs do together is in the row of the span before it.
+    path = critical_path(timeline)
+    rows = [int(ipu) for ipu in timeline.ipu[path] if ipu >= 0]
+    steps = [(one, other) for one, other in pairwise(rows) if one != other]
+    expected = [sum(min(step) <= gap < max(step) for step in steps) for gap in range(len(timeline.info.ipus) - 1)]
+    assert sum(expected) < len(np.unique(timeline.time_step[path])) * 2
+    crossed = page.locator("canvas.trace").evaluate(
+        """(canvas, accent) => {
+          const labels = [...document.querySelector(".labels").children];
+          const rows = labels.map((label) => [label.offsetTop, label.offsetHeight]);
+          const pen = canvas.getContext("2d"), wide = canvas.width;
+          return rows.slice(1).map(([top], n) => {
+            const gap = Math.floor((rows[n][0] + rows[n][1] + top) / 2), row = pen.getImageData(0, gap, wide, 1).data;
+            const is = (x) => accent.every((part, at) => Math.abs(row[4 * x + at] - part) < 60);
+            let lines = 0;
+            for (let x = 0; x < wide; x++) if (is(x) && (x === 0 || !is(x - 1))) lines++;
+            return lines;
+          });
+        }""",
+        {"light": [176, 0, 88], "dark": [255, 209, 102]}[scheme],
+    )
+    assert crossed == expected
+
+
+@pytest.mark.parametrize("key", ["ArrowRight", "n", "Escape", "Tab", "PageDown"])
+def test_the_tip_goes_when_keys_are_used(show, key):
+    page = show("short")
+    page.locator("canvas.trace").focus()
+    assert hover(page, "IPU 1", shows(page)[1] / 2)
+    page.keyboard.press(key)
+    assert fields(page, "#tip") == {}
+
+
+def test_the_tip_goes_when_the_page_scrolls(show):
+    page = show("short")
+    assert hover(page, "IPU 1", shows(page)[1] / 2)
+    page.evaluate("window.scrollBy(0, 400)")
+    page.wait_for_function("document.getElementById('tip').hidden")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_drawn_has_the_fills_of_the_scheme(show, timelines, scheme):
+    timeline = timelines[1]["short"]
+    page = show("short", color_scheme=scheme)
+    seen = {}
+    for kind in (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.EXCHANGE, SpanKind.SYNC, SpanKind.SYNC_WAIT):
+        row = max(timeline.rows(kind), key=lambda row: timeline.end[row] - timeline.start[row])
+        start, end = (int(column[row]) / timeline.info.clock_hz for column in (timeline.start, timeline.end))
+        page.evaluate("() => document.querySelector('canvas.trace').focus()")
+        page.keyboard.press("0")
+        while (end - start) / (shows(page)[1] - shows(page)[0]) < 0.05:
+            zoom_to(page, (start + end) / 2)
+        ipu = max(int(timeline.ipu[row]), 0)
+        seen[kind] = colour(page, f"IPU {ipu}", (start + end) / 2, below=-14)
+        assert seen[kind] == rgb(page_looks([kind.row.look])[0][scheme]["fill"])
+    assert len({*seen.values(), rgb(getattr(LANES, scheme))}) == len(seen) + 1
+
+
+def zoom_to(page, second):
+    """Turn the wheel over a time, on the first row."""
+    start, end = shows(page)
+    box = page.locator("canvas.trace").bounding_box()
+    page.mouse.move(box["x"] + (second - start) / (end - start) * box["width"], box["y"] + 60)
+    page.mouse.wheel(0, -400)
