@@ -27,7 +27,7 @@ def perfetto():
     return local_perfetto() or _without("no Perfetto is installed: pip install -e '.[view]'")
 
 
-def test_perfetto_drops_no_slice(browser, perfetto, read_perfetto, tmp_path):
+def test_perfetto_drops_no_slice_and_shows_ipus_by_their_logical_number(browser, perfetto, read_perfetto, tmp_path):
     result = execute(load_job(SCENARIOS / "zero_bubble.yaml", ["numerics=off", "steps=1", "pipeline.repeat_count=2"]))
     name, content = trace_file(result)
     (tmp_path / name).write_bytes(content)
@@ -42,6 +42,10 @@ def test_perfetto_drops_no_slice(browser, perfetto, read_perfetto, tmp_path):
 
         wrong = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
         assert query(wrong, "name", "value") == []
+        page.wait_for_function("window.app.trace.workspace.flatTracks.length > 1")
+        shown = page.evaluate("window.app.trace.workspace.flatTracks.map((track) => track.name || track.title)")
+        assert result.timeline.info.ipus == (0, 1, 3, 2)
+        assert [name for name in shown if name.startswith("IPU ")] == [f"IPU {ipu}, stage {ipu}" for ipu in range(4)]
         found = query("select name, dur from slice", "name", "dur")
         assert sorted(map(tuple, found)) == sorted((each.name, each.end_ns - each.start_ns) for each in expected.slices)
         flows = sum(len(each.arriving) for each in expected.slices)

@@ -1,5 +1,7 @@
 // What each IPU holds over time, as layers on the axis of the traces above.
 
+const nameOfRow = ({ label, replica }) => (replica ? `${label}, ${replica}` : label);
+
 class Memory {
   constructor(run, columns) {
     this.run = run;
@@ -123,7 +125,7 @@ class Memory {
     const parts = row.layers.map((layer) => [DATA.holders[layer.look].name, this.bytesOf(layer, row.live[at], row.fifo[at])]);
     const sum = parts.reduce((total, [, bytes]) => total + bytes, 0);
     const of = this.limit ? `, ${((100 * sum) / this.limit).toFixed(1)} % of ${bytesText(this.limit)}` : "";
-    return [["memory", row.label], ["time", `cycle ${whole(cycle)}, ${timeText(cycle / this.hz, 6)}`],
+    return [["memory", nameOfRow(row)], ["time", `cycle ${whole(cycle)}, ${timeText(cycle / this.hz, 6)}`],
       ["in all", `${bytesText(sum)}${of}`],
       ...parts.filter(([, bytes]) => bytes).reverse().map(([name, bytes]) => [name, bytesText(bytes)])];
   }

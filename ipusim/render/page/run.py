@@ -271,8 +271,8 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
             elif size:
                 layers.append({"look": look, "holds": "constant", "bytes": size})
         peak = int(curve.allocated_bytes.max())
-        replica = f", replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
-        rows.append({"label": f"IPU {curve.ipu}{replica}", "peak_bytes": peak, "layers": layers})
+        replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
+        rows.append({"label": f"IPU {curve.ipu}", "replica": replica, "peak_bytes": peak, "layers": layers})
     return {"limit": memory.limit, "fits": memory.fits, "verdict": memory.verdict, "rows": rows}
 
 

@@ -169,7 +169,7 @@ class Section {
     if (!this.memory) return;
     this.memory.draw();
     if (!this.memoryLabels.firstChild) {
-      this.memoryLabels.replaceChildren(...this.memory.rows.map((row) => labelOf(row.label, row.tall > 26 ? `peak ${bytesText(row.peak_bytes)}` : "", row.label, row)));
+      this.memoryLabels.replaceChildren(...this.memory.rows.map((row) => labelOf(row.label, row.tall > 26 ? `peak ${bytesText(row.peak_bytes)}` : "", nameOfRow(row), row)));
     }
   }
 
