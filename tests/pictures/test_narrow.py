@@ -45,7 +45,7 @@ def stretches(pixels, colour):
 def test_all_forward_passes_of_an_inference_can_be_seen():
     timeline = execute(load_job(SCENARIOS / "inference.yaml", ["rates.compute_set_cycles=0"])).timeline
     forward = timeline.rows(SpanKind.FORWARD)
-    rows = rows_of_pixels(execution_trace(timeline), 4)
+    rows = rows_of_pixels(execution_trace(timeline, width_in=9.0), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()
     assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
     assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4
