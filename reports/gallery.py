@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipusim.render.figures import to_png
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.figures import Chart, to_png
 from ipusim.render.memory import memory_chart
+from ipusim.render.titles import default_title
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job, load_request
 from ipusim.study.compare import compare
 from ipusim.study.comparison import Comparison
-from ipusim.study.comparison_files import comparison_files
-from ipusim.study.report import picture, picture_window
+from ipusim.study.comparison_files import comparison_chart
+from ipusim.study.report import picture_window
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
@@ -40,7 +42,7 @@ class Picture:
         scenario: its name.
         says: what there is to see.
         changes: values that are changed for the picture.
-        file: which file of the run it is.
+        file: which file of the run, or of the comparison, it is.
         schedules: those compared in it, if it is a comparison.
         syncs: the sync modes that they are compared in; none for their own.
     """
@@ -60,17 +62,20 @@ class Picture:
         words += [f"--sync {','.join(self.syncs)}"] if self.syncs else []
         return " ".join([*words, *(f"--set {change}" for change in self.changes)])
 
-    def draw(self) -> bytes:
-        """Run the scenario and return the picture as PNG."""
+    def figure(self) -> Chart:
+        """Run the scenario and return the picture as a figure."""
         path = SCENARIOS / f"{self.scenario}.yaml"
         if self.schedules:
-            found = Comparison(compare(load_request(path, self.changes), self.schedules, self.syncs))
-            return comparison_files(found)[self.file]
+            return comparison_chart(Comparison(compare(load_request(path, self.changes), self.schedules, self.syncs)))
         result = execute(load_job(path, self.changes))
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
-            return to_png(memory_chart(result.timeline, result.memory, shown))
-        return picture(result.timeline, shown, ".png")
+            return memory_chart(result.timeline, result.memory, shown)
+        return execution_trace(result.timeline, shown.start, shown.end, title=default_title(result.timeline, shown))
+
+    def draw(self) -> bytes:
+        """Run the scenario and return the picture as PNG."""
+        return to_png(self.figure())
 
 
 GALLERY = (

@@ -36,7 +36,7 @@ def suggested_picture() -> bytes:
         Compared(execute(assemble(job.request.replace({"pipeline.repeat_count": 1}))).timeline, name)
         for name, job in (("given plan", found.own.job), ("suggested plan", found.job))
     ]
-    return to_png(comparison(runs, title=_SCENARIO))
+    return to_png(comparison(runs))
 
 
 def suggested_page() -> str:

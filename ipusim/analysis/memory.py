@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
@@ -68,6 +70,38 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
         alive = np.insert(alive, position, np.tile([update, 0], len(start)))
         fifos = np.insert(fifos, position, 0)
     return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos)
+
+
+class Steps(NamedTuple):
+    """A step function: entry i of ``level`` holds from ``time[i]``, in cycles, to ``time[i + 1]``; the first from 0."""
+
+    time: Column
+    level: Column
+
+    def at(self, cycles: Column) -> Column:
+        """Return the level at each of ``cycles``."""
+        return self.level[np.searchsorted(self.time, cycles, side="right") - 1]
+
+
+def product_steps(timeline: Timeline, footprint: Footprint, each: IpuFootprint) -> Steps:
+    """Return how much of an IPU's room for products, which it has all the time, something lies in, in replica 0.
+
+    While a pass runs it is what the stage's products hold, while a weight update runs what that has loaded.
+    """
+    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == each.ipu), PASSES)
+    held = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
+    start, end = timeline.start[rows], timeline.end[rows]
+    loaded = sum(stage.update for stage in footprint.stages if stage.ipu == each.ipu)
+    if loaded:
+        _, first, last = _updates(timeline, each.ipu)
+        room = dict(each.resident)[Holder.TEMPORARY]
+        start, end = np.concatenate([start, first]), np.concatenate([end, last])
+        held = np.concatenate([held, np.full(len(first), min(loaded, room))])
+        order = np.argsort(start, kind="stable")
+        start, end, held = start[order], end[order], held[order]
+    time = np.stack([start, end], axis=1).ravel()
+    level = np.stack([held, np.zeros_like(held)], axis=1).ravel()
+    return Steps(np.concatenate([[0], time]), np.concatenate([[0], level]))
 
 
 def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Column:

@@ -12,9 +12,10 @@ from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import RunTimes
 from ipusim.notebook import html
 from ipusim.notebook.frames import frame, losses_frame, memory_frame
-from ipusim.render.execution_trace import default_title, execution_trace
+from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import Chart, to_png
 from ipusim.render.tables import summary_table
+from ipusim.render.titles import default_title
 from ipusim.render.window import part_window
 from ipusim.study.columns import ipu_columns, memory_columns, span_columns
 from ipusim.timeline.timeline import Timeline
@@ -103,7 +104,7 @@ class Shown:
             html.paragraph(said["description"]),
             html.paragraph(f"{html.verdict(self.times)}.", bold=True),
             html.table(summary_table(self.times)),
-            html.picture(self._png, default_title(self.timeline)),
+            html.picture(self._png, default_title(self.timeline).replace("\n", ": ")),
             "" if memory["fits"] else html.paragraph(memory["verdict"], bold=True),
             *map(html.paragraph, said["notes"]),
         ]

@@ -50,6 +50,7 @@ class StageFootprint:
         forward, backward: alive while the pass runs, beside what is kept; a backward pass that
             computes its activations again holds them too.
         rest: of a micro-batch between the halves of its backward pass.
+        temporary: what the products of its passes hold for themselves, in the room that its IPU has for them.
         input_half, weight_half: alive while either half runs, beside what is kept, and beside ``rest`` in the second.
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
@@ -70,6 +71,7 @@ class StageFootprint:
     rest: int = 0
     input_half: int = 0
     weight_half: int = 0
+    temporary: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -175,6 +177,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         rest=profile.between_halves_bytes if shape.training else 0,
         input_half=away + weights + _input_half(profile, inline),
         weight_half=weights + profile.weight_gradient_bytes + sums,
+        temporary=profile.temporary_bytes,
         update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
     )
 

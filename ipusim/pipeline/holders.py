@@ -18,7 +18,7 @@ class Holder(StrEnum):
     Attributes:
         short: in one word, above a column of a table.
         layer: place in the memory chart, from the bottom up: what never changes first.
-        look: in that chart; of FIFOs, what lies in them.
+        look: in that chart; of FIFOs, and of the room for products, what lies in them.
         empty: the look of room that is held but not used, above the rest; None for those that are always full.
     """
 
@@ -52,7 +52,13 @@ class Holder(StrEnum):
     COPIES = "inter-IPU copy buffers", "copies", 4, Look("inter-IPU copy buffers", "#8c8c8c", "#000000")
     STREAMS = "host stream buffers", "streams", 5, Look("host stream buffers", "#3d4459", "#ffffff")
     CODE = "code and vertices", "code", 3, Look("code and vertices", "#e3e3e3", "#777777", "xxxx")
-    TEMPORARY = "products while they run", "products", 7, Look("products while they run", "#f0e442", "#000000")
+    TEMPORARY = (
+        "products while they run",
+        "products",
+        7,
+        Look("room for products: in use", "#f0e442", "#000000"),
+        Look("room for products", "#fbf8d0", "#a89f00", "\\\\\\\\"),
+    )
     LIVE = "live tensors", "live", 8, Look("live tensors", "#e69f00", "#000000")
 
 

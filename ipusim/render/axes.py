@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -16,6 +16,8 @@ _CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, 
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 #: Inches of axis to a tick, so that tick labels keep their distance.
 _INCHES_TO_A_TICK: Final = 0.95
+#: Points from the left end of the axis of seconds to their unit: before the first number, on its line.
+_UNIT: Final = (-16.0, 6.5)
 
 
 def cycle_unit(cycles: float) -> tuple[int, str]:
@@ -50,7 +52,7 @@ def cycle_axis(
 
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
-    """Put seconds above ``axes``, and nothing else on it."""
+    """Put seconds above ``axes``, their unit left of them, and nothing else on it."""
     factor, symbol = second_unit(window.end / clock_hz)
     scale = 1.0 / (clock_hz * factor)
     axes.set_xlim(window.start * scale, window.end * scale)
@@ -63,8 +65,9 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     axes.tick_params(
         axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
-    axes.xaxis.set_label_position("top")
-    axes.set_xlabel(f"time in {symbol}", fontsize=TEXT_SIZE, labelpad=5)
+    # The unit stands left of the numbers: above them it would take a line of its own.
+    beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **beside)
 
 
 def _locator(width_in: float, whole: bool) -> MaxNLocator:

@@ -58,7 +58,10 @@ def draw_brackets(axes: Axes, content: Content) -> None:
         if fitted is not None:
             _draw(axes, choice)
             for bracket, at in zip(named, fitted, strict=True):
-                axes.plot([bracket.middle, at], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
+                half = text_width(bracket.name, TEXT_SIZE) / 2
+                # From the nearest end of its name, so that no leader passes below another name.
+                from_name = min(max(bracket.middle, at - half), at + half)
+                axes.plot([bracket.middle, from_name], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
                 axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
             return
 

@@ -10,7 +10,7 @@ from ipusim.analysis.executions import find_execution
 from ipusim.errors import OutputError
 from ipusim.render.figures import Chart
 from ipusim.render.fold import folded
-from ipusim.render.layout import Headed, stack
+from ipusim.render.layout import Headed, most_rows, stack
 from ipusim.render.memory_strip import MemoryStrip, scale_top
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
@@ -23,11 +23,10 @@ _LONGEST: Final = 4.0
 _NARROWEST: Final = 1 / 8
 #: Memory that would reach less than this part of the common scale has one of its own.
 _LOWEST: Final = 1 / 8
-#: Runs that one figure shows, and rows of all of them: with more, rows would be too low to read.
+#: The part of the panels that runs fill at least, or the longest of them are cut.
+_FILLED: Final = 0.65
+#: Runs that one figure shows: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
-_MOST_ROWS: Final = 96
-#: The least of them that a run has, where it has so many IPUs.
-_LEAST_ROWS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -50,30 +49,33 @@ class Compared:
 def comparison(
     runs: Sequence[Compared],
     *,
-    title: str = "",
+    title: str | None = None,
     width_in: float = 10.0,
     height_in: float | None = None,
 ) -> Chart:
     """Return the traces of ``runs`` under each other, from cycle 0 over their first executions.
 
     The axis is that of the runs of similar length: one that takes more than four times as
-    long is cut, as it would leave the others too narrow to read, and one that is far shorter has an axis of its own.
-    Of more than eight runs the first eight are shown, which the title says. Where all
-    have more IPUs than there is room for, a run is shown by its first replica, or by several IPUs to a row.
+    long is cut, as it would leave the others too narrow to read, and so are the longest where a third of the figure
+    would be empty behind the others. One that is far shorter has an axis of its own.
+    Of more than eight runs the first eight are shown, which the title says. Replicas that do the same are drawn once.
+    The figure is no higher than a screen: where there are more IPUs than it has room for, a run is shown by its first
+    replica, or by several IPUs to a row.
 
-    The line above each names it, the makespan of its first execution without the weight update, its remark, and
-    what of it is shown where that is not all. Runs of different clocks share the axis in seconds. Raises OutputError
-    for no runs, and as :func:`execution_trace` does.
+    ``title`` is by default what all runs are of, or else nothing. The line above each run names it, the makespan of
+    its first execution without the weight update, its remark, and what of it is shown where that is not all. Runs of
+    different clocks share the axis in seconds. Raises OutputError for no runs, and as :func:`execution_trace` does.
     """
     if not runs:
         raise OutputError("expected at least one run to compare, got none")
+    title = common_title([run.timeline for run in runs]) if title is None else title
     if len(runs) > _MOST_RUNS:
         title = f"{title} (the first {_MOST_RUNS} of {len(runs)} runs)".lstrip()
         runs = runs[:_MOST_RUNS]
     last_s = _axis([_seconds(run.timeline) for run in runs])
-    most_rows = max(_MOST_ROWS // len(runs), _LEAST_ROWS)
+    rows_each = most_rows(len(runs), sum(run.strip is not None for run in runs)) // len(runs)
     top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
-    panels = [_panel(run, last_s, most_rows, top_bytes) for run in runs]
+    panels = [_panel(run, last_s, rows_each, top_bytes) for run in runs]
     window = next(panel.window for panel in panels if panel.window is not None)
     return stack(panels, window, title, width_in, height_in)
 
@@ -82,16 +84,20 @@ def _axis(lengths_s: Sequence[float]) -> float:
     """Return the seconds that the common axis shows: those of the longest of the most that are of similar length."""
     groups = [[each for each in lengths_s if shortest <= each <= _LONGEST * shortest] for shortest in sorted(lengths_s)]
     most = max(len(group) for group in groups)
-    return max(next(group for group in groups if len(group) == most))
+    longest = max(next(group for group in groups if len(group) == most))
+    # Those that are cut, or have an axis of their own, fill their panels.
+    shown = [[min(each / last, 1.0) if each >= _NARROWEST * last else 1.0 for each in lengths_s] for last in lengths_s]
+    filling = [last for last, parts in zip(lengths_s, shown, strict=True) if sum(parts) >= _FILLED * len(parts)]
+    return max(last for last in filling if last <= longest)
 
 
-def _panel(run: Compared, last_s: float, most_rows: int, top_bytes: float) -> Headed:
+def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
     own_axis = whole_s < _NARROWEST * last_s
     cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
-    shown = folded(timeline, most_rows)
+    shown = folded(timeline, rows, Window(0, end))
     words = [_makespan(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
     words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide" if own_axis else "")
@@ -120,3 +126,9 @@ def _makespan(run: Compared) -> str:
     info, cycles = run.timeline.info, find_execution(run.timeline, 0).makespan_cycles
     seconds = format_seconds(cycles / info.clock_hz).replace("us", "µs")
     return f"{run.name or info.order_and_sync}: {cycles:,} cycles, {seconds}"
+
+
+def common_title(timelines: Sequence[Timeline]) -> str:
+    """Return what all of some runs are of, in words; empty where they differ, or no one says it."""
+    titles = {timeline.info.title for timeline in timelines}
+    return titles.pop() if len(titles) == 1 else ""

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from ipusim.render.execution_trace import default_title, execution_trace
+from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import Chart, own_settings
+from ipusim.render.fold import replicas_alike
+from ipusim.render.titles import default_title
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 
@@ -24,18 +26,20 @@ def trace_with_path(timeline: Timeline, path: npt.NDArray[np.int64], start: int,
     """Return the execution trace from ``start`` to ``end`` with the spans ``path`` as a line along and between rows.
 
     What all IPUs do together is drawn in the row of the span before it; what is on no IPU's row, such as a tensor on
-    its way or the host, in the row that it leaves. Raises OutputError for a window outside the run.
+    its way or the host, in the row that it leaves. Of replicas that all do the same one is drawn, and the path in its
+    rows, whichever replica it passes. Raises OutputError for a window outside the run.
     """
     shown = Window(start, end)
     title = f"{default_title(timeline, shown)}; the line is the critical path"
     chart = execution_trace(timeline, start, end, title=title)
     with own_settings():
-        _draw(chart.axes[-1], timeline, path, shown)
+        rows = timeline.info.shards if replicas_alike(timeline, shown) else len(timeline.info.ipus)
+        _draw(chart.axes[-1], timeline, path, shown, rows)
     return chart
 
 
-def _draw(axes: Axes, timeline: Timeline, path: npt.NDArray[np.int64], shown: Window) -> None:
-    ipu = timeline.ipu[path].copy()
+def _draw(axes: Axes, timeline: Timeline, path: npt.NDArray[np.int64], shown: Window, rows: int) -> None:
+    ipu = np.where(timeline.ipu[path] >= 0, timeline.ipu[path] % rows, timeline.ipu[path])
     on_row = ipu >= 0
     # Of each span the row of the last one that had one of its own.
     last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))

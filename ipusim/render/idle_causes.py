@@ -10,15 +10,15 @@ from ipusim.analysis.causes import CAUSES, IdleCauses
 from ipusim.looks import Look
 from ipusim.render.figures import Chart, own_settings
 from ipusim.render.legend import Entry, draw_legend, legend_lines
-from ipusim.render.lettering import wrap
-from ipusim.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.render.titles import title_lines, titles_height, write_titles
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_seconds
 
 COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
-_LEFT, _RIGHT, _TITLE_LINE, _AXIS, _LEGEND_LINE, _EDGE = 0.85, 0.3, 0.2, 0.5, 0.2, 0.1
+_LEFT, _RIGHT, _AXIS, _LEGEND_LINE, _EDGE = 0.85, 0.3, 0.5, 0.2, 0.1
 _FILLED: Final = 0.8
 #: A share that is written into its part of a bar, and the inches that it takes there.
 _WRITTEN_IN: Final = 0.34
@@ -34,18 +34,12 @@ def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> 
     parts = [(look, cycles) for look, cycles in parts if cycles.any()]
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], width_in - 2 * _EDGE)
     length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"
-    title = wrap(
-        f"{info.name}: {info.order_and_sync}, time of each IPU by cause, {length}",
-        TITLE_SIZE,
-        (width_in - 2 * _EDGE) * 72,
-        bold=True,
-    )
-    above, below = _TITLE_LINE * len(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
+    words = f"{info.order_and_sync}, time of each IPU by cause, {length}"
+    title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", width_in - 2 * _EDGE)
+    above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
     height = above + bar * ipus + below
     figure = Chart(figsize=(width_in, height), facecolor="white")
-    for number, line in enumerate(title):
-        y = 1 - (_EDGE + number * _TITLE_LINE) / height
-        figure.text(_EDGE / width_in, y, line, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE)
+    write_titles(figure, title, _EDGE)
     width = width_in - _LEFT - _RIGHT
     axes = figure.add_axes((_LEFT / width_in, below / height, width / width_in, bar * ipus / height))
     left = np.zeros(ipus)
@@ -55,7 +49,6 @@ def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> 
         axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
         for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:
             ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
-            light = sum(int(look.face[at : at + 2], 16) for at in (1, 3, 5)) < 3 * 128
             axes.text(
                 left[row] + share[row] / 2,
                 row,
@@ -63,7 +56,7 @@ def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> 
                 fontsize=TEXT_SIZE,
                 ha="center",
                 va="center_baseline",
-                color="#ffffff" if light else "#000000",
+                color=ink_on(look.face),
                 bbox=ground,
             )
         left += share

@@ -19,15 +19,16 @@ from ipusim.render.legend import draw_legend, legend_entries, legend_lines
 from ipusim.render.lettering import text_width, wrap
 from ipusim.render.memory_strip import MemoryStrip, draw_strip, strip_entries
 from ipusim.render.panel import draw_panel, names_width
-from ipusim.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.render.titles import title_lines, titles_height, write_titles
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import NONE, Timeline
 
 #: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
 _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
-#: Inches from the top down: title, seconds axis, heading and brackets of each panel, between panels, cycles axis.
-_TITLE_LINE, _BELOW_TITLE, _SECONDS = 0.19, 0.06, 0.40
-_ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.08, 0.18, 0.32, 0.14, 0.44
+#: Inches from the title down: seconds axis, heading and brackets of each panel, between panels, cycles axis.
+_SECONDS: Final = 0.26
+_ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
 _WIDEST_HEADING: Final = 0.97
@@ -35,11 +36,19 @@ _LEGEND_LINE: Final = 0.20
 #: All rows together take this height, each row between these bounds while all of them together keep within the last.
 _ALL_ROWS: Final = 7.0
 _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
+#: What several panels take together, legend and all: at the default width, a picture that is 850 pixels wide is no
+#: higher than a screen.
+_TALLEST: Final = 12.0
+#: Rows of panels lower than this, 4 pixels of such a picture, are too low to see what they hold.
+_LOWEST_SEEN: Final = 0.05
+#: Inches of title, time axes and legend around panels, when it is not known yet how many lines they take.
+_AROUND: Final = 1.8
 #: Of a figure of given height, rows lower than this are refused.
 _LEAST_ROW: Final = 0.02
 _LEAST_WIDTH: Final = 1.5
-#: Inches of memory over time, and between it and the rows.
-_STRIP, _ABOVE_STRIP = 0.46, 0.10
+#: Inches of memory over time, in a figure of many panels, and between it and the rows.
+_STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
+_MANY_PANELS: Final = 4
 #: With more boxes than this, an SVG has them as an image, without what lies above them.
 _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
@@ -84,16 +93,30 @@ class Headed:
         return max(rows, text_width(self.strip.name, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
 
 
+def most_rows(panels: int, strips: int) -> int:
+    """Return how many rows a figure of several panels, some of them with strips of memory, has room for."""
+    fixed = _AROUND + panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _BETWEEN)
+    fixed += strips * (_ABOVE_STRIP + _strip_height(panels))
+    return max(int((_TALLEST - fixed) / _LOWEST_SEEN), panels)
+
+
+def _strip_height(panels: int) -> float:
+    return _STRIP if panels <= _MANY_PANELS else _LOW_STRIP
+
+
 @own_settings()
 def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Chart:
     """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window`` but for their own.
 
-    Its height follows from the rows unless ``height_in`` is given. Raises
-    OutputError where the figure is too small for its text and rows.
+    The first line of ``title`` is its headline. Its height follows from the rows unless ``height_in`` is given; that
+    of several panels is bounded. Raises OutputError where the figure is too small for its text and rows.
     """
     rows = sum(panel.rows for panel in panels)
+    most = _MOST_ROWS
+    if len(panels) > 1:
+        most = min(most, _LOWEST_SEEN * most_rows(len(panels), sum(panel.strip is not None for panel in panels)))
     # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
-    row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, _MOST_ROWS / rows)
+    row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
     row = row if height_in is None else height_in / rows
     strips = [panel.strip for panel in panels if panel.strip is not None]
     left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
@@ -107,26 +130,28 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
     legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
 
-    titles = wrap(title, TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
+    titles = title_lines(title, width_in - 2 * _EDGE)
     headings = [
         wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * (width_in - left - _EDGE) * 72) for panel in panels
     ]
 
-    fixed = (
-        2 * _EDGE + (_TITLE_LINE * len(titles) + _BELOW_TITLE if titles else 0) + _SECONDS + _LEGEND_LINE * len(legend)
-    )
+    fixed = 2 * _EDGE + titles_height(titles) + _SECONDS + _LEGEND_LINE * len(legend)
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     # The last of those that share the time axis has its numbers below it.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=NONE)
-    below = [_below(panel, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
+    strip = _strip_height(len(panels))
+    below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
     fixed += _BETWEEN * (len(panels) - 1) + sum(below)
     if height_in is not None:
         row = _row_height(height_in, fixed, rows)
+    elif len(panels) > 1:
+        row = max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
     height = fixed + row * rows
     figure = Chart(figsize=(width_in, height), facecolor="white")
-    top = _EDGE + _write_title(figure, titles) + _SECONDS
+    top = _EDGE + write_titles(figure, titles, _EDGE) + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
-    where = _Places(left, width, row, left - ticks, crowded, len({each.timeline.info.clock_hz for each in panels}) > 1)
+    clocks = {panel.timeline.info.clock_hz for panel in panels}
+    where = _Places(left, width, row, strip, left - ticks, crowded, len(clocks) > 1)
     above = _add_axes(figure, where, top, 0.01)
     second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
@@ -144,6 +169,7 @@ class _Places:
     Attributes:
         left, width: of their axes.
         row: height of a row.
+        strip: height of memory over time.
         beside: right end of what stands beside memory over time.
         crowded: whether an SVG has their boxes as an image.
         in_seconds: whether their axes count seconds, as their clocks differ.
@@ -152,6 +178,7 @@ class _Places:
     left: float
     width: float
     row: float
+    strip: float
     beside: float
     crowded: bool
     in_seconds: bool
@@ -177,17 +204,17 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
     drawn = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        drawn.append(_add_axes(figure, where, foot, _STRIP))
-        draw_strip(drawn[1], panel.strip, shown.window, _STRIP, int(where.width * DPI))
-        _name_strip(figure, panel.strip, where.beside, foot + _STRIP / 2)
+        drawn.append(_add_axes(figure, where, foot, where.strip))
+        draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
+        _name_strip(figure, panel.strip, where.beside, foot + where.strip / 2)
     clock_hz = panel.timeline.info.clock_hz
     for each in drawn:
         cycle_axis(each, shown.window, clock_hz, where.width, numbered and each is drawn[-1], where.in_seconds)
 
 
-def _below(panel: Headed, *, numbered: bool) -> float:
+def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
     """Return the inches of what stands below a panel's rows: memory, and numbers of the time axis if it has any."""
-    return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + _STRIP)
+    return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
 
 def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str]) -> float:
@@ -225,15 +252,6 @@ def _row_height(height_in: float, fixed: float, rows: int) -> float:
         least = fixed + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
     return row
-
-
-def _write_title(figure: Chart, lines: Sequence[str]) -> float:
-    """Write the lines of a title at the top of a figure, and return the inches that they take."""
-    width, height = figure.get_size_inches()
-    for number, line in enumerate(lines):
-        top = 1 - (_EDGE + number * _TITLE_LINE) / height
-        figure.text(_EDGE / width, top, line, fontsize=TITLE_SIZE, fontweight="bold", va="top", color=LINE)
-    return _TITLE_LINE * len(lines) + _BELOW_TITLE if lines else 0
 
 
 def _tear(axes: Axes, width: float, tall: float) -> None:

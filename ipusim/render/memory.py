@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,28 +11,29 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from ipusim.analysis.fit import Fit
-from ipusim.analysis.memory import memory_curves, moment
+from ipusim.analysis.memory import memory_curves, moment, product_steps
 from ipusim.looks import Look
 from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.render.content import content
-from ipusim.render.execution_trace import default_title
 from ipusim.render.figures import Chart, own_settings
+from ipusim.render.fold import first_replica_info
 from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
 from ipusim.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.render.panel import names_width, row_names, stage_names
-from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
-#: Inches from the top down: lines of the title and the verdict, seconds, brackets, between rows, cycles, legend.
-_TITLE_LINE, _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.19, 0.15, 0.44, 0.32, 0.07, 0.48, 0.20
+#: Inches from the top down: lines of the verdict, seconds, brackets, between rows, cycles, legend.
+_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.15, 0.30, 0.28, 0.07, 0.44, 0.20
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Inches of a bar's height at most.
@@ -52,21 +53,19 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     """
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
-    names, stages = row_names(timeline), stage_names(timeline, tall * 72)
-    left = _EDGE + names_width(timeline, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    of_one = timeline.about(first_replica_info(timeline.info))
+    names, stages = row_names(of_one), stage_names(of_one, tall * 72)
+    left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
     shown = content(timeline, window, width)
-    rows = [
-        ipu_layers(curve, peak, moment(timeline, peak), window, int(width * DPI))
-        for curve, peak in zip(memory_curves(timeline, fit.footprint), fit.peaks, strict=True)
-    ]
+    rows = _rows(timeline, fit, window, int(width * DPI))
     limit, highest = _limit_and_top(fit, rows)
-    titles = wrap(default_title(timeline, window), TITLE_SIZE, (width_in - 2 * _EDGE) * 72, bold=True)
+    titles = title_lines(default_title(timeline, window, of_replica=True), width_in - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, width, limit), width_in - 2 * _EDGE)
-    height = 2 * _EDGE + _TITLE_LINE * len(titles) + _LINE * len(words) + _SECONDS + _BAND
+    height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
     figure = Chart(figsize=(width_in, height), facecolor="white")
@@ -79,7 +78,10 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     def write(x: float, top: float, text: str, **how: Any) -> None:
         figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
 
-    top = _EDGE + _write_above(write, titles, words, bold=bool(fit.too_large)) + _SECONDS
+    top = _EDGE + write_titles(figure, titles, _EDGE)
+    for number, line in enumerate(words):
+        write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
+    top += _LINE * len(words) + _SECONDS
     bars = left + width + _COLUMNS
     second_axis(add_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
     draw_brackets(add_axes(left, top, width, _BAND), shown)
@@ -103,14 +105,14 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     return figure
 
 
-def _write_above(write: Callable[..., None], titles: Sequence[str], words: Sequence[str], *, bold: bool) -> float:
-    """Write title and words at the top, and return the inches that they take."""
-    for number, line in enumerate(titles):
-        write(_EDGE, _EDGE + number * _TITLE_LINE, line, fontsize=TITLE_SIZE, fontweight="bold")
-    below = _TITLE_LINE * len(titles)
-    for number, line in enumerate(words):
-        write(_EDGE, _EDGE + below + number * _LINE, line, fontweight="bold" if bold else "normal")
-    return below + _LINE * len(words)
+def _rows(timeline: Timeline, fit: Fit, window: Window, most_steps: int) -> list[IpuLayers]:
+    """Return the layers of each IPU of a replica that holds a stage."""
+    footprint = fit.footprint
+    curves = memory_curves(timeline, footprint)
+    return [
+        ipu_layers(curve, product_steps(timeline, footprint, each), peak, moment(timeline, peak), window, most_steps)
+        for curve, each, peak in zip(curves, footprint.ipus, fit.peaks, strict=True)
+    ]
 
 
 def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.path import Path
 from ipusim.render.boxes import Integers
 from ipusim.render.content import Content
 from ipusim.render.lettering import cut, text_width
-from ipusim.render.numbers import DIGIT, numbers, several_stages_to_an_ipu, words
+from ipusim.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
 from ipusim.timeline.kinds import LOOKS
 from ipusim.timeline.timeline import Timeline
@@ -33,6 +33,8 @@ _LOWEST_SNAPPED: Final = 7.0
 _BOXES_TO_A_PATH: Final = 2_000
 #: Points: between a row and its name, and the widest names of its stages, which are cut short there.
 _BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
+#: Points that a label keeps free of hatching and lines.
+_BESIDE_LABEL: Final = 1.0
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 
 
@@ -99,16 +101,16 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
     _name_rows(axes, content, row_points)
-    _draw_boxes(axes, content, snap=row_points >= _LOWEST_SNAPPED)
+    snap = row_points >= _LOWEST_SNAPPED
+    _draw_boxes(axes, content, snap)
     window = content.window
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
     )
-    # With time-steps, phases end between boxes.
-    within = cuts[:0] if content.timeline.info.has_time_steps else cuts
-    _draw_numbers(axes, content, row_points * _FILLED, within)
-    _draw_lines(axes, cuts, rows, linewidth=0.8)
-    _draw_lines(axes, content.syncs.astype(np.float64), rows, linewidth=0.5, linestyle=DASHES)
+    labels = [*numbers(content, row_points * _FILLED), *words(content, row_points * _FILLED)]
+    _draw_labels(axes, content, row_points, labels, snap)
+    _draw_lines(axes, content, cuts, labels, linewidth=0.8)
+    _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
 
 
 def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
@@ -166,41 +168,68 @@ def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path
     return Path(np.stack([x.ravel(), y.ravel()], axis=1), codes)
 
 
-def _draw_lines(axes: Axes, at: Floats, rows: int, linewidth: float, linestyle: Any = "solid") -> None:
-    """Draw vertical lines over all rows, as one path."""
+def _draw_lines(
+    axes: Axes, content: Content, at: Floats, labels: Sequence[Label], linewidth: float, linestyle: Any = "solid"
+) -> None:
+    """Draw vertical lines over all rows, as one path; none crosses a label: over its row the line is interrupted."""
     if not len(at):
         return
-    vertices = np.stack([np.repeat(at, 2), np.tile([0.0, float(rows)], len(at))], axis=1)
-    path = Path(vertices, np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(at)))
-    line: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
-    axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line))
+    hidden = np.zeros((len(at), content.rows), dtype=bool)
+    boxes = content.boxes
+    members = np.array([label.box for label in labels], dtype=np.int64)
+    middle = (boxes.start[members] + boxes.end[members]) / 2
+    half = np.array([_size(label)[0] / 2 + _BESIDE_LABEL for label in labels]) / content.points
+    first, stop = np.searchsorted(at, middle - half), np.searchsorted(at, middle + half, side="right")
+    for label in np.flatnonzero(first < stop):
+        hidden[first[label] : stop[label], boxes.ipu[members[label]]] = True
+    # A stretch of rows in which a line is drawn: from where it begins to be seen to where it is hidden again. Over a
+    # row in which it is hidden, it still is drawn between that row's boxes and those of its neighbours.
+    edge = np.diff(hidden, axis=1, prepend=False, append=False)
+    line, row = np.nonzero(edge)
+    begins = hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
+    gap = (1 - _FILLED) / 2
+    ends = np.where(begins, row + gap, row - gap)
+    every = np.arange(len(at))
+    x = np.concatenate([every, every, line])
+    y = np.concatenate([np.zeros(len(at)), np.full(len(at), float(content.rows)), ends])
+    order = np.lexsort((y, x))
+    codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(order) // 2)
+    path = Path(np.stack([at[x[order]], y[order]], axis=1), codes)
+    line_style: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
+    axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line_style))
 
 
-def _draw_numbers(axes: Axes, content: Content, height_points: float, cuts: Floats) -> None:
-    """Write the numbers of the micro-batches, and words, into their boxes.
+def _size(label: Label) -> tuple[float, float]:
+    """Return the width and the height of a label's letters, in points."""
+    length, height = text_width(label.text, label.size), DIGIT * label.size
+    return (height, length) if label.upright else (length, height)
 
-    Where a line at one of ``cuts`` would cross what is written, that stands on a ground of the box's own colour.
-    """
+
+def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequence[Label], snap: bool) -> None:
+    """Write the numbers of the micro-batches, and words, into their boxes; on a hatch, on a ground without it."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
     height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
-    for number in chain(numbers(content, height_points), words(content, height_points)):
-        look = LOOKS[boxes.look[number.box]]
-        wide = DIGIT * number.size if number.upright else text_width(number.text, number.size)
-        crossed = (np.abs(cuts - middle[number.box]) * content.points < wide / 2 + 1).any()
-        # On a hatch, letters stand on such a ground too.
-        on_ground = crossed or (look.word and look.hatch)
-        ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.2 if crossed else 1.0} if on_ground else None
+    grounds: dict[int, list[tuple[float, float, float, float]]] = {}
+    for label in labels:
+        x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
+        if LOOKS[look].hatch:
+            wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
+            half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
+            above = min(tall / row_points, _FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
+            grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
         axes.text(
-            middle[number.box],
-            height[number.box],
-            number.text,
-            fontsize=number.size,
-            rotation=90 if number.upright else 0,
+            x,
+            y,
+            label.text,
+            fontsize=label.size,
+            rotation=90 if label.upright else 0,
             rotation_mode="anchor",
             ha="center",
             va="center_baseline",
-            color=look.number,
-            bbox=ground,
+            color=LOOKS[look].number,
             zorder=4,
         )
+    for look, found in grounds.items():
+        path = _rectangles(*np.array(found).T)
+        axes.add_artist(PathPatch(path, snap=snap, facecolor=LOOKS[look].face, edgecolor="none", zorder=2.2))

@@ -16,8 +16,8 @@ TITLE_SIZE: Final = 10.0
 TEXT_SIZE: Final = 8.0
 #: Of the stages' names below an IPU's.
 STAGE_SIZE: Final = 7.0
-#: Sizes that numbers in boxes may have, tried in this order.
-NUMBER_SIZES: Final = (8.0, 7.0, 6.0)
+#: Sizes that numbers in boxes may have, tried in this order; smaller ones cannot be read at that width.
+NUMBER_SIZES: Final = (8.0, 7.0)
 
 #: Indices into LOOKS of the boxes that bear a micro-batch's number.
 NUMBERED: Final = tuple(LOOK_OF_KIND[[*PASSES]].tolist())
@@ -42,3 +42,15 @@ FAINT_TEXT: Final = "#5a5a5a"
 DASHES: Final = (0.0, (4.0, 3.0))
 #: Pixels to the inch of a PNG; boxes are judged too narrow to draw in these pixels.
 DPI: Final = 180
+
+
+def ink_on(face: str) -> str:
+    """Return black or white, whichever has the higher contrast on a ``face`` of ``#rrggbb``."""
+    return "#000000" if (luminance(face) + 0.05) / 0.05 >= 1.05 / (luminance(face) + 0.05) else "#ffffff"
+
+
+def luminance(face: str) -> float:
+    """Return the relative luminance of a colour ``#rrggbb``, 0 to 1, as WCAG 2.1 defines it."""
+    parts = [int(face[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

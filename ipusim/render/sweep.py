@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 from ipusim.errors import OutputError
 from ipusim.render.figures import Chart, own_settings
 from ipusim.render.heat_map import heat_map
-from ipusim.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
+from ipusim.render.titles import title_lines, titles_height, write_titles
 
 #: Different numbers that make a line; of fewer there are bars.
 _A_LINE: Final = 3
@@ -26,6 +27,8 @@ _MOST_TICKS: Final = 12
 _MOST_MARKERS: Final = 40
 #: Points of width of lines, the first one's and those of later ones, which may lie on it.
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
+#: Inches around the title.
+_EDGE: Final = 0.1
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
 
@@ -95,8 +98,10 @@ def sweep_chart(
     shown = panels[:1] if maps or not lines else panels
     figure = Chart(figsize=(width_in, 4.4 if len(shown) == 1 else 6.2))
     drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=[2, 1][: len(shown)]))
-    figure.subplots_adjust(left=0.1, right=0.98, top=0.9, bottom=0.12 if len(shown) == 1 else 0.09, hspace=0.08)
-    figure.text(0.1 / width_in, 0.955, title, fontsize=TITLE_SIZE)
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
+    figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.12 if len(shown) == 1 else 0.09, hspace=0.08)
+    write_titles(figure, titles, _EDGE)
     for number, (panel, (words, values)) in enumerate(zip(drawn, shown, strict=True)):
         found = _Points(points, values, fits)
         if maps:

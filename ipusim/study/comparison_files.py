@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.plain import plain
-from ipusim.render.comparison import Compared, comparison
+from ipusim.render.comparison import Compared, common_title, comparison
 from ipusim.render.figures import Chart, to_png, to_svg
 from ipusim.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.study.compare import Row
@@ -22,7 +22,8 @@ _MOST_RUNS: Final = 8
 
 def comparison_chart(found: Comparison) -> Chart:
     """Return the traces of a comparison under each other, each with its memory over time as far as that is known."""
-    shown, title = found.ran, found.title
+    shown = found.ran
+    title = common_title([row.timeline for row in shown if row.timeline is not None]) or found.title
     if len(shown) > _MOST_RUNS:
         chosen = {found.first, *found.ranked(found.ran[1:])[: _MOST_RUNS - 1]}
         shown = tuple(row for row in found.ran if row in chosen)

@@ -15,10 +15,11 @@ from ipusim.compression import Gzip
 from ipusim.errors import OptionError
 from ipusim.files import archive_of
 from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.execution_trace import default_title, execution_trace
+from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_pdf, to_png, to_svg
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.titles import default_title
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, part_window
 from ipusim.runs.problems import one_of

@@ -169,7 +169,7 @@ class SpanKind(IntEnum):
             name="weight update",
             category="weight update",
             colour="rail_response",
-            look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#ffffff", "update", essential=True),
+            look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#000000", "update", essential=True),
             use=Use("weight_update", computes=True),
             part=Part.UPDATE,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, get_type_hints
 
@@ -87,6 +87,8 @@ class TimelineInfo:
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
         hosts: hosts that run the same, each on a device of its own.
+        title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
+            differ in it alone are equal.
         sync: how IPUs wait for each other; files that do not say it are of lock-step.
         layers: names of the layers of each stage, in one text; empty where stages have none.
     """
@@ -112,6 +114,7 @@ class TimelineInfo:
     sync: Sync = Sync.LOCK_STEP
     layers: tuple[str, ...] = ()
     hosts: int = 1
+    title: str = field(default="", compare=False)
 
     @property
     def order_and_sync(self) -> str:
@@ -230,7 +233,7 @@ class Timeline:
         return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
 
     def save(self, file: Path | BinaryIO) -> None:
-        """Write the Timeline as an npz archive; equal Timelines give equal bytes."""
+        """Write the Timeline as an npz archive; equal Timelines of one title give equal bytes."""
         header = np.frombuffer(json.dumps(asdict(self.info), ensure_ascii=False).encode(), dtype=np.uint8)
         columns: dict[str, Any] = {name: np.ascontiguousarray(getattr(self, name)) for name in Span._fields}
         columns["ipu"] = np.where(self.ipu == ALL_IPUS, NONE, self.ipu)
@@ -303,7 +306,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         loaded = json.loads(text.tobytes())
     except (ValueError, RecursionError) as error:
         raise FileError(f"info is not JSON: {error}") from error
-    required = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
+    required = {each.name for each in fields(TimelineInfo) if each.default is MISSING}
     kinds = get_type_hints(TimelineInfo)
     if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
         raise FileError(f"info has not the keys {', '.join(kinds)}")

@@ -13,16 +13,19 @@ from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
 from ipusim.analysis.memory_summary import fullest
 from ipusim.render.comparison import Compared, comparison
 from ipusim.render.content import content
+from ipusim.render.critical_path import trace_with_path
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_png, to_svg
-from ipusim.render.fold import first_replica, folded
+from ipusim.render.fold import first_replica, folded, replicas_alike
+from ipusim.render.layout import most_rows
 from ipusim.render.memory_strip import memory_strip, most_in_bins
 from ipusim.render.style import DPI
-from ipusim.render.window import execution_window
+from ipusim.render.window import Window, execution_window
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -160,13 +163,14 @@ def test_runs_of_different_clocks_share_seconds(lock_step):
     figure = drawn(runs)
     end = runs[0].makespan_cycles
     assert cycles(figure) == [(0, end), (0, 2 * end)]
-    assert [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()] == ["time in µs", "time in µs"]
+    assert [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()] == ["time in µs"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["µs"]
 
 
-@pytest.mark.parametrize(("ipus", "runs", "together"), [(64, 1, 1), (64, 2, 2), (64, 4, 4), (16, 4, 1), (256, 8, 32)])
+@pytest.mark.parametrize(("ipus", "runs", "together"), [(64, 1, 1), (64, 2, 1), (64, 4, 2), (16, 4, 1), (256, 8, 32)])
 def test_rows_of_many_ipus_stand_for_several_each_and_say_so(lock_step, ipus, runs, together):
     one = lock_step("grouped", mapping=tuple(range(ipus)), count=2 * ipus)
-    shown = folded(one, max(96 // runs, 4))
+    shown = folded(one, most_rows(runs, 0) // runs, execution_window(one))
     assert (shown.ipus_to_a_row, shown.rows) == (together, ipus // together)
     assert shown.words == (f"{together} IPUs to a row" if together > 1 else "")
     assert shown.timeline is one
@@ -215,8 +219,76 @@ def test_the_first_replica_is_a_timeline_of_its_own(replicated):
     assert (one.info.ipus, one.info.replicas) == (whole.info.ipus[:4], 1)
     own = [span for span in whole if span.replica in (0, -1) and span.ipu < 4]
     assert [span._replace(cause=-1) for span in own] == list(one)
-    assert folded(whole, 8).words == "the first of 4 replicas"
-    assert folded(whole, 2).words == "the first of 4 replicas, 2 IPUs to a row"
+    shown = execution_window(whole)
+    assert folded(whole, 64, shown).words == "4 replicas, each as this one"
+    assert folded(whole, 2, shown).words == "4 replicas, each as this one, 2 IPUs to a row"
+    other = with_another_replica(whole)
+    assert folded(other, 64, shown).timeline is other
+    assert folded(other, 8, shown).words == "the first of 4 replicas"
+    assert folded(other, 2, shown).words == "the first of 4 replicas, 2 IPUs to a row"
+
+
+def with_another_replica(timeline):
+    """The same with one pass of the last replica that ends a cycle earlier."""
+    table = np.array([tuple(span) for span in timeline])
+    row = next(row for row, span in enumerate(timeline) if span.replica == 3 and span.kind == SpanKind.BACKWARD)
+    table[row, 1] -= 1
+    return Timeline(timeline.info, table)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_replicas_are_alike_when_all_their_spans_are(replicated, seed):
+    """Each replica's boxes against the first's, one by one; changed in any way at any place, each is drawn."""
+    whole, shown = replicated.timeline, execution_window(replicated.timeline)
+    assert replicas_alike(whole, shown)
+    rng = np.random.default_rng(seed)
+    table = np.array([tuple(span) for span in whole])
+    on_ipu = [row for row, span in enumerate(whole) if span.ipu >= 0 and span.end > span.start]
+    row, column = rng.choice(on_ipu), rng.choice([1, 2, 4, 5])  # end, kind, stage, micro-batch
+    table[row, column] += 1 if table[row, column] == 0 else -1
+    assert not replicas_alike(Timeline(whole.info, table), shown)
+    assert replicas_alike(Timeline(whole.info, np.delete(table, row, axis=0)), Window(shown.end - 1, shown.end)) == (
+        whole.end[row] < shown.end
+    )
+    assert not replicas_alike(Timeline(whole.info, np.delete(table, row, axis=0)), shown)
+
+
+def test_of_replicas_that_are_alike_one_is_drawn_and_the_title_says_how_many(replicated):
+    whole, other = replicated.timeline, with_another_replica(replicated.timeline)
+    assert len(execution_trace(whole).axes[-1].get_yticks()) == 0
+    assert execution_trace(whole).axes[-1].get_ylim() == (4, 0)
+    assert any("4 replicas of 4 IPUs, each as this one" in word for word in words(execution_trace(whole)))
+    assert execution_trace(other).axes[-1].get_ylim() == (16, 0)
+    assert any("4 replicas, 16 IPUs" in word for word in words(execution_trace(other)))
+
+
+def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(replicated):
+    timeline = replicated.timeline
+    last = timeline.rows(SpanKind.BACKWARD)[-3:]
+    assert timeline.ipu[last].max() >= 4
+    chart = trace_with_path(timeline, last, 0, timeline.makespan_cycles)
+    assert max(line.get_ydata().max() for line in chart.axes[-1].lines) < 4
+
+
+@pytest.mark.parametrize(("runs", "ipus"), [(2, 4), (8, 4), (8, 16), (8, 64), (20, 4)])
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_comparison_is_no_higher_than_a_screen_however_many_runs_it_has(lock_step, replicated, runs, ipus, memory):
+    strip = strip_of(replicated, replicated.memory) if memory else None
+    run = lock_step("interleaved", mapping=tuple(range(ipus)), count=max(16, ipus))
+    figure = comparison([Compared(run, "a name that " + "is long " * 9, strip=strip)] * runs, title="many")
+    width, height = figure.get_size_inches() * 85  # as a README shows it, 850 pixels wide
+    assert (width, height <= 1020) == (850, True)
+    rows = [axes.get_position().height * height / axes.get_ylim()[0] for axes in figure.axes if axes.get_ylim()[1] == 0]
+    assert min(rows) >= 3, "pixels of a row"
+
+
+def test_the_longest_runs_are_cut_where_a_third_of_the_figure_would_be_empty(lock_step):
+    short, long = (lock_step("grouped", **FOUR, count=count) for count in (16, 64))
+    assert 3 < long.makespan_cycles / short.makespan_cycles < 4
+    assert not [word for word in words(drawn([short, long, long])) if "cut" in word]
+    figure = drawn([short, short, long])
+    assert window(figure) == {(0, short.makespan_cycles)}
+    assert sum("; cut: " in word for word in words(figure)) == 1
 
 
 def strip_of(run, held):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.fit import fit
-from ipusim.analysis.memory import memory_curves, moment
+from ipusim.analysis.memory import memory_curves, moment, product_steps
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import LAYERS, Holder
@@ -19,8 +19,12 @@ from ipusim.render.figures import to_png
 from ipusim.render.memory import memory_chart
 from ipusim.render.memory_layers import ipu_layers
 from ipusim.render.window import Window, phase_window, window
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
+from ipusim.timeline.kinds import PASSES
 from tests.drawn import assert_legible, drawn_texts
+from tests.places import SCENARIOS
 
 KIB = 1024
 
@@ -109,8 +113,11 @@ def test_layers_add_up_to_what_is_allocated(lock_step, most_steps):
     timeline, found = run(lock_step, executions=3)
     whole = window(timeline)
     for shown in (whole, phase_window(timeline, "main", 1), Window(whole.end // 3, whole.end // 2)):
-        for curve, peak in zip(memory_curves(timeline, found.footprint), found.peaks, strict=True):
-            row = ipu_layers(curve, peak, moment(timeline, peak), shown, most_steps)
+        footprint = found.footprint
+        curves = memory_curves(timeline, footprint)
+        for curve, each, peak in zip(curves, footprint.ipus, found.peaks, strict=True):
+            products = product_steps(timeline, footprint, each)
+            row = ipu_layers(curve, products, peak, moment(timeline, peak), shown, most_steps)
             assert list(row.heights) == list(LAYERS) == list(row.peak)
             assert row.peak_bytes == peak.bytes
             assert row.edges[0] == shown.start
@@ -125,6 +132,34 @@ def test_layers_add_up_to_what_is_allocated(lock_step, most_steps):
                 entries = np.searchsorted(curve.time, changes, side="right") - 1
                 assert total[index] == curve.allocated_bytes[entries].max()
                 assert row.heights[Holder.FIFOS.look][index] == curve.fifo_bytes[entries].max()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_large"])  # the second loads its optimizer's state for the update
+def test_the_room_for_products_is_drawn_as_used_while_a_pass_runs_and_as_free_else(name):
+    changes = ["pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=2"]
+    result = execute(load_job(SCENARIOS / f"{name}.yaml", changes))
+    timeline, found = result.timeline, result.memory
+    shown = window(timeline)
+    used, free = Holder.TEMPORARY.look, Holder.TEMPORARY.empty
+    curves = memory_curves(timeline, found.footprint)
+    for curve, each, peak in zip(curves, found.footprint.ipus, found.peaks, strict=True):
+        room = dict(each.resident)[Holder.TEMPORARY]
+        products = product_steps(timeline, found.footprint, each)
+        row = ipu_layers(curve, products, peak, moment(timeline, peak), shown, 10**6)
+        assert room > 0
+        assert (row.heights[used] + row.heights[free] == room).all(), "as tables and the summary have it"
+        assert row.peak[used] + row.peak[free] == dict(peak.holders)[Holder.TEMPORARY]
+        own = [span for span in timeline if span.ipu == each.ipu and span.end > span.start]
+        passes = [span for span in own if span.kind in PASSES]
+        for span in passes[:: max(len(passes) // 40, 1)]:
+            inside = (row.edges[:-1] >= span.start) & (row.edges[:-1] < span.end)
+            assert (row.heights[used][inside] == found.footprint.stages[span.stage].temporary).all()
+        at_work = np.zeros(len(row.edges) - 1, dtype=bool)
+        for span in own:
+            if span.kind in PASSES or span.time_step == timeline.info.time_steps:
+                at_work |= (row.edges[:-1] >= span.start) & (row.edges[:-1] < span.end)
+        assert np.count_nonzero(~at_work) > 0
+        assert not row.heights[used][~at_work].any(), "between passes nothing of a product is there"
 
 
 @pytest.mark.parametrize("name", ["4 IPUs", "16 IPUs"])

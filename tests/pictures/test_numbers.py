@@ -64,6 +64,6 @@ def test_each_row_has_all_numbers_or_a_regular_selection_or_none(lock_step, sche
 
 def test_of_too_many_numbers_there_is_a_selection(lock_step):
     timeline = lock_step("grouped", mapping=tuple(range(32)), count=160, training=False, sync=0, exchange=0)
-    found = written(timeline, Window(5_000, 12_000))
+    found = written(timeline, Window(5_000, 10_000))
     assert all(0 < len(drawn) < len(there) for drawn, there in found.values())
     assert all(is_regular(drawn, there) for drawn, there in found.values())

@@ -222,17 +222,21 @@ def test_pictures_zoom_to_phases(phase):
     assert "1f1b in point-to-point" in words(memory_chart(found.timeline, found.memory, shown))[0]
 
 
-def test_a_number_that_a_phase_ends_at_stands_on_its_boxs_ground():
+def test_the_line_at_the_end_of_a_phase_is_interrupted_over_a_number():
     # The main phase ends at 2700, in the middle of a backward pass of IPU 1.
     assert [phase.end for phase in phases(timeline("1f1b")) if phase.name == "main"] == [2700]
-    assert grounded(execution_trace(timeline("1f1b"))) == [("6", 2700)]
-    assert not grounded(execution_trace(timeline("1f1b", sync="lock_step")))
+    assert stretches(execution_trace(timeline("1f1b")), 2700) == [(0.0, 1.08), (1.92, 4.0)]
+    shown = execution_trace(timeline("1f1b", sync="lock_step"))
+    ends = [phase.end for phase in phases(timeline("1f1b", sync="lock_step"))][:-1]
+    assert [stretches(shown, end) for end in ends] == [[(0.0, 4.0)]] * len(ends)
 
 
-def grounded(figure):
-    """The numbers with a ground of their own, and their cycle."""
-    texts = [text for axes in figure.axes for text in axes.texts if text.get_text().isdigit()]
-    return [(text.get_text(), text.get_position()[0]) for text in texts if text.get_bbox_patch() is not None]
+def stretches(figure, cycle):
+    """From where to where a solid line is drawn over the rows at a cycle, in rows from the top."""
+    lines = [patch for patch in figure.axes[-1].artists + figure.axes[-1].patches if patch.get_zorder() == 3]
+    (solid,) = (line.get_path().vertices for line in lines if line.get_linestyle() == "solid")
+    ends = [round(float(y), 9) for x, y in solid if x == cycle]
+    return list(zip(ends[::2], ends[1::2], strict=True))
 
 
 def test_more_passes_than_can_be_seen_become_shares_of_time():

@@ -265,10 +265,11 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
             look, size = _HOLDER_LOOKS.index(holder.look), held.get(holder, 0)
             if holder is Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})
-            elif holder.empty is not None and size:
+            elif holder is Holder.FIFOS and size:
                 layers.append({"look": look, "holds": "held", "bytes": size})
                 layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
-            elif size:
+            elif size:  # of room that is not always full, the room
+                look = _HOLDER_LOOKS.index(holder.empty or holder.look)
                 layers.append({"look": look, "holds": "constant", "bytes": size})
         peak = int(curve.allocated_bytes.max())
         replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""

@@ -15,6 +15,7 @@ from ipusim.near_names import did_you_mean
 from ipusim.render.figures import Chart, to_png, to_svg
 from ipusim.render.sweep import ChartAxis, Limit, sweep_chart
 from ipusim.render.tables import Table
+from ipusim.runs.titles import title_of
 from ipusim.study.sweep.ceiling import COUNT, Ceiling
 from ipusim.study.sweep.measures import BUBBLE, MEASURES, THROUGHPUT, Measure
 from ipusim.study.sweep.outcome import Outcome
@@ -141,8 +142,16 @@ def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         fits=[outcome.fits for _, outcome in found.finished],
         limits=levels,
         together=found.together,
-        title=f"{found.request.name}: {measure.words.partition(',')[0]} of {len(found.finished)} points",
+        title=_title(found, measure),
     )
+
+
+def _title(found: Sweep, measure: Measure) -> str:
+    """Return what is varied, in words where its scenario has any, and which measure of how many points is shown."""
+    request, name = found.request, measure.words.partition(",")[0]
+    title = title_of(request.description)
+    words = f"{name} of {len(found.finished)} points"
+    return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
 def _scaled(measure: Measure, outcome: Outcome) -> float | None:

@@ -1,0 +1,177 @@
+"""All pictures of the gallery, as a README shows them: what is written can be read, and lines keep off it."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from ipusim.render.lettering import text_width
+from ipusim.render.style import DPI, TEXT_SIZE, luminance
+from reports.gallery import GALLERY
+
+#: Pixels of the width that GitHub gives a picture in a README.
+README_WIDTH = 850
+#: Part of the height of a text's extent, above and below, that none of its letters but those with tails reach.
+_WITHOUT_TAILS = 0.2
+
+PICTURES = {picture.scenario: picture for picture in GALLERY}
+every_picture = pytest.mark.parametrize("name", PICTURES)
+
+
+@cache
+def figure(name):
+    return PICTURES[name].figure()
+
+
+def texts(drawn):
+    """All texts that are drawn, each with its extent in pixels, (x0, y0, x1, y1)."""
+    canvas = FigureCanvasAgg(drawn)
+    found = [text for text in drawn.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    shown = [text for text in found if text.axes is None or text.axes.axison or text in text.axes.texts]
+    return [(text, text.get_window_extent(canvas.get_renderer()).extents) for text in shown]
+
+
+def letters(text, extent):
+    """The extent without what is left for tails of letters."""
+    x0, y0, x1, y1 = extent
+    if text.get_rotation():
+        return np.array([x0 + _WITHOUT_TAILS * (x1 - x0), y0, x1 - _WITHOUT_TAILS * (x1 - x0), y1])
+    return np.array([x0, y0 + _WITHOUT_TAILS * (y1 - y0), x1, y1 - _WITHOUT_TAILS * (y1 - y0)])
+
+
+def pixels(drawn):
+    canvas = FigureCanvasAgg(drawn)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].astype(float)
+
+
+def contrast(one, other):
+    light, dark = max(one, other), min(one, other)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@every_picture
+def test_no_text_lies_over_another(name):
+    drawn = figure(name)
+    drawn.set_dpi(DPI)
+    found = texts(drawn)
+    boxes = np.array([letters(text, extent) for text, extent in found])
+    x0, y0, x1, y1 = boxes.T
+    over = (x0[:, None] < x1) & (x0 < x1[:, None]) & (y0[:, None] < y1) & (y0 < y1[:, None])
+    pairs = [(found[one][0].get_text(), found[two][0].get_text()) for one, two in np.argwhere(np.triu(over, 1))]
+    assert pairs == []
+
+
+@every_picture
+def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
+    """Two pixels of a README's picture lie between them at least."""
+    drawn = figure(name)
+    drawn.set_dpi(DPI)
+    gap = 2 * drawn.bbox.width / README_WIDTH
+    for axes in drawn.axes:
+        rows = {}
+        for text in axes.texts:
+            if text.get_text()[0].isdigit() and axes.get_ylim()[1] == 0:
+                x0, _, x1, _ = text.get_window_extent().extents
+                # Of an upright number the extent has room for tails, which digits have not.
+                middle, half = (x0 + x1) / 2, (x1 - x0) / 2
+                if text.get_rotation():
+                    half = 0.73 * text.get_fontsize() * DPI / 72 / 2
+                rows.setdefault(text.get_position()[1], []).append((middle - half, middle + half, text.get_text()))
+        for row in rows.values():
+            for (_, end, one), (start, _, other) in itertools.pairwise(sorted(row)):
+                assert start - end >= gap, (one, other)
+
+
+@every_picture
+def test_text_is_large_enough_at_a_readmes_width(name):
+    drawn = figure(name)
+    scale = README_WIDTH / (72 * drawn.get_size_inches()[0])
+    assert min(text.get_fontsize() for text, _ in texts(drawn)) * scale >= 8
+
+
+@every_picture
+def test_text_stands_out_from_what_it_stands_on(name):
+    """Of every text, its colour against each pixel that its letters cover, in the picture without them."""
+    drawn = figure(name)
+    drawn.set_dpi(DPI)
+    found = texts(drawn)
+    written = pixels(drawn)
+    for text, _ in found:
+        text.set_visible(False)
+    ground = pixels(drawn)
+    for text, _ in found:
+        text.set_visible(True)
+    for text, extent in found:
+        x0, y0, x1, y1 = (round(each) for each in extent)
+        part = np.s_[max(len(ground) - y1, 0) : len(ground) - y0, max(x0, 0) : x1]
+        inked = np.abs(written[part] - ground[part]).max(axis=-1) > 96
+        below = {tuple(pixel) for pixel in ground[part][inked].round().astype(int).tolist()}
+        ink = luminance(_hexadecimal(text.get_color()))
+        worst = min((contrast(ink, luminance("#{:02x}{:02x}{:02x}".format(*pixel))) for pixel in below), default=21)
+        assert worst >= 4.5, (text.get_text(), worst)
+
+
+def _hexadecimal(colour):
+    return {"black": "#000000"}.get(colour, colour)
+
+
+@every_picture
+def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
+    drawn = figure(name)
+    drawn.set_dpi(DPI)
+    checked = 0
+    for axes in drawn.axes:
+        if axes.get_ylim()[1]:
+            continue  # no rows
+        boxes = np.array([letters(text, text.get_window_extent().extents) for text in axes.texts]).reshape(-1, 4)
+        lines = [patch for patch in (*axes.artists, *axes.patches) if patch.get_zorder() == 3]
+        for line in lines:
+            ends = axes.transData.transform(line.get_path().vertices).reshape(-1, 2, 2)
+            x, high, low = ends[:, 0, 0], ends[:, :, 1].max(axis=1), ends[:, :, 1].min(axis=1)
+            crossed = (boxes[:, :1] < x) & (x < boxes[:, 2:3]) & (boxes[:, 1:2] < high) & (low < boxes[:, 3:])
+            assert [axes.texts[text].get_text() for text in np.flatnonzero(crossed.any(axis=1))] == []
+            checked += len(ends)
+    assert checked or name in ("memory_by_schedule",)
+
+
+@every_picture
+def test_leaders_take_the_shortest_way_and_do_not_cross(name):
+    drawn = figure(name)
+    for axes in drawn.axes:
+        if axes.axison or not axes.texts:
+            continue  # no names of phases
+        leaders = [(*line.get_xdata(), text) for line, text in zip(axes.lines, axes.texts, strict=True)]
+        for at_bracket, at_name, text in leaders:
+            half = text_width(text.get_text(), TEXT_SIZE) / 2
+            middle = text.get_position()[0]
+            assert at_name == pytest.approx(min(max(at_bracket, middle - half), middle + half)), text.get_text()
+        for (low, high, one), (other_low, other_high, other) in itertools.combinations(leaders, 2):
+            assert low < other_low, (one, other)
+            assert high < other_high, (one, other)
+
+
+@every_picture
+def test_a_picture_is_no_higher_than_a_screen(name):
+    width, height = figure(name).get_size_inches()
+    assert height / width * README_WIDTH <= 1020
+
+
+@every_picture
+def test_a_title_says_in_words_what_is_shown(name):
+    title = figure(name).texts[0].get_text()
+    assert "_" not in title
+    assert not title.startswith(f"{name}:")
+    assert len(title.split()) >= 4, title
+
+
+def test_the_first_picture_of_the_readme_is_filled_with_what_it_shows():
+    drawn = figure("schedules_four_ipus")
+    drawn.set_dpi(DPI)
+    white = (pixels(drawn) >= 250).all(axis=-1).mean()
+    assert white <= 0.55
