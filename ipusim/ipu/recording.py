@@ -22,6 +22,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.session import Session
+from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
 
@@ -81,7 +82,8 @@ class Recorded:
         job = replace(self.kept(request.name), request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
-        timeline = timeline.about(replace(timeline.info, name=job.name, layers=layers))
+        info = replace(timeline.info, name=job.name, layers=layers, title=title_of(request.description))
+        timeline = timeline.about(info)
         return sum_up(job, timeline, self._learning())
 
     def _learning(self) -> Learning | None:

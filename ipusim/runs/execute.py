@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from ipusim.analysis.learning import Learning, received
@@ -15,7 +14,6 @@ from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
-from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
 
@@ -42,7 +40,6 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
     """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there."""
-    timeline = timeline.about(replace(timeline.info, title=title_of(job.request.description)))
     orders = order_reports(job.plan, job.program, job.system, job.costs)
     summary = summarise(
         timeline,

@@ -20,6 +20,7 @@ from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
+from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
 #: Called with each element of the outfeed as soon as it is with the host: of each result an array, which begins with an
@@ -224,7 +225,7 @@ class Session:
         if self._together is not None and len(self._executors) > 1 and not job.program.sums_gradients:
             with self._together.all_gathered():
                 self._check_alike()
-        return timeline
+        return timeline.about(replace(timeline.info, title=title_of(job.request.description)))
 
     def _on_time(self) -> Replicas | None:
         """Return the arithmetic, which notes for how long hosts wait for each other, or what the job says of that."""

@@ -11,10 +11,14 @@ _LONGEST: Final = 160
 
 
 def title_of(description: str) -> str:
-    """Return the first sentence of a description without its full stop, shortened at a word; empty for none.
+    """Return the first sentence of a description without its full stop; empty for none.
 
-    A sentence ends where the next word begins with another letter than a small one.
+    A sentence ends where the next word begins with another letter than a small one. Of one that is longer than two
+    lines of a title, the part before a colon is a title by itself; without any it is shortened at a word.
     """
     text = "".join(c if c.isprintable() else " " for c in description)
     sentence = re.split(r"(?<=[.!?])\s+(?![a-z(])", text.strip(), maxsplit=1)[0]
-    return textwrap.shorten(sentence.removesuffix("."), _LONGEST, placeholder="…")
+    title = " ".join(sentence.removesuffix(".").split())
+    if len(title) > _LONGEST:
+        title = re.split(r"[:;] ", title, maxsplit=1)[0]
+    return textwrap.shorten(title, _LONGEST, placeholder="…")

@@ -11,6 +11,7 @@ from ipusim.runs.titles import title_of
         ("One sentence", "One sentence"),
         ("Products, e.g. of layers, and v1.2 of it. Timing only", "Products, e.g. of layers, and v1.2 of it"),
         ("Why is it slow? The host.", "Why is it slow?"),
+        ("A model by its layers: " + "and what it is run on, " * 9 + "and so on. More", "A model by its layers"),
         ("A bell\x07 and\ta tab. More", "A bell and a tab"),
     ],
 )
