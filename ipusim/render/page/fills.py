@@ -58,6 +58,7 @@ _EDGES: Final = {
     "#cfe6f5": Shades("#3b7ea6", "#7fb8dc"),
     "#f7d9c0": Shades("#a6652b", "#e0a070"),
     "#dcd6ee": Shades("#6a5fa0", "#a79ce0"),
+    "#fbf8d0": Shades("#847d00", "#b5ad3a"),
     "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
 }
 #: How much of its edge's colour a hollow box is filled with.
