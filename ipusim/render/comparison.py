@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.analysis.executions import find_execution
+from ipusim.analysis.throughput import throughput
 from ipusim.errors import OutputError
 from ipusim.render.figures import Chart
 from ipusim.render.fold import folded
@@ -62,9 +63,10 @@ def comparison(
     The figure is no higher than a screen: where there are more IPUs than it has room for, a run is shown by its first
     replica, or by several IPUs to a row.
 
-    ``title`` is by default what all runs are of, or else nothing. The line above each run names it, the makespan of
-    its first execution without the weight update, its remark, and what of it is shown where that is not all. Runs of
-    different clocks share the axis in seconds. Raises OutputError for no runs, and as :func:`execution_trace` does.
+    ``title`` is by default what all runs are of, or else nothing. The line above each run names it, the mean time of a
+    weight update (of inference, of an execution) over the whole run, as tables have it, its remark, and what of it is
+    shown where that is not all. Runs of different clocks share the axis in seconds. Raises OutputError for no runs, and
+    as :func:`execution_trace` does.
     """
     if not runs:
         raise OutputError("expected at least one run to compare, got none")
@@ -98,7 +100,7 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
     shown = folded(timeline, rows, Window(0, end))
-    words = [_makespan(run), run.remark, shown.words]
+    words = [_headline(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
     words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide" if own_axis else "")
     strip = run.strip
@@ -122,10 +124,12 @@ def _seconds(timeline: Timeline) -> float:
     return max(find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
 
 
-def _makespan(run: Compared) -> str:
-    info, cycles = run.timeline.info, find_execution(run.timeline, 0).makespan_cycles
-    seconds = format_seconds(cycles / info.clock_hz).replace("us", "µs")
-    return f"{run.name or info.order_and_sync}: {cycles:,} cycles, {seconds}"
+def _headline(run: Compared) -> str:
+    """Return a run's name and its time per weight update: the figure that the table of a comparison has too."""
+    info, seconds = run.timeline.info, throughput(run.timeline).weight_update_period_s
+    time = format_seconds(seconds).replace("us", "µs")
+    per = "weight update" if info.training else "execution"
+    return f"{run.name or info.order_and_sync}: {seconds * info.clock_hz:,.0f} cycles, {time} per {per}"
 
 
 def common_title(timelines: Sequence[Timeline]) -> str:
