@@ -8,6 +8,7 @@ import numpy as np
 
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
+from ipusim.pipeline.instructions import COLUMNS, Code
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, StepCopy
@@ -56,8 +57,9 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         for index, times in Counter(costs.copies.copy_of).items()
         if copies[index].total_cycles or copies[index].links or system.free
     )
-    # In point-to-point the send, the wait for it, and the links.
-    meetings += sum(2 + len(send.links) for send in costs.sends.values()) * plan.shape.micro_batches
+    # In point-to-point the send and its links, and a wait of whoever receives, also where nothing is sent.
+    meetings += sum(1 + len(send.links) for send in costs.sends.values()) * plan.shape.micro_batches
+    meetings += replicas * int(np.count_nonzero(plan.instructions[:, COLUMNS.index("code")] == Code.RECEIVE))
     feeds = _OF_ELEMENT * plan.shape.micro_batches * (bool(costs.host.infeed) + bool(costs.host.outfeed))
     update = replicas * ipus  # which wait for each other at the end
     if plan.shape.training:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ipusim.hardware.system import System
@@ -82,14 +84,39 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
     return len(findings) == before
 
 
-def check_passes(options: Options, shape: PlanShape, findings: Findings) -> bool:
-    """Note a run whose passes alone take too much memory, before a Plan is laid out; tell whether they fit."""
-    total = shape.passes * options.pipeline.repeat_count * options.steps
-    return _check_size(options, shape, total, findings)
+def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> PlanShape | None:
+    """Return the shape of the Plan that is laid out for a run of ``shape``, whose counts are of a schedule's multiple.
+
+    It is ``shape`` where that Plan fits memory. Of larger ones it is the largest that does: what their runs record is
+    estimated from it. None where there is no such count.
+    """
+    most = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
+    if shape.micro_batches <= most:
+        return shape
+    step = math.lcm(multiple(shape), shape.serialization)
+    fewer = most // step * step
+    return replace(shape, micro_batches=fewer) if fewer and shape.micro_batches % step == 0 else None
 
 
-def _check_size(options: Options, shape: PlanShape, spans: int, findings: Findings, results: int = 0) -> bool:
-    """Note a run of so many spans and bytes of results that would not fit, at its largest count; tell if it fits."""
+def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> None:
+    """Note a run whose passes alone take too much memory, and of which no more can be estimated."""
+    executions = options.pipeline.repeat_count * options.steps
+    _check_size(options, shape, shape.passes * executions, "at least", findings)
+
+
+def _check_size(
+    options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0
+) -> None:
+    """Note a run that would not fit, at its largest count.
+
+    Args:
+        options: what was asked for.
+        shape: of one execution.
+        spans: the number of spans of the run.
+        bound: what that number is of what the run will record, in words: ``up to``, ``at least``.
+        findings: where it is noted.
+        results: bytes of results that the host keeps.
+    """
     counts: dict[KeyPath, int] = {
         ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
         ("pipeline", "repeat_count"): options.pipeline.repeat_count,
@@ -99,11 +126,10 @@ def _check_size(options: Options, shape: PlanShape, spans: int, findings: Findin
     if size > MAX_RUN_BYTES:
         largest = max(counts, key=lambda path: counts[path])
         factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
-        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of about "
+        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of {bound} "
         held = f" and {format_bytes(results)} of results" if results else ""
-        text += f"{format_bytes(size)}: {factors} make {spans} spans of the trace{held}; make one of the three smaller"
-        findings.add(largest, text)
-    return size <= MAX_RUN_BYTES
+        text += f"{format_bytes(size)}: {factors} make {bound} {spans} spans of the trace{held}; "
+        findings.add(largest, f"{text}make one of the three smaller")
 
 
 def price_run(
@@ -117,6 +143,10 @@ def price_run(
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
+    Of a run whose Plan would not fit, ``plan`` is that of fewer micro-batches (:func:`laid_out_shape`), and the spans
+    are counted in proportion. That is at most as much more as the ramps and the update of that Plan are of it, and
+    never less, so that a larger count never has a smaller estimate.
+
     ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises RequestError
     with what was found so far and here.
     """
@@ -127,9 +157,12 @@ def price_run(
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
-        spans = most_spans(plan, system, costs, executions)
+        micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
+        shape = replace(plan.shape, micro_batches=micro_batches)
+        spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.
-        results = 3 * element_bytes * program.outfeed_elements.sent(executions) * system.replicas
-        _check_size(options, plan.shape, spans, findings, results)
+        elements = replace(program, shape=shape).outfeed_elements
+        results = 3 * element_bytes * elements.sent(executions) * system.replicas
+        _check_size(options, shape, spans, "up to", findings, results)
     findings.raise_if_any()
     return costs

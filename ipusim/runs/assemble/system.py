@@ -25,7 +25,7 @@ from ipusim.pipeline.offload import (
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
-from ipusim.runs.assemble.limits import check_passes
+from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
@@ -219,18 +219,26 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
 
 
 def resolve_plan(options: Options, schedule: Schedule, shape: PlanShape, findings: Findings) -> Plan | None:
-    """Return the schedule's Plan for ``shape``; None after noting why it refuses."""
-    if not check_passes(options, shape, findings):
-        return None
+    """Return the schedule's Plan for ``shape``, or of fewer micro-batches where that of all is too large to lay out.
+
+    None after noting why there is none.
+    """
     sync = options.pipeline.sync
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
     if not schedule.pipelined and several_ipus and shape.stages < 2:
         text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)
         return None
+    laid_out: PlanShape | None = shape
     try:
-        return schedule.plan(shape, Sync(sync) if sync else None)
+        laid_out = laid_out_shape(shape, schedule.multiple)
+        if laid_out is not None:
+            return schedule.plan(laid_out, Sync(sync) if sync else None)
+        refuse_passes(options, shape, findings)
     except CountError as error:
+        if laid_out != shape:
+            refuse_passes(options, shape, findings)
+            return None
         text = str(error)
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):

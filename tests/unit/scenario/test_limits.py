@@ -60,11 +60,32 @@ def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text == (
-        "expected a run that takes at most 2 GiB of memory here, got one of about 3.719 GiB: 624000 "
-        "gradient_accumulation_count x 1 repeat_count x 1 steps make 4992000 spans of the trace; make one of the "
-        "three smaller"
+        "expected a run that takes at most 2 GiB of memory here, got one of up to 4.882 GiB: 624000 "
+        "gradient_accumulation_count x 1 repeat_count x 1 steps make up to 7488112 spans of the trace; make one of "
+        "the three smaller"
     )
     assert load_job(FOUR, ["pipeline.gradient_accumulation_count=65536", "system.name=m2000"])
+
+
+def test_a_count_that_cannot_be_laid_out_either_is_refused_by_its_passes_alone():
+    with pytest.raises(ScenarioError) as caught:
+        load_job(FOUR, ["pipeline.gradient_accumulation_count=624001"])
+    (problem,) = caught.value.problems
+    assert "got one of at least 3.719 GiB: 624001 " in problem.text
+    assert " make at least 4992008 spans of the trace; " in problem.text
+
+
+def test_waits_for_what_has_no_bytes_count(load):
+    """In point-to-point an IPU waits for the passes before it, whatever these send."""
+    text = """
+system: {name: m2000}
+pipeline:
+  sync: point_to_point
+  gradient_accumulation_count: 64
+  stages: [{name: a, forward: 10, backward: 10}, {name: b, forward: 10, backward: 50}]
+"""
+    job = load(text)
+    assert len(execute(job).timeline) <= most_spans(job.plan, job.system, job.costs, 1)
 
 
 def test_spans_beside_the_passes_count():

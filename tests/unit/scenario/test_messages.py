@@ -319,9 +319,9 @@ CASES = {
     "too many passes": (
         "optimizer",
         "steps: 1000000\noptimizer",
-        "bad.yaml:15:8: steps: expected a run that takes at most 2 GiB of memory here, got one of about 14.9 GiB: 8 "
-        "gradient_accumulation_count x 1 repeat_count x 1000000 steps make 32000000 spans of the trace; make one of "
-        "the three smaller",
+        "bad.yaml:15:8: steps: expected a run that takes at most 2 GiB of memory here, got one of up to 88.57 GiB: 8 "
+        "gradient_accumulation_count x 1 repeat_count x 1000000 steps make up to 190000000 spans of the trace and "
+        "91.55 MiB of results; make one of the three smaller",
     ),
     "split at no layer": (
         "[logits]",
