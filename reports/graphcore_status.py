@@ -159,7 +159,6 @@ EXCEPTIONS: Final = {
             ("dropout_seed", "draws are seeded by their place in the program"),
             ("seed", "draws are seeded by their place in the program"),
             ("implementation", "the reference calls it unsupported"),
-            ("partials_dtype", "partial sums are float32"),
         )
     },
     **{

@@ -108,7 +108,7 @@ _OWN: Final[Fields] = {
     "selection_order": member(SelectionOrder.AUTO),
     "device_connection": {
         "type": replace(member(DeviceConnectionType.ALWAYS), without_effect="a simulated device is always there"),
-        "version": text("", "", "ipu1", "ipu2"),
+        "version": replace(text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"),
     },
     # Has an effect where Graphcore's IPU Model runs only, there as here.
     "ipu_model": {

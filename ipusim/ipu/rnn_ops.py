@@ -14,6 +14,7 @@ from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.names import Scope, inside, scope, unique
 from ipusim.ipu.operations.recurrent import RecurrentOperation
+from ipusim.ipu.stage_options import partials_itemsize
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.ipu.tensorflow.initializers import Constant, GlorotUniform
 from ipusim.ipu.tensorflow.scoping import get_variable
@@ -58,7 +59,7 @@ class _Popnn:
         self.dtype = checks.dtype("dtype", dtype, "biufc")
         if self.dtype.kind != "f":
             raise ProgramError(f"Only support float16, float32, provided {dtype}")
-        self._partials = checks.dtype("partials_dtype", partials_dtype).itemsize
+        self._partials = partials_itemsize(partials_dtype)
         self._weights = GlorotUniform(seed=seed) if weights_initializer is None else weights_initializer
         self._biases = Constant(0.0) if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation

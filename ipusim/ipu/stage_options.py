@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu import checks
 from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
 from ipusim.pipeline import rules
 
@@ -114,3 +115,11 @@ def check_update_options(options: Any) -> PipelineStageOptions:
             f"weight_update_poplar_options to be of type PipelineStageOptions, but got {options} instead."
         )
     return options
+
+
+def partials_itemsize(partials_dtype: Any) -> int:
+    """Return the bytes of a partial sum; raises ProgramError for another type than float16 and float32."""
+    dtype = checks.dtype("partials_dtype", partials_dtype)
+    if dtype.itemsize not in PARTIALS_BYTES.values():
+        checks.wrong_value("partials_dtype", "float16 or float32", dtype.name)
+    return dtype.itemsize

@@ -14,6 +14,7 @@ from ipusim.ipu.layers import run
 from ipusim.ipu.names import program_trains
 from ipusim.ipu.operations.continued import ContinuedRecurrence
 from ipusim.ipu.rnn_ops import LSTMStateTuple
+from ipusim.ipu.stage_options import partials_itemsize
 from ipusim.ipu.tensorflow import keras_layers
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras.layer import Layer
@@ -24,6 +25,7 @@ from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import gru, lstm
 from ipusim.model.layers.dropout import Dropout as CoreDropout
+from ipusim.model.stages.stage_options import PARTIALS_BYTES
 
 #: What Keras' weights begin with, where nothing says it.
 _DEFAULTS: Final = {
@@ -156,8 +158,9 @@ class _Popnn(keras_layers.CoreLayer):
         """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
         given = dict(arguments)
         given |= given.pop("kwargs")
-        for name in ("self", "__class__", "seed", "dropout_seed", "implementation", "partials_dtype"):
+        for name in ("self", "__class__", "seed", "dropout_seed", "implementation"):
             given.pop(name, None)
+        self._partials = partials_itemsize(given.pop("partials_dtype"))
         self._time_major = checks.truth("time_major", given.pop("time_major"))
         self._return_state = checks.truth("return_state", given.pop("return_state"))
         self.stateful = checks.truth("stateful", given.pop("stateful"))
@@ -174,6 +177,7 @@ class _Popnn(keras_layers.CoreLayer):
             "time_major": self._time_major,
             "return_state": self._return_state,
             "stateful": self.stateful,
+            "partials_dtype": f"float{8 * self._partials}",
         }
 
     def build(self, input_shape: Any) -> None:
@@ -194,7 +198,9 @@ class _Popnn(keras_layers.CoreLayer):
         return self._continued(x, self._of_model(x), initial_state, training)
 
     def _has_states(self, initial_state: Any) -> bool:
-        return self._return_state or self.stateful or initial_state is not None
+        """Whether it runs as an operation of Graphcore's, which takes states, and partial sums in half precision."""
+        half = self._partials == PARTIALS_BYTES["half"]
+        return self._return_state or self.stateful or initial_state is not None or half
 
     def _continued(self, x: Any, variables: Mapping[str, NamedVariable], given: Any, training: bool | None) -> Any:
         """Run from states: those given, those of the micro-batch before where the layer is stateful, else zeros."""
@@ -206,7 +212,8 @@ class _Popnn(keras_layers.CoreLayer):
         states = self._states(given, x) if given is not None else tuple(each.read_value() for each in carried)
         if not states:
             states = tuple(np.zeros((x.shape[0], layer.units), x.dtype) for _ in range(layer.states))
-        y, *after = operate(ContinuedRecurrence(layer, tuple(parameters)), x, *parameters.values(), *states)
+        operation = ContinuedRecurrence(layer, tuple(parameters), self._partials)
+        y, *after = operate(operation, x, *parameters.values(), *states)
         for kept, state in zip(carried, after, strict=False) if may_change() else ():
             kept.assign(state)
         y = self._turned(y)
@@ -267,7 +274,7 @@ class _Popnn(keras_layers.CoreLayer):
 
 
 class PopnnLSTM(_Popnn):
-    """Graphcore's Keras ``LSTM``; whether partial sums are of half precision has no effect here."""
+    """Graphcore's Keras ``LSTM``."""
 
     core, kind = keras_layers.LSTM.core, "popnn_lstm"
 
@@ -320,7 +327,7 @@ class PopnnLSTM(_Popnn):
 
 
 class PopnnGRU(_Popnn):
-    """Graphcore's Keras ``GRU``; whether partial sums are of half precision has no effect here."""
+    """Graphcore's Keras ``GRU``."""
 
     core, kind = keras_layers.GRU.core, "popnn_gru"
 

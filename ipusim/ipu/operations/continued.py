@@ -23,10 +23,12 @@ class ContinuedRecurrence:
     Attributes:
         layer: what runs, whose ``return_sequences`` says which outputs.
         names: of the parameters.
+        partials_itemsize: bytes of the products' partial sums.
     """
 
     layer: LSTM | GRU
     names: tuple[str, ...]
+    partials_itemsize: int = 4
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
         """Return outputs (batch, time steps, units) or (batch, units), and states (batch, units)."""
@@ -51,4 +53,5 @@ class ContinuedRecurrence:
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         batch, *shape = arrays[0].shape
-        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in wanted)
+        cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in wanted)
+        return cost.with_partials(self.partials_itemsize)

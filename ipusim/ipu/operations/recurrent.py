@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -76,10 +76,7 @@ class RecurrentOperation:
         steps, batch, elements = arrays[0].shape
         need = 0 in wanted or (self._attended and 3 in wanted)
         found = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
-        size = self.partials_itemsize
-        return LayerCost(
-            replace(found.forward, partials_itemsize=size), replace(found.backward, partials_itemsize=size)
-        )
+        return LayerCost(found.forward, found.backward).with_partials(self.partials_itemsize)
 
     def _joined(self, arrays: Sequence[Array]) -> Array:
         """Return the input as the layer takes it: the batch first, with scores and the mask behind the elements."""

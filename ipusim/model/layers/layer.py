@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -64,6 +64,12 @@ class LayerCost:
     def halves(self) -> Halves:
         """The backward pass in halves."""
         return self.apart or Halves(self.backward, Work(itemsize=self.backward.itemsize))
+
+    def with_partials(self, itemsize: int) -> LayerCost:
+        """Return the cost of the layer where a partial sum of its products has so many bytes."""
+        apart = self.apart and Halves(*(replace(half, partials_itemsize=itemsize) for half in self.apart))
+        forward, backward = (replace(work, partials_itemsize=itemsize) for work in (self.forward, self.backward))
+        return LayerCost(forward, backward, apart)
 
 
 def all_later(backward: Work) -> Halves:

@@ -70,7 +70,10 @@ OTHER_ATTRIBUTES: Final = (
     GraphcoreOption("compilation_poplar_options", "Poplar does not compile anything here"),
     GraphcoreOption("gcl_poplar_options", "collectives run by the machine's own algorithms"),
     GraphcoreOption("experimental.always_rearrange_copies_on_the_host", "a host copy takes as long in any layout"),
-    GraphcoreOption("experimental.enable_remote_buffer_embedding", "there are no host embeddings"),
+    GraphcoreOption(
+        "experimental.enable_remote_buffer_embedding",
+        "tables of host embeddings lie in the host's memory, and the host looks them up",
+    ),
     GraphcoreOption(
         "floating_point_behaviour.inv", "no operation stops a run: its notes name the first value that is not finite"
     ),
@@ -93,12 +96,14 @@ OTHER_ATTRIBUTES: Final = (
     GraphcoreOption(
         "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"
     ),
-    GraphcoreOption("optimizations.maximum_reduce_scatter_buffer_size", "no program scatters its gradients"),
+    GraphcoreOption(
+        "optimizations.maximum_reduce_scatter_buffer_size", "each reduce-scatter is a collective of its own"
+    ),
     GraphcoreOption(
         "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
     ),
     GraphcoreOption(
-        "optimizations.maximum_send_recv_cluster_size", "no program sends to its host but through its feeds"
+        "optimizations.maximum_send_recv_cluster_size", "what the host computes in a pass is sent there at once"
     ),
     GraphcoreOption(
         "optimizations.merge_remote_buffers", "remote memory is counted in bytes, however many buffers they are in"

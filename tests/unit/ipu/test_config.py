@@ -20,6 +20,8 @@ from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import (
     OptimizerFunctionOutput,
 )
+from reports.graphcore_names import names
+from reports.graphcore_status import Status, said_of
 
 
 def learn(*outputs):
@@ -175,7 +177,7 @@ WITHOUT_EFFECT = {
     "floating_point_behaviour": dict.fromkeys(["inv", "div0", "oflo", "esr", "nanoo", "set_all"], True),
     "matmuls": {"clear_pass_type": True},
     "norms": {"use_stable_statistics": True},
-    "device_connection": {"type": DeviceConnectionType.ON_DEMAND},
+    "device_connection": {"type": DeviceConnectionType.ON_DEMAND, "version": "ipu2"},
     "ipu_model": {"compile_ipu_code": False, "tiles_per_ipu": 4, "version": "ipu1"},
     "optimizations": {
         "prefetch_data_streams": False,
@@ -217,6 +219,47 @@ def test_attributes_without_effect_say_why(category, name, value):
     config.check()
     (note,) = config.notes()
     assert note.startswith(f"IPUConfig.{path} will have no effect: ")
+
+
+#: Attributes that choose something, with values that choose another thing than their defaults.
+EFFECTIVE = {
+    "allow_recompute": True,
+    "auto_select_ipus": 4,
+    "select_ipus": 5,
+    "selection_order": SelectionOrder.HOOF,
+    "machine": "c2_server",
+    "device_connection.enable_remote_buffers": True,
+    "io_tiles.num_io_tiles": 64,
+    "io_tiles.place_ops_on_io_tiles": True,
+    "io_tiles.available_memory_proportion": 0.5,
+    "matmuls.poplar_options": {"partialsType": "half"},
+    "convolutions.poplar_options": {"partialsType": "half"},
+    "optimizations.minimum_remote_tensor_size": 1,
+    "norms.experimental.distributed_batch_norm_replica_group_size": 2,
+}
+#: Attributes that are checked against the simulated hosts, which horovod.run starts.
+OF_HOSTS = {f"experimental.multi_replica_distribution.{name}" for name in ("process_count", "process_index")}
+
+
+@pytest.mark.parametrize("path", EFFECTIVE)
+def test_attributes_that_work_choose_something(path):
+    def chosen(config):
+        return config.options(), config.statistics_group, config.device((0, 1), configured=False)
+
+    config = IPUConfig()
+    config.io_tiles.num_io_tiles = 32 if path.startswith("io_tiles") else 0
+    before = chosen(config)
+    category, _, name = path.rpartition(".")
+    setattr(operator.attrgetter(category)(config) if category else config, name, EFFECTIVE[path])
+    assert chosen(config) != before
+    assert config.notes() == ()
+
+
+def test_every_attribute_of_graphcores_chooses_something_or_says_why_not():
+    """device_connection.version was said to work, and nothing but the check of its text read it."""
+    listed = [name for name in names() if name.kind == "attribute" and name.path.startswith("ipu.config.IPUConfig.")]
+    works = {name.path.removeprefix("ipu.config.IPUConfig.") for name in listed if said_of(name).status is Status.WORKS}
+    assert works == EFFECTIVE.keys() - {"machine"} | OF_HOSTS
 
 
 def test_a_run_notes_what_has_no_effect(run):

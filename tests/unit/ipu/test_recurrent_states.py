@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ProgramError
+from ipusim.hardware.generations import GC200
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -13,6 +14,9 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.keras import layers
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.ipu.rnn_ops import LSTMStateTuple
+from ipusim.model.functions.counting import count_several
+from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES
+from ipusim.pricing.products import plans
 
 RNG = np.random.default_rng(3)
 BATCH, STEPS, ELEMENTS, UNITS = 2, 8, 3, 4
@@ -90,3 +94,25 @@ def test_states_of_other_forms_are_refused():
         lstm(X, initial_state=[np.zeros((2, 4))] * 2)
     zeros = np.zeros((BATCH, UNITS), np.float32)
     np.testing.assert_allclose(lstm(X, initial_state=LSTMStateTuple(zeros, zeros)), lstm(X))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_partial_sums_in_half_precision_take_less_time_and_compute_the_same(kind):
+    """They were taken without effect, as if partial sums were float32 whatever a stage's options say."""
+    x = RNG.normal(size=(16, STEPS, 64)).astype(np.float16)
+    cycles, outputs = {}, {}
+    for dtype in (np.float32, np.float16):
+        layer = kind(64, partials_dtype=dtype, name="rnn")
+        inputs = tf.keras.Input(shape=x.shape[1:], dtype=np.float16)
+        model = tf.keras.Model(inputs, layer(inputs))
+        found = count_several(lambda a, layer=layer: [layer(a)], [x], [0], [0], weights=[], itemsize=2)
+        works = [*found.forward, *found.backward]
+        assert {work.partials_itemsize for work in works if work.products} == {np.dtype(dtype).itemsize}
+        planned = [each for work in works if work.products for each in plans(work, GC200, DEFAULT_PLANNER_RATES)]
+        cycles[dtype] = sum(each.plan.cycles * each.times for each in planned)
+        outputs[dtype] = model(x)
+        assert kind.from_config(layer.get_config()).get_config()["partials_dtype"] == np.dtype(dtype).name
+    assert cycles[np.float16] < cycles[np.float32]
+    np.testing.assert_array_equal(outputs[np.float16], outputs[np.float32])
+    with pytest.raises(ProgramError, match="partials_dtype: expected float16 or float32, got 'float64'"):
+        kind(4, partials_dtype=np.float64)
