@@ -40,12 +40,15 @@ TRUST: Final = """\
 - Streaming Memory moves 8 GB/s for each of four IPUs.
 - Tensors lie between layers as the next layer needs them, or are exchanged once with its operands.
 - Dropout, masks and softmax run in the type of their input.
+- Code on the tiles is estimated from two published profiles: so much for every program, and so much for each compute
+  set that differs (say `code_bytes` where you know it). It refuses no program by itself, and of stages that are known
+  by their cycles alone none is counted; verdicts say both.
 
 The figures that are assumed say so in `ipusim devices m2000 --figures`.
 
 ## What is left out
 
-- Code on the tiles (say `code_bytes` where you know it), and what Poplar's liveness analysis leaves between products.
+- What Poplar's liveness analysis leaves between products.
 - How evenly a tensor of a few elements more than a tile holds is laid out; tiles are taken to be alike.
 - What the host does to make data: infeeds have theirs ready, unless the scenario limits them.
 - Steps that follow each other wait for nothing but the framework's host; compilation, evaluation and checkpoints take

@@ -58,7 +58,9 @@ EXCEPTIONS: Final = {
     "ipu.pipelining_ops.recomputation_checkpoint": Said(
         Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
     ),
-    "ipu.functional_ops.outlined_function": Said(Status.NO_EFFECT, "outlining saves code, whose bytes are not counted"),
+    "ipu.functional_ops.outlined_function": Said(
+        Status.NO_EFFECT, "code is not compiled, and is estimated as if it were outlined"
+    ),
     "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
     "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
     "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, _NO_GRAPH),

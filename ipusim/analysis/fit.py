@@ -39,38 +39,64 @@ class Fit:
 
     def excess_bytes(self, peak: Peak) -> int:
         """Return by how much an IPU's peak is more than its memory; 0 where it fits."""
-        return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
+        return self._beyond(peak) if self._beyond(peak) > self._assumed_bytes(peak) else 0
 
     @property
     def too_large(self) -> tuple[Peak, ...]:
-        """The peaks that do not fit, the largest first."""
-        over = [peak for peak in self.peaks if self.excess_bytes(peak)]
-        return tuple(sorted(over, key=lambda peak: -peak.bytes))
+        """The peaks that do not fit, whatever code is assumed, the largest first."""
+        return tuple(peak for peak in self.over if self.excess_bytes(peak))
+
+    @property
+    def over(self) -> tuple[Peak, ...]:
+        """The peaks that do not fit with the code that is assumed, if any is, the largest first."""
+        return tuple(sorted(filter(self._beyond, self.peaks), key=lambda peak: -peak.bytes))
+
+    def _beyond(self, peak: Peak) -> int:
+        return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
+
+    def _assumed_bytes(self, peak: Peak) -> int:
+        return next(each.assumed_bytes for each in self.footprint.ipus if each.ipu == peak.ipu)
+
+    def _code(self, peak: Peak) -> str:
+        """Return what a verdict says of an IPU's code, behind its bytes; nothing where these are stated."""
+        if assumed := self._assumed_bytes(peak):
+            return f", {format_bytes(assumed)} of it code (assumed)"
+        return "" if dict(peak.holders)[Holder.CODE] else ", without code"
 
     def verdict(self) -> str:
         """Return one sentence for people: that all fits, or which IPU does not and why."""
         if self.sram_bytes is None:
             return "Memory is not limited here."
-        if not self.too_large:
-            full = self.fullest
+        if not self.over:
+            full, limit = self.fullest, format_bytes(self.sram_bytes)
             return (
-                f"Memory: every IPU fits; the fullest is IPU {full.ipu} with {format_bytes(full.bytes)} "
-                f"of {format_bytes(self.sram_bytes)}."
+                f"Memory: every IPU fits; the fullest is IPU {full.ipu} with {format_bytes(full.bytes)} of {limit}"
+                f"{self._code(full)}."
             )
-        worst, *others = self.too_large
+        worst, *others = self.too_large or self.over
+        needed = f"{format_bytes(self._beyond(worst))} more than its {format_bytes(self.sram_bytes)}"
+        if not self.too_large:
+            assumed = format_bytes(self._assumed_bytes(worst))
+            return (
+                f"Memory: every IPU fits without code; with the {assumed} of code that are assumed IPU {worst.ipu} "
+                f"needs {format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
+            )
         held = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
         moment = "the weight update" if worst.op is None else f"pass {worst.op}"
         return (
-            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{format_bytes(self.excess_bytes(worst))} more than its {format_bytes(self.sram_bytes)}. "
+            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, {needed}{self._code(worst)}. "
             f"Largest: {held}.{_neither(others)}"
         )
 
     @property
     def largest(self) -> Holder:
-        """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins."""
-        (holder, _), *_ = self.too_large[0].largest(1)
-        return holder
+        """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins.
+
+        Code that is assumed is nothing that anyone could change.
+        """
+        worst = self.too_large[0]
+        assumed = [Holder.CODE] if self._assumed_bytes(worst) else []
+        return next(holder for holder, _ in worst.largest(2) if holder not in assumed)
 
 
 def remote_verdict(footprint: Footprint, system: System) -> str:

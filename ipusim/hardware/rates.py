@@ -10,96 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.hashed_once import HashedOnce
+from ipusim.hardware.rate import Rate, described
 from ipusim.near_names import did_you_mean
-from ipusim.units import format_rate, format_seconds
 
-#: What a rate prices: passes on an IPU, what IPUs do together, or what the host does between session runs.
-Part = Literal["computation", "links", "host"]
-_SUFFIXES: Final = ("_ns", "_bytes_per_s")
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
 _PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
 _PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
+_PROFILER: Final = "a dense layer profiled with Poplar 3.0 (Graphcore's ipu_tensorflow_addons, profiler_test.py)"
 _FIT: Final = "fitted to measured dense products (`ipusim validate`)"
-
-
-@dataclass(frozen=True)
-class Rate:
-    """What is known of one rate.
-
-    Attributes:
-        attribute: its name in :class:`Rates`, with its unit.
-        unit: of its value; a plain count or share says of what.
-        default: the value in use when none is chosen.
-        least, most: bounds beyond which a value makes no sense.
-        part: what it prices.
-        meaning: what it is.
-        source: where the default is from, or ``assumed``.
-        plausible: the range in which the truth may lie; None where nothing published gives one.
-        evidence: what the range rests on, or why there is none.
-    """
-
-    attribute: str
-    unit: str
-    default: Fraction
-    least: Fraction
-    most: Fraction
-    part: Part
-    meaning: str
-    source: str
-    plausible: tuple[Fraction, Fraction] | None
-    evidence: str
-
-    @property
-    def name(self) -> str:
-        """The name in a scenario, where values carry their unit themselves."""
-        for suffix in _SUFFIXES:
-            if self.attribute.endswith(suffix):
-                return self.attribute.removesuffix(suffix)
-        return self.attribute
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the default is what explains measurements best, so that an end of its range would hold it back."""
-        return self.source.startswith("fitted")
-
-    def show(self, value: Fraction) -> str:
-        """Return a value of this rate with its unit, for people."""
-        match self.unit:
-            case "ns":
-                return format_seconds(float(value / 10**9))
-            case "bytes/s":
-                return format_rate(float(value))
-        return f"{float(value):g} {self.unit}"
-
-    def at_edge(self, value: Fraction | float) -> bool:
-        """Whether a value lies within a hundredth of an end of the plausible range, or beyond; False without one."""
-        if self.plausible is None:
-            return False
-        low, high = self.plausible
-        return not low + (high - low) / 100 < value < high - (high - low) / 100
-
-    def plausible_text(self) -> str:
-        """Return the plausible range, for people; empty where there is none."""
-        if self.plausible is None:
-            return ""
-        low, high = (self.show(end) for end in self.plausible)
-        return f"{low.removesuffix(f' {self.unit}')} to {high}"
-
-
-def _rate(default: Fraction | int, unit: str, bounds: tuple[Fraction | int, Fraction | int], **known: Any) -> Any:
-    """Return a field of Rates with what is known of it."""
-    plausible = known.pop("plausible", None)
-    least, most = map(Fraction, bounds)
-    known["plausible"] = None if plausible is None else (Fraction(plausible[0]), Fraction(plausible[1]))
-    return field(
-        default=Fraction(default),
-        metadata={"unit": unit, "default": Fraction(default), "least": least, "most": most, **known},
-    )
 
 
 _SHARE: Final = (Fraction(1, 100), 1)
@@ -117,7 +40,7 @@ class Rates(HashedOnce):
         file: where those that were chosen are from; empty where a scenario says them itself.
     """
 
-    amp_ceiling: Fraction = _rate(
+    amp_ceiling: Fraction = described(
         Fraction("0.9433"),
         "of peak",
         _SHARE,
@@ -127,7 +50,7 @@ class Rates(HashedOnce):
         plausible=("0.80", "0.95"),
         evidence=f"{_PRODUCTS}, large n; all of it in PopLibs' estimate, which has no memory conflicts",
     )
-    exchange_efficiency: Fraction = _rate(
+    exchange_efficiency: Fraction = described(
         Fraction("1.191"),
         "of nominal",
         (Fraction(1, 100), 10),
@@ -138,7 +61,7 @@ class Rates(HashedOnce):
         plausible=("0.7", "1.3"),
         evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule (ExchangeEstimator.cpp); fits",
     )
-    compute_set_cycles: Fraction = _rate(
+    compute_set_cycles: Fraction = described(
         Fraction("614.6"),
         "cycles",
         (0, 10**6),
@@ -148,7 +71,7 @@ class Rates(HashedOnce):
         plausible=(300, 2000),
         evidence=f"{_PRODUCTS}: the fixed 1,900 to 2,600 cycles of the smallest are about three sets; the sync is 150",
     )
-    vector_slowdown: Fraction = _rate(
+    vector_slowdown: Fraction = described(
         Fraction("3.053"),
         "cycles",
         (Fraction(1, 10), 100),
@@ -158,7 +81,7 @@ class Rates(HashedOnce):
         plausible=("2.5", 5),
         evidence="hand-written stencils reach 1.03 to 1.45 of 3.9 TFLOP/s in single precision; fits 2.8 to 5.2",
     )
-    transcendental_operations: Fraction = _rate(
+    transcendental_operations: Fraction = described(
         4,
         "operations",
         (1, 1000),
@@ -167,7 +90,27 @@ class Rates(HashedOnce):
         source="assumed",
         evidence="no measurement is published",
     )
-    link_bytes_per_s: Fraction = _rate(
+    program_code: Fraction = described(
+        4490,
+        "bytes",
+        (0, 10**6),
+        part="memory",
+        meaning="on each tile, of the code that every program has, and of the workers' stacks",
+        source=f"{_PROFILER}: 32.8 MiB, less 25.9 of tensors and 0.6 of the layer's own code, over 1,472 tiles",
+        plausible=(3000, 6000),
+        evidence="a sum of two numbers on GC2, with stacks 4,358 bytes (Graphcore's TensorFlow, compilation report)",
+    )
+    compute_set_code: Fraction = described(
+        137,
+        "bytes",
+        (0, 10**5),
+        part="memory",
+        meaning="on each tile, of what each compute set adds to that: its start, its exchange, its vertices",
+        source=f"{_PROFILER}: 590 KiB of a dense layer over 1,472 tiles, of about three compute sets (assumed)",
+        plausible=(50, 500),
+        evidence="one product stands for all; large and irregular exchanges take several times as much",
+    )
+    link_bytes_per_s: Fraction = described(
         Fraction(128 * 2**30, 8),
         "bytes/s",
         _LINK_RATE,
@@ -177,7 +120,7 @@ class Rates(HashedOnce):
         plausible=(16 * 10**9, Fraction(128 * 2**30, 8)),
         evidence="Graphcore's C600 datasheet: 64 GB/s each way over 4 links",
     )
-    link_efficiency: Fraction = _rate(
+    link_efficiency: Fraction = described(
         Fraction(85, 100),
         "of nominal",
         _SHARE,
@@ -187,7 +130,7 @@ class Rates(HashedOnce):
         plausible=("0.83", "0.85"),
         evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if over 2 links",
     )
-    rung_links: Fraction = _rate(
+    rung_links: Fraction = described(
         4,
         "links",
         _LINKS,
@@ -197,7 +140,7 @@ class Rates(HashedOnce):
         plausible=(4, 6),
         evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
     )
-    machine_rung_bytes_per_s: Fraction = _rate(
+    machine_rung_bytes_per_s: Fraction = described(
         Fraction(423_312_076_496, 8 * 2),
         "bytes/s",
         _LINK_RATE,
@@ -209,7 +152,7 @@ class Rates(HashedOnce):
         evidence="the test moves 64 kB x 1000 from each of 32 tiles and does not say its links: 2 at 83 % of 16 GB/s "
         "would do, and the BMC user guide has 6 within a pair",
     )
-    rung_crossing_links: Fraction = _rate(
+    rung_crossing_links: Fraction = described(
         2,
         "links",
         _LINKS,
@@ -218,7 +161,7 @@ class Rates(HashedOnce):
         source=f"{_UTIL}: numCrossRoutingLinks",
         evidence="no other figure is published",
     )
-    rail_links: Fraction = _rate(
+    rail_links: Fraction = described(
         2,
         "links",
         _LINKS,
@@ -227,7 +170,7 @@ class Rates(HashedOnce):
         source=f"{_UTIL}: numUpLinks and numDownLinks",
         evidence="no other figure is published",
     )
-    gateway_link_bytes_per_s: Fraction = _rate(
+    gateway_link_bytes_per_s: Fraction = described(
         Fraction(100 * 10**9, 8),
         "bytes/s",
         _LINK_RATE,
@@ -236,7 +179,7 @@ class Rates(HashedOnce):
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems: 100 Gbit/s",
         evidence="no measurement is published",
     )
-    gateway_links: Fraction = _rate(
+    gateway_links: Fraction = described(
         1,
         "links",
         _LINKS,
@@ -245,7 +188,7 @@ class Rates(HashedOnce):
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems",
         evidence="the two ports of a machine are certain",
     )
-    hop_latency_ns: Fraction = _rate(
+    hop_latency_ns: Fraction = described(
         15,
         "ns",
         _SECOND_NS,
@@ -254,7 +197,7 @@ class Rates(HashedOnce):
         source=f"{_UTIL}: syncLatencyPerHop; S. Knowles, Hot Chips 33",
         evidence="both sources give the same figure",
     )
-    gateway_latency_ns: Fraction = _rate(
+    gateway_latency_ns: Fraction = described(
         2000,
         "ns",
         _SECOND_NS,
@@ -263,7 +206,7 @@ class Rates(HashedOnce):
         source="assumed",
         evidence="no measurement is published",
     )
-    sync_skew_cycles: Fraction = _rate(
+    sync_skew_cycles: Fraction = described(
         250,
         "cycles",
         (0, 10**6),
@@ -274,7 +217,7 @@ class Rates(HashedOnce):
         plausible=(501 - 390, 642 - 390),
         evidence="the same: 501 to 642 cycles by type of number",
     )
-    pre_copy_cycles: Fraction = _rate(
+    pre_copy_cycles: Fraction = described(
         1894,
         "cycles",
         (0, 10**6),
@@ -284,7 +227,7 @@ class Rates(HashedOnce):
         plausible=(1611, 1897),
         evidence="the same, by type of number",
     )
-    pair_exchange_ns: Fraction = _rate(
+    pair_exchange_ns: Fraction = described(
         1350,
         "ns",
         _SECOND_NS,
@@ -295,7 +238,7 @@ class Rates(HashedOnce):
         plausible=(1350, 1740),
         evidence="the same: 3.64 us with a halo of 8,000 bytes, half4, less the parts of that type",
     )
-    beyond_pair_exchange_ns: Fraction = _rate(
+    beyond_pair_exchange_ns: Fraction = described(
         2400,
         "ns",
         _SECOND_NS,
@@ -306,7 +249,7 @@ class Rates(HashedOnce):
         plausible=(1900, 2530),
         evidence="the same: 3043 to 4048 cycles of global exchange on 16 IPUs by type of number",
     )
-    post_copy_cycles: Fraction = _rate(
+    post_copy_cycles: Fraction = described(
         954,
         "cycles",
         (0, 10**6),
@@ -317,7 +260,7 @@ class Rates(HashedOnce):
         evidence="the same, by type of number",
     )
 
-    popart_host_ns: Fraction = _rate(
+    popart_host_ns: Fraction = described(
         233_400_000,
         "ns",
         _HOST_NS,
@@ -327,7 +270,7 @@ class Rates(HashedOnce):
         plausible=(100_000_000, 350_000_000),
         evidence="pairs of pods of PopART and TensorFlow 1 leave 0.18 to 0.33 s beside the micro-batches",
     )
-    tensorflow1_host_ns: Fraction = _rate(
+    tensorflow1_host_ns: Fraction = described(
         261_700_000,
         "ns",
         _HOST_NS,
@@ -337,7 +280,7 @@ class Rates(HashedOnce):
         plausible=(100_000_000, 350_000_000),
         evidence="the same",
     )
-    tensorflow2_host_ns: Fraction = _rate(
+    tensorflow2_host_ns: Fraction = described(
         315_100_000,
         "ns",
         _HOST_NS,
@@ -347,7 +290,7 @@ class Rates(HashedOnce):
         plausible=(10_000_000, 350_000_000),
         evidence="no more than of TensorFlow 1; the published pair of pods leaves less than nothing",
     )
-    pytorch_host_ns: Fraction = _rate(
+    pytorch_host_ns: Fraction = described(
         781_000_000,
         "ns",
         _HOST_NS,

@@ -26,7 +26,7 @@ update loads lies there first. What other operations hold is left out, so that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ipusim.model.profile import StageProfile
@@ -87,11 +87,13 @@ class IpuFootprint:
         ipu: logical IPU.
         resident: bytes of each holder of RESIDENT, in its order; 0 included.
         remote_bytes: what it keeps in Streaming Memory beside that.
+        assumed_bytes: code among the resident bytes that is estimated, not stated.
     """
 
     ipu: int
     resident: tuple[tuple[Holder, int], ...]
     remote_bytes: int = 0
+    assumed_bytes: int = 0
 
     @property
     def resident_bytes(self) -> int:
@@ -107,18 +109,23 @@ class Footprint:
     ipus: tuple[IpuFootprint, ...]
 
 
-def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Footprint:
+def footprint(
+    plan: Plan, program: PipelineProgram, code_bytes: int = 0, estimated_code: Mapping[int, int] | None = None
+) -> Footprint:
     """Return what ``program`` holds under ``plan``.
 
-    ``code_bytes`` are taken for the code and vertices of each IPU, beside those that
-    a stage's profile knows. They depend on Poplar's code generation, which is not
-    simulated: any number is an assumption, and the default leaves them out.
+    Args:
+        plan: the order of the passes.
+        program: the stages, and where they lie.
+        code_bytes: stated for the code and vertices of each IPU, beside those that a stage's profile knows.
+        estimated_code: by IPU, bytes assumed for the same; Poplar's code generation is not simulated.
     """
+    estimates = estimated_code or {}
     stages = tuple(_stage(plan, program, stage) for stage in range(plan.shape.stages))
     ipus = []
     for ipu in plan.ipus:
         held: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
-        held[Holder.CODE] = code_bytes
+        held[Holder.CODE] = code_bytes + estimates.get(ipu, 0)
         for stage, profile in enumerate(program.stages):
             if stages[stage].ipu == ipu:
                 for holder, size in _resident(plan, program, stage, stages[stage]):
@@ -129,7 +136,7 @@ def footprint(plan: Plan, program: PipelineProgram, code_bytes: int = 0) -> Foot
         remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in mine)
-        ipus.append(IpuFootprint(ipu, tuple(held.items()), remote))
+        ipus.append(IpuFootprint(ipu, tuple(held.items()), remote, estimates.get(ipu, 0)))
     return Footprint(stages, tuple(ipus))
 
 

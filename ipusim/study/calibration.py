@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from ipusim.errors import IpusimError, OptionError
-from ipusim.hardware.rates import RATES, Rate, Rates
+from ipusim.hardware.rate import Rate
+from ipusim.hardware.rates import RATES, Rates
 from ipusim.near_names import did_you_mean, expected_last
 from ipusim.pricing.laws import laws_with
 from ipusim.runs.problems import one_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ipusim.hardware.rates import RATES, Rate
+from ipusim.hardware.rate import Rate
+from ipusim.hardware.rates import RATES
 from ipusim.render.tables import Table
 from ipusim.study.calibration import Calibration, FittedRate
 from ipusim.study.spread import spread

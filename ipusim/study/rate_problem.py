@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.hardware.rates import Rate, Rates
+from ipusim.hardware.rate import Rate
+from ipusim.hardware.rates import Rates
 from ipusim.study.calibration_rows import Rows
 
 #: Half of what a rate is varied by to see what follows it, as a logarithm.

@@ -52,7 +52,11 @@ def small_model(seed: int) -> tuple[Request, Limits]:
             "gradient_accumulation_count": 4,
         },
         "numerics": "off",
-        "code_bytes": draw.choice([0, 0, SRAM - draw.choice([100_000, 1_000_000, 8_000_000])]),
+        **(
+            {"code_bytes": draw.choice([0, 0, SRAM - draw.choice([100_000, 1_000_000, 8_000_000])])}
+            if draw.random() < 0.7
+            else {"rates": {"program_code": SRAM // 1472 - draw.choice([70, 700, 7_000, 600_000])}}
+        ),
         **({"optimizer": optimizer} if training else {}),
     }
     schedules = tuple(draw.sample(["grouped", "interleaved", "sequential", "sharded", "single", "1f1b", "gpipe"], 2))
@@ -92,6 +96,8 @@ def brute_force(request: Request, limits: Limits) -> int | None:
                 try:
                     job = assemble(request.replace(plan))
                 except RequestError:
+                    continue
+                if job.memory.over:  # with the code that is assumed
                     continue
                 cycles = execute(job).summary.execution_cycles
                 best = cycles if best is None else min(best, cycles)

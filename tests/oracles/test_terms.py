@@ -217,8 +217,8 @@ def test_laws_name_rates_and_figures_that_there_are(law):
     assert set(law.figures) <= {*machine.ipu.sources, *machine.host.sources, *machine.streaming.sources}
 
 
-def test_every_rate_is_in_some_law():
-    assert {rate.attribute for rate in RATES} == {name for law in LAWS for name in law.rates}
+def test_every_rate_of_time_is_in_some_law():
+    assert {rate.attribute for rate in RATES if rate.part != "memory"} == {name for law in LAWS for name in law.rates}
 
 
 @pytest.mark.parametrize("name", ["tutorial", "offload", "replicas"])

@@ -100,6 +100,12 @@ class ProductPlan:
         """Cycles of the whole product."""
         return sum(term.cycles for term in self.terms)
 
+    @property
+    def compute_sets(self) -> int:
+        """Compute sets of one step; those of further steps are the same again."""
+        sets = self.work[SplitWork._fields.index("compute_sets")]
+        return int(sets) // (self.split.output_steps * self.split.input_steps)
+
     def flops_per_s(self, clock_hz: int) -> float:
         """Return what it reaches at a clock, counting the sums that were asked for, two operations each."""
         return 2 * self.product.macs * clock_hz / self.cycles

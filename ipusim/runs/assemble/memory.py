@@ -11,6 +11,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.code import estimated_code
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.schema import Options
@@ -34,7 +35,8 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
-    held = footprint(plan, program, options.code_bytes)
+    estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
+    held = footprint(plan, program, options.code_bytes or 0, estimated)
     return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
 
 

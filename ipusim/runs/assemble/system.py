@@ -10,7 +10,8 @@ from typing import Final
 from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, join_hosts
 from ipusim.hardware.machines import MACHINES
-from ipusim.hardware.rates import RATES, Rate, Rates
+from ipusim.hardware.rate import Rate
+from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import (

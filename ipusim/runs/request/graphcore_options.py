@@ -91,7 +91,9 @@ OTHER_ATTRIBUTES: Final = (
     GraphcoreOption("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
     GraphcoreOption("optimizations.combine_embedding_lookups", "each lookup is an operation of its own"),
     GraphcoreOption("optimizations.combine_matmuls", "each product is an operation of its own"),
-    GraphcoreOption("optimizations.enable_graph_outlining", "code is a size that is stated, not one that is compiled"),
+    GraphcoreOption(
+        "optimizations.enable_graph_outlining", "code is not compiled, and is estimated as if it were outlined"
+    ),
     GraphcoreOption("optimizations.merge_infeed_io_copies", "the copies of an element are one already"),
     GraphcoreOption(
         "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
-from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rate, Rates
+from ipusim.hardware.rate import Rate
+from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.runs.request.fields import NameOfFile, Node, Quantity, expects
 
 _NANOSECONDS: Final = 10**9
@@ -23,6 +24,8 @@ def _kind(rate: Rate) -> Any:
             return Annotated[Fraction, Quantity("seconds", least, most, span, whole=False)]
         case "bytes/s":
             return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, span, whole=False)]
+        case "bytes":
+            return Annotated[Fraction, Quantity("bytes", rate.least, rate.most, span, whole=False)]
         case "links":
             return Annotated[int, Field(ge=int(rate.least), le=int(rate.most))]
     return Annotated[float, Field(ge=float(rate.least), le=float(rate.most))]

@@ -121,8 +121,10 @@ class Options(Node, title="scenario"):
         description="whether a program that needs more memory than an IPU has is refused, or only reported; "
         "default: error, but off on the machine free, which has no limit",
     )
-    code_bytes: Bytes = Field(
-        default=0, description="bytes of each IPU's memory to take for code and vertices, an assumption"
+    code_bytes: Bytes | None = Field(
+        default=None,
+        description="bytes of each IPU's memory that code and vertices take; 0: none; default: an estimate from the "
+        "operations of the IPU's stages, where these are known",
     )
     use_synthetic_data: bool = Field(
         default=False,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.pipeline.order import CopyRule
+from ipusim.pricing.code import least_code
 from ipusim.study.suggest.alive import PARTS, Moments
 from ipusim.study.suggest.layout import Layout
 from ipusim.study.suggest.programmes import Numbers, least_longest, least_sum
@@ -89,10 +90,11 @@ class Room:
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
 
-def room_of(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int, checkpoints: bool) -> Room:
+def room_of(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None, checkpoints: bool) -> Room:
     """Return what stages of ``units`` hold under a layout, of ``sram_bytes`` on each IPU.
 
-    ``checkpoints``: activations are computed again from some that are kept, of which nothing is said.
+    ``code_bytes`` are those that are stated; None counts what is estimated of any program. ``checkpoints``:
+    activations are computed again from some that are kept, of which nothing is said.
     """
     plan, offload, profiles = layout.plan, layout.offload, units.profiles
     shape = plan.shape
@@ -107,7 +109,7 @@ def room_of(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: in
     again = tuple(shape.recomputes(stage) for stage in range(shape.stages))
     resident = np.array([sums(held)] * shape.stages)
     _add_buffers(resident, units, layout, [parts[each][0] for each in again])
-    resident[0] += code_bytes
+    resident[0] += least_code(profiles, layout.system) if code_bytes is None else code_bytes
     return Room(
         resident,
         (parts[0], parts[1]),

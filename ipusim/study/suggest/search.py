@@ -377,7 +377,7 @@ class Search:
             self.found.refused[trial.refusal] += 1
         elif not trial.fits:
             self.found.misfits += 1
-            full = {peak.ipu for peak in trial.job.memory.too_large}
+            full = {peak.ipu for peak in trial.job.memory.over}
             item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in full)
         else:
             self.found.plans.append(Plan(choice, cuts, item.units, simulated(trial)))

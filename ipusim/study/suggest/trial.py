@@ -73,7 +73,7 @@ def laid_out(request: Request, again: Reuse | None = None) -> Trial:
 def tried(job: Job) -> Trial:
     """Return a plan that was assembled, and whether it fits; not simulated."""
     limited = bool(reported(job.request.options))
-    return Trial(job, fits=not (job.memory.too_large or (limited and remote_verdict(job.memory.footprint, job.system))))
+    return Trial(job, fits=not (job.memory.over or (limited and remote_verdict(job.memory.footprint, job.system))))
 
 
 def simulated(trial: Trial) -> Trial:

@@ -95,6 +95,9 @@ def test_resident_memory_of_each_holder():
     coded = replace(made, stages=(replace(made.stages[0], code_bytes=5), *made.stages[1:]))
     codes = [dict(each.resident)[Holder.CODE] for each in footprint(plan, coded, code_bytes=1_000).ipus]
     assert codes == [1_005, 1_000, 1_000, 1_000]
+    estimated = footprint(plan, coded, estimated_code={0: 20, 3: 30}).ipus
+    assert [dict(each.resident)[Holder.CODE] for each in estimated] == [25, 0, 0, 30]
+    assert [each.assumed_bytes for each in estimated] == [20, 0, 0, 30]
 
 
 def test_products_of_an_ipu_take_turns_in_what_the_largest_holds():
@@ -185,8 +188,8 @@ def test_the_scenario_says_what_fits():
 
 
 MESSAGE = (
-    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB. "
-    "Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. "
+    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB, "
+    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. "
     "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or make micro_batch_size "
     "smaller. With memory: report it is run all the same."
 )

@@ -1,0 +1,67 @@
+"""Code: what a program's code takes of the memory of each IPU, estimated from its compute sets.
+
+On each tile there are the code that every program has, with the workers' stacks, and for each compute set the code
+that starts it, that of the exchange before it and the state of its vertices:
+
+    bytes = tiles * (program_code + compute_sets * compute_set_code)
+
+Compute sets that are alike count once: Poplar shares the code of products of one shape (auto_pipeline_readme.md of
+Graphcore's ipu_tensorflow_addons), and outlining, the default, has equal layers call one function, the state of its
+vertices with it. That every compute set takes as much is assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from ipusim.hardware.generations import IpuSpec
+from ipusim.hardware.rates import Rates
+from ipusim.hardware.system import System
+from ipusim.model.profile import PassCost, StageProfile
+from ipusim.model.work import MeasuredWork, Work
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.passes import leaves, pass_costs
+from ipusim.pricing.planner.rates import PlannerRates
+from ipusim.pricing.products import plans
+
+
+def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapping[int, int]:
+    """Return the bytes of code of each IPU that holds a stage; empty where passes are known by their cycles alone."""
+    works: dict[int, set[Work]] = {ipu: set() for ipu in plan.ipus}
+    for kind, stage in np.unique(np.stack([plan.kind, plan.stage]), axis=1).T.tolist():
+        works[plan.shape.mapping[stage]].update(_works(pass_costs(program, kind, stage)))
+    if plan.shape.training:
+        for stage, profile in enumerate(program.stages):
+            works[plan.shape.mapping[stage]].update(_works((profile.update,)))
+    if any(isinstance(work, MeasuredWork) for of_ipu in works.values() for work in of_ipu):
+        return {}
+    ipu, rates = system.ipu, system.rates
+    return {number: code_bytes(compute_sets(of_ipu, ipu, rates), ipu, rates) for number, of_ipu in works.items()}
+
+
+def least_code(profiles: Iterable[StageProfile], system: System) -> int:
+    """Return what the code of each IPU takes at least, however the stages of these profiles lie; 0 where unknown."""
+    costs = (cost for each in profiles for cost in (each.forward, each.backward, *each.halves, each.update))
+    known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
+    return code_bytes(0, system.ipu, system.rates) if known else 0
+
+
+def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
+    """Return the bytes of a program's code on all tiles of an IPU with so many compute sets that differ."""
+    return ipu.tiles * math.ceil(rates.program_code + sets * rates.compute_set_code)
+
+
+def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
+    """Return how many compute sets there are in ``works``, equal products counted once."""
+    planning = PlannerRates.of(rates)
+    products = {planned.plan for work in works for planned in plans(work, ipu, planning)}
+    return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
+
+
+def _works(costs: Iterable[PassCost]) -> Iterator[Work]:
+    """Yield the works of passes that ask anything."""
+    return (work for cost in costs for work in leaves(cost) if not work.is_nothing)
