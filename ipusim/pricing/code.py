@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,20 +28,35 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.passes import leaves, pass_costs
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
+from ipusim.reuse import Reuse
 
 
-def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapping[int, int]:
-    """Return the bytes of code of each IPU that holds a stage; empty where passes are known by their cycles alone."""
-    works: dict[int, set[Work]] = {ipu: set() for ipu in plan.ipus}
-    for kind, stage in np.unique(np.stack([plan.kind, plan.stage]), axis=1).T.tolist():
-        works[plan.shape.mapping[stage]].update(_works(pass_costs(program, kind, stage)))
-    if plan.shape.training:
-        for stage, profile in enumerate(program.stages):
-            works[plan.shape.mapping[stage]].update(_works((profile.update,)))
+def estimated_code(
+    plan: Plan, program: PipelineProgram, system: System, again: Reuse | None = None
+) -> Mapping[int, int]:
+    """Return the bytes of code of each IPU that holds a stage; empty where passes are known by their cycles alone.
+
+    What was estimated in ``again`` is taken from there: however many micro-batches there are, the code is the same.
+    """
+    stages = plan.shape.stages
+    passes = [divmod(each, stages) for each in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
+    unvaried = replace(program, shape=plan.shape.unvaried)
+    return (Reuse() if again is None else again)(_code_by_ipu, tuple(passes), unvaried, system)
+
+
+def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, system: System) -> Mapping[int, int]:
+    """Return the bytes of code of each IPU for passes by kind and stage."""
+    mapping = program.shape.mapping
+    works: dict[int, set[Work]] = {ipu: set() for ipu in sorted(set(mapping))}
+    for kind, stage in passes:
+        works[mapping[stage]].update(_works(pass_costs(program, kind, stage)))
+    if program.shape.training:
+        for ipu, profile in zip(mapping, program.stages, strict=True):
+            works[ipu].update(_works((profile.update,)))
     if any(isinstance(work, MeasuredWork) for of_ipu in works.values() for work in of_ipu):
         return {}
-    ipu, rates = system.ipu, system.rates
-    return {number: code_bytes(compute_sets(of_ipu, ipu, rates), ipu, rates) for number, of_ipu in works.items()}
+    spec, rates = system.ipu, system.rates
+    return {ipu: code_bytes(compute_sets(of_ipu, spec, rates), spec, rates) for ipu, of_ipu in works.items()}
 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:

@@ -112,7 +112,9 @@ def test_it_prints_the_verdict_and_the_source_then_the_table(own):
     assert (done.returncode, done.stderr) == (0, "")
     first, memory, second, *rest = done.stdout.splitlines()
     assert first.startswith(f"{TUTORIAL}: stages 2, ")
-    assert memory == "Memory: every IPU fits; the fullest is IPU 0 with 8.958 MiB of 897 MiB."
+    assert memory == (
+        "Memory: every IPU fits; the fullest is IPU 0 with 24.88 MiB of 897 MiB, 15.92 MiB of it code (assumed)."
+    )
     assert re.fullmatch(
         r"Simulated passes are \d+\.\d% off .* at worst: (for|back)ward of stage.+\. Source: PopVision of 3 May\.",
         second,

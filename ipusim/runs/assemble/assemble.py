@@ -165,7 +165,7 @@ def _job(
         laid_out.plan,
         costs,
         laid_out.schedule,
-        memory_of(options, laid_out.system, program, laid_out.plan),
+        memory_of(options, laid_out.system, program, laid_out.plan, again),
         options.steps,
         (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
         content.workload,

@@ -12,6 +12,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import estimated_code
+from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.schema import Options
@@ -33,9 +34,11 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
         self.job = job
 
 
-def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
+def memory_of(
+    options: Options, system: System, program: PipelineProgram, plan: Plan, again: Reuse | None = None
+) -> Fit:
     """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
-    estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
+    estimated = estimated_code(plan, program, system, again) if options.code_bytes is None else {}
     held = footprint(plan, program, options.code_bytes or 0, estimated)
     return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
 
