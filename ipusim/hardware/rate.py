@@ -61,6 +61,8 @@ class Rate:
                 return format_seconds(float(value / 10**9))
             case "bytes/s":
                 return format_rate(float(value))
+            case "B":
+                return f"{float(value):,.7g} B"
         return f"{float(value):g} {self.unit}"
 
     def at_edge(self, value: Fraction | float) -> bool:

@@ -92,7 +92,7 @@ class Rates(HashedOnce):
     )
     program_code: Fraction = described(
         4490,
-        "bytes",
+        "B",
         (0, 10**6),
         part="memory",
         meaning="on each tile, of the code that every program has, and of the workers' stacks",
@@ -102,7 +102,7 @@ class Rates(HashedOnce):
     )
     compute_set_code: Fraction = described(
         137,
-        "bytes",
+        "B",
         (0, 10**5),
         part="memory",
         meaning="on each tile, of what each compute set adds to that: its start, its exchange, its vertices",

@@ -118,6 +118,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "amp_ceiling": 0.8,
             "vector_slowdown": 4,
             "transcendental_operations": 6.5,
+            "program_code": "4 KiB",
+            "compute_set_code": 137.5,
             "exchange_efficiency": 0.9,
             "compute_set_cycles": 300,
             "link": "16 GB/s",

@@ -24,7 +24,7 @@ def _kind(rate: Rate) -> Any:
             return Annotated[Fraction, Quantity("seconds", least, most, span, whole=False)]
         case "bytes/s":
             return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, span, whole=False)]
-        case "bytes":
+        case "B":
             return Annotated[Fraction, Quantity("bytes", rate.least, rate.most, span, whole=False)]
         case "links":
             return Annotated[int, Field(ge=int(rate.least), le=int(rate.most))]
