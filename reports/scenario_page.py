@@ -54,6 +54,8 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("system", "streaming_memory"): {"bandwidth": "16 GB/s"},
     ("system", "minimum_remote_tensor_size"): "4 KiB",
     ("system.streaming_memory", "capacity"): "32 GiB",
+    ("rates", "program_code"): "4 KiB",
+    ("rates", "compute_set_code"): "137 B",
     ("data: synthetic_targets", "target_shape"): [3],
     ("data: idx", "images"): "train-images-idx3-ubyte.gz",
     ("data: idx", "labels"): "train-labels-idx1-ubyte.gz",
