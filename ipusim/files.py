@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import FileError, OutputError
+from ipusim.units import format_bytes
 
 #: What is read at a time: memory follows what a file holds, not what it says of itself.
 _CHUNK_BYTES: Final = 1 << 20
@@ -28,6 +29,7 @@ _LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _KINDS: Final = (
+    (stat.S_ISLNK, "a link, which is not followed in a folder of results"),
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISCHR, "a device"),
@@ -45,14 +47,74 @@ class Readable(Protocol):
 
 def open_file(path: Path) -> BinaryIO:
     """Open a file to read its bytes; raises OSError, also for a pipe or a device, which may never end."""
+    return _open_regular(path, 0)
+
+
+def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
+    """Open a file of a run folder, which anybody may have made, to read its bytes.
+
+    Args:
+        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
+        folder: descriptor of an open folder.
+
+    Raises OSError as :func:`open_file` does, and for a link, which may lead to any file of the reader's.
+    """
+    return _open_regular(path, os.O_NOFOLLOW, folder)
+
+
+def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> bytes:
+    """Return the bytes of a file of a run folder; raises as :func:`open_run_file` does, and FileError for a larger one.
+
+    Args:
+        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
+        most_bytes: what a run may write into such a file.
+        folder: descriptor of an open folder.
+    """
+    with open_run_file(path, folder) as file:
+        return read_whole(file, most_bytes)
+
+
+def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
+    """Return all bytes of an open file; raises FileError, which names it, before it reads one of more than that."""
+    size = os.fstat(file.fileno()).st_size
+    content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
+    if (size := max(size, len(content))) > most_bytes:
+        raise FileError(
+            f"{file.name}: expected a file of at most {format_bytes(most_bytes)}, got one of {format_bytes(size)}"
+        )
+    return bytes(content)
+
+
+def has_run_file(path: Path) -> bool:
+    """Return whether a run folder has that file; raises OSError for what is no file, a link among them."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(mode):
+        raise _not_a_file(path, mode)
+    return True
+
+
+def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO:
     # Without waiting: a named pipe that nobody writes to would not even open.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError:
+        if flags & os.O_NOFOLLOW and stat.S_ISLNK(mode := os.lstat(path, dir_fd=folder).st_mode):
+            raise _not_a_file(path, mode) from None
+        raise
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
-        raise OSError(errno.EINVAL, f"expected a file, got {kind}", str(path))
-    return os.fdopen(descriptor, "rb")
+        raise _not_a_file(path, mode)
+    return open(path, "rb", opener=lambda *_: descriptor)
+
+
+def _not_a_file(path: Path, mode: int) -> OSError:
+    kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+    return OSError(errno.EINVAL, f"expected a file, got {kind}", str(path))
 
 
 def read_up_to(file: Readable, size: int) -> bytearray:
@@ -63,18 +125,22 @@ def read_up_to(file: Readable, size: int) -> bytearray:
     return data
 
 
-def read_arrays(file: BinaryIO, names: Sequence[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    file: BinaryIO, names: Sequence[str] | None = None, most_bytes: int | None = None
+) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of those names, or all, from a NumPy archive (npz), which may come from anywhere.
 
-    Nothing is unpickled, and no array takes more memory than the archive holds of it. Raises FileError,
-    whose text is the reason, for what is no such archive and for an array that is missing or damaged.
+    Nothing is unpickled, and no array takes more memory than the archive holds of it; where all of them would take
+    more than ``most_bytes``, none is unpacked. Raises FileError, whose text is the reason, for that, for what is no
+    such archive, and for an array that is missing or damaged.
     """
-    with _opened(file) as (archive, members):
+    with _opened(file, most_bytes) as (archive, members):
         names = list(members) if names is None else names
         for name in names:
             if name not in members:
                 held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
                 raise FileError(f"no array {name!r}; it holds {held or 'none'}")
+        _check_unpacked([members[name].file_size for name in names], most_bytes)
         return {name: _array(archive, members[name], name) for name in names}
 
 
@@ -85,8 +151,10 @@ def array_names(file: BinaryIO) -> list[str]:
 
 
 @contextmanager
-def _opened(file: BinaryIO) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Yield a NumPy archive, and what it has by the names of arrays."""
+def _opened(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Yield a NumPy archive of at most so many bytes as it lies, and what it has by the names of arrays."""
+    _check_unpacked([file.seek(0, io.SEEK_END)], most_bytes)
+    file.seek(0)
     if file.read(len(_NUMPY)) == _NUMPY:
         raise FileError("expected an npz archive, got a single array")
     try:
@@ -95,6 +163,11 @@ def _opened(file: BinaryIO) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
         raise FileError(f"not a NumPy archive: {_reason(error)}") from error
     with archive:
         yield archive, {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+
+
+def _check_unpacked(sizes: Sequence[int], most_bytes: int | None) -> None:
+    if most_bytes is not None and sum(sizes) > most_bytes:
+        raise FileError(f"expected arrays of at most {format_bytes(most_bytes)}, got {format_bytes(sum(sizes))}")
 
 
 def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

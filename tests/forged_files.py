@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 
 
 def header(shape, dtype="<f8"):
@@ -32,6 +33,27 @@ def patched(content, offset_in_local, offset_in_directory, change):
     for start, offset in ((b"PK\x03\x04", offset_in_local), (b"PK\x01\x02", offset_in_directory)):
         change(data, data.index(start) + offset)
     return bytes(data)
+
+
+def bomb(size, *names):
+    """Return an archive of arrays of those names, of which the first unpacks to so many bytes of zeros.
+
+    A stretch of them packs to the same bytes again and again, so that there is nothing to wait for.
+    """
+    stretch = 1 << 24
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    zeros = packer.compress(bytes(stretch)) + packer.flush(zlib.Z_FULL_FLUSH)
+    start = header((size // 8,), "<i8")
+    packed = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH) + zeros * (size // stretch) + packer.flush()
+    content = archive(zipfile.ZIP_STORED, **{names[0]: packed}, **dict.fromkeys(names[1:], DATA))
+
+    def unpacks(data, at):
+        data[at : at + 2] = struct.pack("<H", zipfile.ZIP_DEFLATED)
+
+    def states(data, at):
+        data[at : at + 4] = struct.pack("<I", len(start) + size)
+
+    return patched(patched(content, 8, 10, unpacks), 22, 24, states)
 
 
 def idx_bytes(shape, content=b""):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy.typing as npt
 
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.errors import FileError
-from ipusim.files import open_file, read_arrays
+from ipusim.files import has_run_file, open_run_file, read_arrays, read_run_file
 from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.study.explanation import explain
 from ipusim.study.opened import job_behind
 from ipusim.study.stored import read_run
+
+#: Most bytes of the losses of a run, and of its weights or outputs, unpacked.
+_MOST_LOSSES_BYTES: Final = 1 << 28
+_MOST_ARRAY_BYTES: Final = 1 << 30
 
 
 class RunFolder(Shown):
@@ -31,10 +35,11 @@ class RunFolder(Shown):
         """Read ``folder``; raises as :func:`load` does."""
         found = read_run(folder)
         losses = folder / "losses.csv"
+        told = read_run_file(losses, _MOST_LOSSES_BYTES) if has_run_file(losses) else None
         self.stored = found
         self.folder = found.folder
         self.summary = found.summary
-        super().__init__(found.timeline, found.times, found.summary, losses.read_bytes() if losses.exists() else None)
+        super().__init__(found.timeline, found.times, found.summary, told)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
     def explain(self, execution: int | None = None) -> Explanation:
@@ -58,10 +63,10 @@ def load(folder: Path | str) -> RunFolder:
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    if not path.exists():
+    if not has_run_file(path):
         return {}
     try:
-        with open_file(path) as file:
-            return read_arrays(file)
+        with open_run_file(path) as file:
+            return read_arrays(file, most_bytes=_MOST_ARRAY_BYTES)
     except FileError as error:
         raise FileError(f"{path}: expected the arrays of a run, found something else: {error}") from error

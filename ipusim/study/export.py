@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipusim.analysis.run_times import run_times
 from ipusim.errors import FileError, MissingPackageError, OptionError
+from ipusim.files import has_run_file
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import one_of, show
 from ipusim.study.columns import Column, Columns, ipu_columns, memory_columns, span_columns
@@ -27,7 +28,7 @@ _TABLES: Final = ("spans", "memory", "ipus")
 
 def timeline_file(run: Path) -> Path:
     """Return the Timeline of a run folder, or ``run`` itself if that is a file; raises FileError for another folder."""
-    if run.is_dir() and not (run / _TIMELINE).exists():
+    if run.is_dir() and not has_run_file(run / _TIMELINE):
         raise FileError(f"{run}: expected a run folder, with {_TIMELINE}, or that file itself, got a folder without")
     return run / _TIMELINE if run.is_dir() else run
 

@@ -11,13 +11,16 @@ import numpy as np
 
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.errors import FileError
-from ipusim.files import open_file, read_arrays
+from ipusim.files import has_run_file, open_run_file, read_arrays
+from ipusim.timeline.timeline import MOST_SPANS
 
 #: What it is called there.
 MEMORY_FILE: Final = "memory.npz"
 #: Of all curves one after the other: a number for each curve, then a number for each of their entries.
 _OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
 _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
+#: Most bytes of them, unpacked: a pass or an update makes two entries of three numbers, and most spans are none.
+_MOST_BYTES: Final = MOST_SPANS * 2 * 3 * 8
 
 
 def memory_file(curves: Sequence[MemoryCurve]) -> bytes:
@@ -38,11 +41,11 @@ def read_memory(folder: Path, ipus: int) -> tuple[MemoryCurve, ...]:
     Raises FileError for a file that does not hold them, OSError for one that cannot be read.
     """
     path = folder / MEMORY_FILE
-    if not path.exists():
+    if not has_run_file(path):
         return ()
     try:
-        with open_file(path) as file:
-            arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES))
+        with open_run_file(path) as file:
+            arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES), _MOST_BYTES)
         if any(array.dtype != np.int64 or array.ndim != 1 or (array < 0).any() for array in arrays.values()):
             raise FileError("columns that are no whole numbers from 0 up")
         ipu, resident, entries = (arrays[name] for name in _OF_CURVES)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.errors import FileError
+from ipusim.files import has_run_file
 from ipusim.runs.job import Job
 from ipusim.runs.session import Session
 from ipusim.scenario.load import load_job
@@ -54,4 +55,4 @@ def job_behind(folder: Path) -> Job | None:
     Raises as :func:`~ipusim.scenario.load.load_job` does.
     """
     scenario = folder / SCENARIO_FILE
-    return load_job(scenario, (_TIME_ALONE,)) if scenario.exists() else None
+    return load_job(scenario, (_TIME_ALONE,)) if has_run_file(scenario) else None

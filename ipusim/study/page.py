@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.analysis.causes import CAUSES, IdleCauses
 from ipusim.errors import FileError
-from ipusim.files import open_file, write_file
+from ipusim.files import has_run_file, read_run_file, write_file
 from ipusim.pipeline.holders import Holder
 from ipusim.render.idle_causes import COMPUTES
 from ipusim.render.page.page import html_page
@@ -165,7 +165,6 @@ def _memory(run: StoredRun) -> HeldMemory | None:
 def _scenario(folder: Path) -> str:
     """Return the scenario of a run as it stands in its folder."""
     path = folder / SCENARIO_FILE
-    if not path.exists():
+    if not has_run_file(path):
         return _NO_SCENARIO
-    with open_file(path) as file:
-        return file.read(MAX_BYTES).decode("utf-8", "replace")
+    return read_run_file(path, MAX_BYTES).decode("utf-8", "replace")

@@ -14,7 +14,7 @@ from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import FileError
-from ipusim.files import open_file
+from ipusim.files import has_run_file, open_run_file, read_run_file
 from ipusim.study.memory_file import MEMORY_FILE, read_memory
 from ipusim.timeline.timeline import Timeline
 
@@ -22,6 +22,8 @@ from ipusim.timeline.timeline import Timeline
 _ALWAYS: Final = ("summary.json", "timeline.npz")
 #: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
+#: Most bytes of ``summary.json``: a loss for each step that a run may have is less.
+_MOST_BYTES: Final = 1 << 26
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -49,7 +51,7 @@ class StoredRun:
     @property
     def describes_memory(self) -> bool:
         """Whether any stage said what it holds: only then are there files of that."""
-        return any((self.folder / name).exists() for name in _MEMORY)
+        return any(has_run_file(self.folder / name) for name in _MEMORY)
 
     @property
     def curves(self) -> tuple[MemoryCurve, ...]:
@@ -103,17 +105,17 @@ def read_run(folder: Path) -> StoredRun:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
-    if missing := [name for name in _ALWAYS if not (folder / name).exists()]:
+    if missing := [name for name in _ALWAYS if not has_run_file(folder / name)]:
         raise FileError(
             f"{folder}: expected a run folder, with {' and '.join(_ALWAYS)}, got none with {' or '.join(missing)}"
         )
-    timeline = Timeline.load(folder / "timeline.npz")
+    with open_run_file(folder / "timeline.npz") as file:
+        timeline = Timeline.load(file)
     return StoredRun(folder, timeline, _summary(folder / "summary.json"))
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    with open_file(path) as file:
-        content = file.read()
+    content = read_run_file(path, _MOST_BYTES)
     try:
         said = json.loads(content)
     except (ValueError, RecursionError) as error:

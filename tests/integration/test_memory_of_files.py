@@ -14,9 +14,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.errors import ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
-from tests.forged_files import DATA, archive, header, idx_bytes, patched
+from ipusim.timeline.timeline import Span, Timeline
+from tests.forged_files import DATA, archive, bomb, header, idx_bytes, patched
 
 
 def peak_bytes(read):
@@ -31,7 +32,7 @@ def peak_bytes(read):
 BIG = 1 << 28
 
 
-def bomb(start):
+def zipped(start):
     """Return ``start`` and zeros, in all a quarter of a gigabyte, packed a thousand times smaller."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=9) as file:
@@ -43,8 +44,8 @@ def bomb(start):
 
 def test_memory_follows_what_a_file_states_not_what_it_unpacks_to(tmp_path):
     files = {
-        "zeros.gz": bomb(b""),
-        "pixels.gz": bomb(idx_bytes((2, 2))),
+        "zeros.gz": zipped(b""),
+        "pixels.gz": zipped(idx_bytes((2, 2))),
         "rows.npz": archive(x=header((1000,)) + bytes(BIG), y=DATA),
         "sparse": idx_bytes((2, 2)),
     }
@@ -59,6 +60,18 @@ def test_memory_follows_what_a_file_states_not_what_it_unpacks_to(tmp_path):
     for name in files:
         for read in (read_idx, npz):
             assert peak_bytes(lambda read=read, name=name: refused(read, tmp_path / name)) < 8e6, (read, name)
+
+
+def test_a_timeline_that_unpacks_to_gigabytes_is_refused_in_little_memory(tmp_path):
+    content = bomb(2700 << 20, "info", *Span._fields)
+    assert len(content) < 2700 << 10
+    (tmp_path / "timeline.npz").write_bytes(content)
+
+    def load():
+        with pytest.raises(TimelineError, match=r"expected arrays of at most 465\.8 MiB, got 2\.637 GiB"):
+            Timeline.load(tmp_path / "timeline.npz")
+
+    assert peak_bytes(load) < 1e6
 
 
 @pytest.mark.parametrize("kind", ["idx", "gzip", "npz"])

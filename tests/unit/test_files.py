@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from ipusim.errors import FileError, ModelError, TimelineError
-from ipusim.files import array_names, open_file, read_arrays
+from ipusim.files import array_names, has_run_file, open_file, read_arrays, read_run_file
 from ipusim.model.data.dataset_files import npz, read_idx
 from ipusim.model.functions.python_file import load_function
-from ipusim.timeline.timeline import Timeline
+from ipusim.notebook import folder
+from ipusim.runs.assemble.limits import MAX_PARAMETER_ELEMENTS, MAX_RUN_BYTES, SPAN_BYTES
+from ipusim.timeline.timeline import MOST_SPANS, Timeline
 from tests.forged_files import DATA, archive, header, idx_bytes, patched
 
 
@@ -141,6 +143,67 @@ def test_a_file_that_is_opened_can_be_read(tmp_path):
     (tmp_path / "f").write_bytes(b"abc")
     with open_file(tmp_path / "f") as file:
         assert file.read() == b"abc"
+
+
+def put(path, kind):
+    """Put what is no file of a run into its place."""
+    match kind:
+        case "link":
+            (path.parent / "other").write_text("{}")
+            path.symlink_to(path.parent / "other")
+        case "link to nothing":
+            path.symlink_to(path.parent / "nothing")
+        case "link to a folder":
+            path.symlink_to(path.parent)
+        case "endless link":
+            path.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "link to a folder", "endless link", "pipe", "folder"])
+def test_a_run_folder_has_files_alone(tmp_path, kind):
+    path = tmp_path / "summary.json"
+    assert not has_run_file(path)
+    put(path, kind)
+    text = f"expected a file, got a {kind.partition(' ')[0].replace('endless', 'link').replace('pipe', 'named pipe')}"
+    for read in (has_run_file, lambda path: read_run_file(path, 10)):
+        with pytest.raises(OSError, match=text) as caught:
+            read(path)
+        assert caught.value.filename == str(path)
+
+
+def test_a_run_file_is_read_up_to_what_a_run_may_write(tmp_path):
+    path = tmp_path / "losses.csv"
+    path.write_bytes(b"0123456789")
+    assert has_run_file(path)
+    assert read_run_file(path, 10) == b"0123456789"
+    with pytest.raises(FileError, match=re.escape(f"{path}: expected a file of at most 9 B, got one of 10 B")):
+        read_run_file(path, 9)
+    os.truncate(path, 2**40)  # which takes no disk, and would fill memory
+    with pytest.raises(FileError, match="got one of 1 TiB"):
+        read_run_file(path, 2**20)
+
+
+def test_arrays_that_unpack_to_more_than_a_run_has_are_refused_before_they_do(tmp_path):
+    content = archive(x=DATA, y=DATA)
+    taken = 2 * len(DATA)
+    assert set(read_arrays(io.BytesIO(content), None, max(taken, len(content)))) == {"x", "y"}
+    assert set(read_arrays(io.BytesIO(content), ["x"], len(content))) == {"x"}
+    bomb = archive(x=header((10**6,)) + bytes(8 * 10**6))
+    assert len(bomb) < 10**5
+    with pytest.raises(FileError, match=r"expected arrays of at most 976\.6 KiB, got 7\.629 MiB"):
+        read_arrays(io.BytesIO(bomb), None, 10**6)
+    with pytest.raises(FileError, match="expected arrays of at most"):
+        read_arrays(io.BytesIO(content), None, len(content) - 1)
+
+
+def test_what_a_run_may_write_is_never_too_large_to_read():
+    assert MAX_RUN_BYTES <= MOST_SPANS * SPAN_BYTES
+    # Weights in float64; of outputs a run holds three copies.
+    assert max(8 * MAX_PARAMETER_ELEMENTS, MAX_RUN_BYTES / 3) <= folder._MOST_ARRAY_BYTES
 
 
 @pytest.mark.parametrize("reference", ["..", "."])
