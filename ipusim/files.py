@@ -29,6 +29,7 @@ _LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _KINDS: Final = (
+    (stat.S_ISREG, "a file"),
     (stat.S_ISLNK, "a link, which is not followed in a folder of results"),
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -113,8 +114,12 @@ def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO
 
 
 def _not_a_file(path: Path, mode: int) -> OSError:
-    kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
-    return OSError(errno.EINVAL, f"expected a file, got {kind}", str(path))
+    return OSError(errno.EINVAL, f"expected a file, got {kind_of(mode)}", str(path))
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file of that mode is, in words."""
+    return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 
 def read_up_to(file: Readable, size: int) -> bytearray:

@@ -99,9 +99,11 @@ def sweep(
     with (
         interruptible() as heed,
         ResultsFolder(folder, SWEEP_FILES) as results,
-        Journal(results.aside("sweep.jsonl")) as journal,
+        Journal(results) as journal,
         _Landing(results) as landing,
     ):
+        if journal.damaged:
+            typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
             with progress("sweeping", heed) as told:
                 found = sweep_request(

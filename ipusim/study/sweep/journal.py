@@ -16,15 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
-from ipusim.errors import OutputError
+from ipusim.errors import FileError
 from ipusim.files import open_file
 from ipusim.runs.request.request import Request, given
-from ipusim.study.sweep.outcome import Outcome
+from ipusim.study.folder import ResultsFolder
+from ipusim.study.sweep.outcome import Outcome, stored_outcome
 
 #: A function in a Python file, as options name it.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
 _PACKAGE: Final = Path(__file__).parents[2]
 _CHUNK_BYTES: Final = 1 << 20
+#: What the file is called, and most bytes of it: three times the points of a sweep.
+_FILE: Final = "sweep.jsonl"
+_MOST_BYTES: Final = 1 << 28
+#: A line, of a hash and the rest of a JSON object.
+_HASHED: Final = b'{"sha256": "%b", %b\n'
 
 
 class Keys:
@@ -83,64 +89,66 @@ def code_digest() -> str:
 
 
 class Journal:
-    """A file of finished points, open to add others; a line that was cut off is forgotten, and so is other code's."""
+    """The finished points in a folder of results, open to add others; those that other code has found are forgotten.
 
-    def __init__(self, path: Path) -> None:
-        """Take the file; it need not be there."""
-        self._path = path
-        self._head = json.dumps({"code": code_digest()}) + "\n"
+    Each line begins with a hash of itself and of the code, so that a line which was changed or cut off is none.
+
+    Attributes:
+        found: the outcomes, by the keys of their points.
+        damaged: lines that are left out, but for a last one that was cut off as its process ended.
+    """
+
+    def __init__(self, folder: ResultsFolder) -> None:
+        """Take the folder; there need be no points in it."""
+        self._folder = folder
+        self._head = (json.dumps({"code": code_digest()}) + "\n").encode()
         self._file: BinaryIO | None = None
         self.found: dict[str, Outcome] = {}
+        self.damaged = 0
 
     def __enter__(self) -> Self:
-        """Read what is there, and open the file; raises OutputError where that cannot be."""
-        try:
-            kept = self._read()
-            self._file = self._path.open("r+b" if kept else "wb")
-            self._file.truncate(kept)
-            self._file.seek(kept)
-            if not kept:
-                self._write(self._head.encode())
-        except OSError as error:
-            raise OutputError(f"{self._path}: cannot be written: {error.strerror}; name another place") from error
+        """Read what is there, and open a file that takes its place; raises OutputError where that cannot be."""
+        lines = self._read(self._folder.read_aside(_FILE, _MOST_BYTES))
+        self._file = self._folder.write_aside(_FILE, b"".join(lines))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close the file; one without any point goes."""
-        if self._file is not None:
+        if self._file is not None and self._folder.is_mine:
             self._file.close()
             if not self.found:
-                self._path.unlink(missing_ok=True)
+                self._folder.remove_aside(_FILE)
 
     def add(self, key: str, outcome: Outcome) -> None:
         """Note a finished point; it is on disk behind this."""
-        self.found[key] = outcome
-        self._write((json.dumps({"key": key, "outcome": asdict(outcome)}) + "\n").encode())
-
-    def _write(self, line: bytes) -> None:
         assert self._file is not None
-        self._file.write(line)
+        self._folder.check_mine()
+        self.found[key] = outcome
+        text = json.dumps({"key": key, "outcome": asdict(outcome)}).encode()
+        self._file.write(self._hashed(text))
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def _read(self) -> int:
-        """Keep the points of the file; return how many of its bytes are whole lines of this code's."""
-        if not self._path.exists():
-            return 0
-        size = 0
-        for number, line in enumerate(self._path.read_bytes().splitlines(keepends=True)):
-            if not line.endswith(b"\n"):
-                break
-            if number == 0:
-                if line != self._head.encode():
-                    return 0
+    def _hashed(self, text: bytes) -> bytes:
+        """Return the line of a JSON object, which has its hash too."""
+        digest = hashlib.sha256(self._head + text).hexdigest().encode()
+        return _HASHED % (digest, text[1:])
+
+    def _read(self, content: bytes) -> list[bytes]:
+        """Take the points of a file; return its head, and the lines that are whole."""
+        head, *lines = content.splitlines(keepends=True) or [b""]
+        kept = [self._head]
+        for line in lines if head == self._head else ():
+            text = b"{" + line[len(_HASHED % (b"0" * 64, b"")) - 1 : -1]
+            try:
+                if line != self._hashed(text):
+                    raise FileError("another hash")
+                read = json.loads(text)
+                self.found[str(read["key"])] = stored_outcome(read["outcome"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                self.damaged += line.endswith(b"\n")
             else:
-                try:
-                    read = json.loads(line)
-                    self.found[read["key"]] = Outcome(**read["outcome"])
-                except (ValueError, TypeError, KeyError):
-                    break
-            size += len(line)
-        return size
+                kept.append(line)
+        return kept

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, get_type_hints
 
 from ipusim.analysis.bubble import bubble
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.throughput import throughput
 from ipusim.analysis.utilisation import ratio
-from ipusim.errors import IpusimError
+from ipusim.errors import FileError, IpusimError
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
@@ -67,6 +68,41 @@ class Outcome:
     def ran(self) -> bool:
         """Whether it ran, fitting or not."""
         return not self.message
+
+
+#: What of an outcome that ran is a share, and what may be any number, or none that is finite.
+_SHARES: Final = ("bubble", "utilisation", "accuracy")
+_ANY_NUMBER: Final = ("loss",)
+#: What is not there for every request.
+_MAY_LACK: Final = ("peak_bytes", "loss", "accuracy")
+_MOST_CYCLES: Final = 2**63
+
+
+def stored_outcome(data: Any) -> Outcome:
+    """Return an outcome that ran from JSON, its fields by their names; raises FileError for what is none."""
+    kinds = get_type_hints(Outcome)
+    if not isinstance(data, dict) or data.keys() != kinds.keys():
+        raise FileError("expected the fields of an outcome")
+    if wrong := [name for name, value in data.items() if not _is_stored(name, kinds[name], value)]:
+        raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
+    return Outcome(**data)
+
+
+def _is_stored(name: str, kind: Any, value: Any) -> bool:
+    """Return whether a value is one that a field of an outcome that ran may have."""
+    if kind is str:
+        return bool(value == "")
+    if kind is bool:
+        return isinstance(value, bool)
+    if value is None:
+        return name in _MAY_LACK
+    if kind in (int, int | None):
+        # A run without executions, IPUs or a clock is none; one without time or arithmetic may be.
+        least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
+        return type(value) is int and least <= value < _MOST_CYCLES
+    if type(value) not in (int, float):
+        return False
+    return name in _ANY_NUMBER or 0 <= value <= (1 if name in _SHARES else sys.float_info.max)
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any], again: Reuse) -> Outcome:

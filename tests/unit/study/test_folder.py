@@ -115,15 +115,15 @@ def test_the_list_is_one_that_sha256sum_reads(tmp_path):
 @pytest.mark.parametrize("at", range(1, 7))
 def test_a_move_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch, at):
     write(tmp_path, a="1", b="2", c="3")
-    move, moves = Path.rename, []
+    move, moves = os.rename, []
 
-    def failing(path, target):
+    def failing(name, target, **folders):
         moves.append(target)
         if len(moves) == at:
             raise OSError(16, "Device or resource busy", str(target))
-        return move(path, target)
+        return move(name, target, **folders)
 
-    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(os, "rename", failing)
     if at == 6:  # a and b go and come, c goes: five moves
         write(tmp_path, a="4", b="5")
         assert results(tmp_path) == {"a.txt": "4", "b.txt": "5"}
@@ -160,6 +160,120 @@ def test_a_run_that_fails_leaves_nothing_that_was_not_there(tmp_path):
     with pytest.raises(ZeroDivisionError), ResultsFolder(tmp_path / "a" / "b", NAMES):
         assert 1 / 0
     assert list(tmp_path.iterdir()) == []
+
+
+def tree(folder):
+    """Return everything in a folder, links as what they say, files as what is in them."""
+    return {
+        str(path.relative_to(folder)): path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+PARTS = {".ipusim": "a folder", "lock": "a file", "files.sha256": "a file", "new": "a folder", "old": "a folder"}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
+    folder, victim = tmp_path / "out", tmp_path / "victim"
+    for name in ("new", "old"):
+        (victim / name).mkdir(parents=True)
+        (victim / name / "a.txt").write_text("mine")
+    for name in ("files.sha256", "lock", "a.txt"):
+        (victim / name).write_text("mine")
+    write(folder, a="1")
+    place = folder / ".ipusim" / part if part != ".ipusim" else folder / part
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+    for target in (victim, victim / "new", victim / "lock", victim / "nothing", Path("/dev/zero")):
+        place.symlink_to(target)
+        before = tree(tmp_path)
+        with pytest.raises(OutputError) as caught, ResultsFolder(folder, NAMES):
+            pytest.fail("the folder was opened")
+        assert str(caught.value) == (
+            f"{place}: expected {PARTS[part]}, got a link, which is not followed in a folder of results: remove it, "
+            "or name another folder for the results"
+        )
+        assert tree(tmp_path) == before
+        place.unlink()
+    write(folder, a="2")
+    assert results(folder) == {"a.txt": "2"}
+
+
+def test_links_in_place_of_results_are_replaced_and_their_targets_stay(tmp_path):
+    folder, victim = tmp_path / "out", tmp_path / "victim"
+    write(folder, a="1", b="1", c="1")
+    victim.write_text("1")
+    for name in ("a.txt", "b.txt"):
+        (folder / name).unlink()
+        (folder / name).symlink_to(victim)
+    (folder / ".ipusim" / "new").mkdir()
+    (folder / ".ipusim" / "new" / "b.txt").symlink_to(victim)
+    write(folder, a="2")
+    assert results(folder) == {"a.txt": "2", "b.txt": "1"}
+    assert (folder / "b.txt").is_symlink()  # which no run has written
+    assert victim.read_text() == "1"
+
+
+def test_a_folder_among_what_waits_is_refused(tmp_path):
+    deep = tmp_path / ".ipusim" / "new" / "sub"
+    deep.mkdir(parents=True)
+    with pytest.raises(OutputError, match=r"cannot be written: sub: Is a directory; name another place"):
+        write(tmp_path, a="1")
+    assert deep.is_dir()
+
+
+def test_a_list_from_anywhere_removes_nothing_that_it_names(tmp_path):
+    write(tmp_path / "out", a="1", b="2")
+    (tmp_path / "mine.txt").write_text("1")
+    listed = tmp_path / "out" / ".ipusim" / "files.sha256"
+    digest = listed.read_text().split()[0]
+    listed.write_bytes(f"{digest}  ../mine.txt\n{digest}  {tmp_path}/mine.txt\n".encode() + b"\xff\0 damaged\n")
+    write(tmp_path / "out", ("b.txt",))
+    assert results(tmp_path / "out") == {"a.txt": "1", "b.txt": "2"}
+    assert (tmp_path / "mine.txt").read_text() == "1"
+    os.truncate(listed, 2**40)
+    with pytest.raises(
+        OutputError, match=r"files\.sha256: expected a file of at most 1 MiB, got one of 1 TiB: remove it"
+    ):
+        write(tmp_path / "out", a="3")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
+def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path):
+    code = """
+        import os, sys
+        from pathlib import Path
+        from ipusim.errors import OutputError
+        from ipusim.study.folder import ResultsFolder
+        folder = Path(sys.argv[1])
+        with ResultsFolder(folder, ("a.txt",)) as opened:
+            child = os.fork()
+            if child == 0:
+                for write in (lambda: opened.write({"a.txt": b"child"}), lambda: opened.write_aside("b", b"child")):
+                    try:
+                        write()
+                    except OutputError as error:
+                        print(error)
+            else:
+                os.waitpid(child, 0)
+                try:
+                    ResultsFolder(folder).__enter__()
+                except OutputError as error:
+                    print(error)
+                opened.write({"a.txt": b"parent"})
+    """
+    done = python(code, tmp_path)
+    refused = f"{tmp_path}: expected the process that a run began in to write its results, got a forked child of it, "
+    assert done.stdout.splitlines() == [
+        *[f"{refused}which writes none"] * 2,
+        f"{tmp_path}: another run writes its results here; name another folder",
+    ], done.stderr
+    assert results(tmp_path) == {"a.txt": "parent"}
+    assert waiting(tmp_path) == set()
+    write(tmp_path, a="3")
 
 
 def test_two_runs_into_one_folder_are_one_too_many(tmp_path):
@@ -245,7 +359,7 @@ def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_on
             folder.chmod(0o755)
     assert done.stdout.splitlines() == [
         "opened",
-        f"{locked}: cannot be written: {locked}/.ipusim: Permission denied; name another place",
+        f"{locked}: cannot be written: .ipusim: Permission denied; name another place",
         f"{locked}/new: cannot be written: Permission denied; name another place",
     ], done.stderr
     assert (writable / "a").read_text() == "1"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import math
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from fractions import Fraction
 
 import pytest
@@ -12,6 +16,7 @@ from ipusim.errors import OptionError, OutputError
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.scenario.load import load_job, load_request
+from ipusim.study.folder import ResultsFolder
 from ipusim.study.sweep import journal as journals
 from ipusim.study.sweep.ceiling import ceilings
 from ipusim.study.sweep.crew import Crew
@@ -110,18 +115,28 @@ def test_each_combination_of_other_options_has_its_ceiling_and_other_sweeps_have
     assert ceilings(swept(FOUR, {COUNT: [8, 16], "seed": [1, 2]}, together=True)) == ()
 
 
+@contextmanager
+def journal_in(folder):
+    with ResultsFolder(folder) as results, Journal(results) as journal:
+        yield journal
+
+
+def file_in(folder):
+    return folder / ".ipusim" / "sweep.jsonl"
+
+
 def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
-    path = tmp_path / "sweep.jsonl"
-    with Journal(path) as journal:
+    path = file_in(tmp_path)
+    with journal_in(tmp_path) as journal:
         first = swept(FOUR, {COUNT: [8, 16]}, journal=journal)
     whole = path.read_bytes()
     assert whole.count(b"\n") == 3
-    with Journal(path) as journal:
+    with journal_in(tmp_path) as journal:
         second = swept(FOUR, {COUNT: [16, 8, 24]}, journal=journal)
     assert second.taken == 2
     assert second.outcomes[:2] == first.outcomes[::-1]
     other = FOUR.replace({"pipeline.stages.0.forward": 1001})
-    with Journal(path) as journal:
+    with journal_in(tmp_path) as journal:
         third = swept(other, {COUNT: [8, 16]}, journal=journal)
     assert third.taken == 0
     assert third.outcomes[0] != first.outcomes[0]
@@ -129,33 +144,141 @@ def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 20, -1])
 def test_a_line_that_was_cut_off_is_made_again(tmp_path, cut):
-    path = tmp_path / "sweep.jsonl"
-    with Journal(path) as journal:
+    path = file_in(tmp_path)
+    with journal_in(tmp_path) as journal:
         swept(FOUR, {COUNT: [8, 16]}, journal=journal)
     whole = path.read_bytes()
     start = whole[:-1].rindex(b"\n") + 1
     path.write_bytes(whole[: start + cut] if cut > 0 else whole[:cut])
-    with Journal(path) as journal:
+    with journal_in(tmp_path) as journal:
         assert swept(FOUR, {COUNT: [8, 16]}, journal=journal).taken == 1
     assert path.read_bytes() == whole
 
 
 def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
-    path = tmp_path / "sweep.jsonl"
-    with Journal(path) as journal:
+    path = file_in(tmp_path)
+    with journal_in(tmp_path) as journal:
         swept(FOUR, {COUNT: [8]}, journal=journal)
     monkeypatch.setattr(journals, "code_digest", lambda: "of tomorrow")
-    with Journal(path) as journal:
+    with journal_in(tmp_path) as journal:
         assert journal.found == {}
     assert not path.exists()
 
 
-def test_a_journal_that_cannot_be_written_says_so(tmp_path):
-    with (
-        pytest.raises(OutputError, match=r"sweep\.jsonl: cannot be written: .*; name another place"),
-        Journal(tmp_path / "nowhere" / "sweep.jsonl"),
+KEY, OTHER = "a" * 64, "b" * 64
+OUTCOME = Outcome(
+    fits=True,
+    peak_bytes=7,
+    makespan_cycles=10,
+    makespan_s=1e-9,
+    weight_update_period_s=2e-9,
+    samples_per_s=0.1 + 0.2,
+    bubble=1 / 3,
+    utilisation=2 / 3,
+    run_cycles=2**61,
+    executions=2,
+    samples=8,
+    clock_hz=10**9,
+    ipus=4,
+)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """Return the file of a journal with two points, of which one has arithmetic that has come to no finite loss."""
+    with journal_in(tmp_path) as journal:
+        journal.add(KEY, OUTCOME)
+        journal.add(OTHER, replace(OUTCOME, loss=math.inf, accuracy=0.5))
+    return file_in(tmp_path)
+
+
+def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, journal):
+    whole = journal.read_bytes()
+    head, first, second = whole.splitlines(keepends=True)
+    brackets = b"[" * 100_000 + b"\n"
+    for damaged in (
+        first.replace(b'"makespan_cycles": 10', b'"makespan_cycles": 11'),
+        first.replace(b'"fits": true', b'"fits": null'),
+        first.replace(KEY.encode(), OTHER.encode()),
+        first.replace(b'"sha256"', b'"sha255"'),
+        brackets,
+        first[:-2] + b"\n",
+        b"\n",
+        b"\xff\0\n",
     ):
+        assert damaged != first
+        journal.write_bytes(head + damaged + second)
+        with journal_in(tmp_path) as read:
+            assert (set(read.found), read.damaged) == ({OTHER}, 1)
+        assert journal.read_bytes() == head + second
+    journal.write_bytes(whole)
+    with journal_in(tmp_path) as read:
+        assert (read.found[KEY], read.damaged) == (OUTCOME, 0)
+        assert read.found[OTHER] == replace(OUTCOME, loss=math.inf, accuracy=0.5)
+    assert journal.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("makespan_cycles", -1),
+        ("makespan_cycles", 1.5),
+        ("makespan_cycles", True),
+        ("makespan_cycles", None),
+        ("makespan_cycles", 2**63),
+        ("samples_per_s", "fast"),
+        ("samples_per_s", math.inf),
+        ("samples_per_s", math.nan),
+        ("samples_per_s", -1.0),
+        ("samples_per_s", []),
+        ("bubble", 1.5),
+        ("executions", 0),
+        ("clock_hz", 0),
+        ("fits", 1),
+        ("message", "no"),
+        ("message", None),
+        ("loss", "0"),
+        ("peak_bytes", 1e3),
+    ],
+)
+def test_a_line_with_a_hash_of_its_own_has_values_that_a_run_has(tmp_path, journal, field, value):
+    with journal_in(tmp_path) as read:
+        read.add(KEY, replace(OUTCOME, **{field: value}))
+    with journal_in(tmp_path) as read:
+        assert read.damaged == 1
+        assert read.found[KEY] == OUTCOME
+
+
+@pytest.mark.parametrize(
+    "outcome", [["a list"], "[" * 100_000 + "]" * 100_000, {}, {**asdict(OUTCOME), "more": 1}], ids=type
+)
+def test_a_line_with_a_hash_of_its_own_has_the_fields_that_a_run_has(tmp_path, journal, outcome):
+    with journal_in(tmp_path) as read:
+        text = json.dumps({"key": KEY, "outcome": outcome}).replace('"[', "[").replace(']"', "]").encode()
+        journal.write_bytes(read._head + read._hashed(text))
+    with journal_in(tmp_path) as read:
+        assert (read.found, read.damaged) == ({}, 1)
+
+
+def test_a_journal_that_is_no_file_says_so(tmp_path, journal):
+    journal.unlink()
+    (tmp_path / "notes").write_text("mine")
+    for put, kind in (
+        (journal.mkdir, "a folder"),
+        (lambda: os.mkfifo(journal), "a named pipe"),
+        (lambda: journal.symlink_to(tmp_path / "notes"), "a link, which is not followed in a folder of results"),
+    ):
+        put()
+        text = f"{journal}: expected a file, got {kind}: remove it, or name another folder for the results"
+        with pytest.raises(OutputError, match=f"^{re.escape(text)}$"), journal_in(tmp_path):
+            pass
+        journal.rmdir() if journal.is_dir() else journal.unlink()
+    journal.touch()
+    os.truncate(journal, 2**40)
+    large = r"sweep\.jsonl: expected a file of at most 256 MiB, got one of 1 TiB: remove it"
+    with pytest.raises(OutputError, match=large), journal_in(tmp_path):
         pass
+    assert (tmp_path / "notes").read_text() == "mine"
 
 
 def test_every_outcome_survives_its_line():
