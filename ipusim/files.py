@@ -185,11 +185,17 @@ def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file whole or not at all; raises OutputError naming the path that cannot be written."""
+def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
+    """Write one file whole or not at all; raises OutputError naming the path that cannot be written.
+
+    Args:
+        path: where to.
+        content: of the file.
+        follow: whether a link there is followed, as one that a person names; else the file takes its place.
+    """
     with naming(path):
         check_target(path)
-        target = path.resolve()
+        target = path.resolve() if follow else path.absolute()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as waiting:
             new = Path(waiting) / target.name

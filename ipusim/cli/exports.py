@@ -38,7 +38,8 @@ def trace(
     file = out or timeline.with_name(picture_name(start, end, phase, execution))
     check_picture_suffix(file.suffix)
     loaded = Timeline.load(timeline)
-    write_file(file, picture(loaded, picture_window(loaded, start, end, phase, execution), file.suffix))
+    shown = picture_window(loaded, start, end, phase, execution)
+    write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
     typer.echo(f"{file}")
 
 

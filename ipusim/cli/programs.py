@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
@@ -166,7 +167,7 @@ def profiled(
     from ipusim.ipu.profiling import profile
     from ipusim.ipu.program_file import ProgramFile
 
-    program = ProgramFile(path)
+    program, process = ProgramFile(path), os.getpid()
     with (
         running(aside=aside, hosts=options.hosts),
         profile(
@@ -174,5 +175,7 @@ def profiled(
         ) as found,
     ):
         program.run(arguments, options.hosts, options.tensorflow)
+        if os.getpid() != process:  # the results are not those of a process that the program has forked
+            raise typer.Exit
         found.recorder.check(str(path))
     return dict(zip(found.folders, found.runs, strict=True))

@@ -36,7 +36,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
     ``report``, ``explain``, ``export`` and ``compare``: a program's session runs stand one after the other on one time
     axis, as the steps of a scenario. Several programs have a folder each in it, called as they are, with a number
     behind names that come again. Programs of other threads count where they were laid out inside the block. Where the
-    block fails, nothing is written.
+    block fails, nothing is written, and none by a process that the block has forked.
 
     Arguments:
         folder: where to. Files that an earlier run has left there go; others stay.
@@ -97,7 +97,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
         """Write what ran, unless the block has failed."""
         assert self._exit is not None
         with self._exit:
-            if kind is None:
+            if kind is None and self._results.is_mine:
                 self._write()
 
     def _write(self) -> None:
@@ -119,7 +119,9 @@ class profile:  # noqa: N801 - a function to whoever calls it
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {
-                path: self._results if path == self._folder else others.enter_context(ResultsFolder(path, RESULT_FILES))
+                path: self._results
+                if path == self._folder
+                else others.enter_context(ResultsFolder(path, RESULT_FILES, may_be_link=False))
                 for path in files
             }
             for path, content in files.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim
+from tests.cli.commands import ipusim, process
 
 SMALL = '''"""A small program.
 
@@ -91,6 +92,32 @@ def test_a_program_runs_as_by_itself_and_its_verdict_follows(program):
     assert max(map(len, ran.stdout.removeprefix(alone.stdout).splitlines()[:-1])) <= 80
     assert ran.stdout.splitlines()[-1].startswith("reports/small: scenario.yaml, summary.json, losses.csv, weights.npz")
     assert (Timeline.load(Path("reports/small/timeline.npz")).info.executions) == 2
+
+
+FORKS = """
+def child(ends):
+    if made := os.fork():
+        print(ends, "ended with", os.waitstatus_to_exitcode(os.waitpid(made, 0)[1]), flush=True)
+    return not made
+
+
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
+def test_children_that_it_forks_write_no_results(program):
+    before, main, after = SMALL.partition("if __name__")
+    early = "if child('before'):\n    sys.exit()\n"
+    ends = {"sys.exit(0)": 0, "sys.exit(3)": 3, "1 / 0": 1, "model": 0}
+    late = "".join(f"\n{'el' if number else ''}if child({end!r}):\n    {end}" for number, end in enumerate(ends))
+    program.write_text(before + FORKS + early + main + after + late)
+    ran = process("run", program, "--out", "out", text=True)
+    assert (ran.returncode, ran.stderr.count("ZeroDivisionError")) == (0, 1), ran.stderr
+    for end, code in {"before": 0, **ends}.items():
+        assert ran.stdout.count(f"{end} ended with {code}\n") == 1, ran.stdout
+    assert ran.stdout.count("out: scenario.yaml") == 1
+    assert Timeline.load(Path("out/timeline.npz")).info.executions == 2
+    assert {path.name for path in Path("out/.ipusim").iterdir()} == {"lock", "files.sha256"}
 
 
 def test_its_folder_is_read_back_as_any(program):
