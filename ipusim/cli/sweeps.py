@@ -86,7 +86,6 @@ def sweep(
     from ipusim.study.sweep.measures import measure_of
     from ipusim.study.sweep.report import SWEEP_FILES, check_format, sweep_files
     from ipusim.study.sweep.study_file import read_study
-    from ipusim.study.sweep.sweep import sweep as sweep_request
 
     study = read_study(scenario, vary or (), side_by_side)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
@@ -106,16 +105,7 @@ def sweep(
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
             with progress("sweeping", heed) as told:
-                found = sweep_request(
-                    request,
-                    study.axes,
-                    together=study.together,
-                    losses=losses,
-                    crew=crew,
-                    journal=journal,
-                    progress=told,
-                    landed=landing.show,
-                )
+                found = study.run(request, losses, crew, journal, told, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise

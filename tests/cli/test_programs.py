@@ -146,6 +146,17 @@ def test_options_go_to_the_profile_and_words_to_the_program(program):
     assert "use_synthetic_data: true" in Path("out/small_2/scenario.yaml").read_text()
 
 
+def test_no_link_in_place_of_the_folder_of_one_of_several_is_followed(program):
+    Path("victim").mkdir()
+    Path("out").mkdir()
+    Path("out/small_2").symlink_to("../victim")
+    ran = ipusim("run", program, "--out", "out", "--", "2")
+    refused = "out/small_2: expected a folder, got a link, which is not followed in a folder of results; name another\n"
+    assert (ran.returncode, ran.stderr) == (2, refused)
+    assert list(Path("victim").iterdir()) == []
+    assert {path.name for path in Path("out").iterdir()} == {"small_2"}
+
+
 def test_a_part_of_the_picture_that_is_not_there(program):
     ran = ipusim("run", program, "--out", "out", "--execution", 7, "--quiet")
     assert ran.returncode == 2
