@@ -224,6 +224,21 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupt
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
+def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result(workspace, without_pixels):
+    words = ["sweep", FOUR, "--vary", f"{COUNT}=8,16,32", "--workers", "1", "--out", "out"]
+    first = ipusim(*words, cwd=workspace)
+    journal = workspace / "out" / ".ipusim" / "sweep.jsonl"
+    kept = journal.read_bytes()
+    head, line, *others = kept.splitlines(keepends=True)
+    changed = line.replace(b'"samples_per_s": ', b'"samples_per_s": 9')
+    assert changed != line
+    journal.write_bytes(b"".join([head, changed, *others, b"[" * 100_000 + b"\n"]))
+    again = ipusim(*words, cwd=workspace)
+    assert again.stderr == "out: 2 of the points kept there are damaged and simulated anew\n"
+    assert again.stdout.replace("2 of 3 points are taken from an earlier sweep of the same.\n", "") == first.stdout
+    assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
+
+
 def test_an_interrupt_leaves_the_rows_that_are_there_and_says_nothing(workspace, uninterrupted):
     out = workspace / "out"
     child = start(workspace, "out", "--workers", "1")
