@@ -142,13 +142,15 @@ def do(command, folder):
 
 
 def tree(folder):
-    """Return everything in a folder, links as what they say, files as what is in them."""
-    return {
-        str(path): str(path.readlink())
-        if path.is_symlink()
-        else path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in (folder, *sorted(folder.rglob("*")))
-    }
+    """Return everything in a folder: links as what they say, files as which they are and what is in them."""
+    found = {}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_symlink():
+            found[str(path)] = str(path.readlink())
+        else:
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+            found[str(path)] = (path.stat().st_ino, content)
+    return found
 
 
 @pytest.fixture(scope="module")
