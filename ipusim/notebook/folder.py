@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 
@@ -17,8 +18,12 @@ from ipusim.study.explanation import explain
 from ipusim.study.opened import job_behind
 from ipusim.study.stored import read_run
 
-#: Most bytes of the losses of a run, and of its weights or outputs, unpacked.
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Most bytes of the losses of a run, and of a line of them; and of its weights or outputs, unpacked.
 _MOST_LOSSES_BYTES: Final = 1 << 28
+_LONGEST_LINE: Final = 1 << 8
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
@@ -48,6 +53,16 @@ class RunFolder(Shown):
         What changes would give is known where the folder holds the run's scenario.
         """
         return Explanation(explain(self.timeline, job_behind(self.folder), execution))
+
+    def losses(self) -> pd.DataFrame:
+        """Return the losses as :meth:`ipusim.Run.losses` does; raises FileError for a file that does not hold them."""
+        try:
+            if max(map(len, self._losses.splitlines()), default=0) > _LONGEST_LINE:
+                raise FileError(f"a line of more than {_LONGEST_LINE} bytes")
+            return super().losses()
+        except (ValueError, OverflowError, csv.Error) as error:
+            path = self.folder / "losses.csv"
+            raise FileError(f"{path}: expected the losses of a run, found something else: {error}") from None
 
     def _curves(self) -> Sequence[MemoryCurve]:
         return self.stored.curves

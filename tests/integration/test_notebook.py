@@ -405,6 +405,28 @@ def test_a_folder_holds_what_the_run_showed(learnt, folder):
     assert there.figure(phase="main")._repr_png_() == learnt.figure(phase="main")._repr_png_()
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not enough values"),
+        (b"\xff\n", "codec can't decode"),
+        (b"step,loss\n1,2,3\n", "columns passed"),
+        (b"step,loss\nfirst,2\n", "invalid literal"),
+        (b"step,loss\n1" + b"0" * 99 + b",2\n", "too large"),
+        (b"step,loss" + b"," * 10**6 + b"\n", "a line of more than 256 bytes"),
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else value,
+)
+def test_losses_of_a_folder_that_are_none_are_one_message(folder, tmp_path, content, reason):
+    for name in ("summary.json", "timeline.npz"):
+        shutil.copy(folder / name, tmp_path)
+    (tmp_path / "losses.csv").write_bytes(content)
+    there = ipusim.load(tmp_path)
+    text = refused(FileError, there.losses)
+    assert text.startswith(f"{tmp_path}/losses.csv: expected the losses of a run, found something else: ")
+    assert reason in text
+
+
 def test_saving_is_whole_or_not_at_all(learnt, tmp_path):
     (tmp_path / "run" / "trace.png").mkdir(parents=True)
     assert refused(OutputError, learnt.save, tmp_path / "run").endswith(

@@ -118,7 +118,7 @@ def resident(what):
 def load(folder):
     try:
         run = ipusim.load(folder)
-        said = repr((run.weights, run.outputs, run.losses(), run.memory(), run.explain()))
+        said = repr((run.weights, run.outputs, run.losses(), run.memory_over_time(), run.explain()))
     except (IpusimError, OSError) as error:
         return subprocess.CompletedProcess("load", 2, "", str(error))
     return subprocess.CompletedProcess("load", 0, said, "")
@@ -130,7 +130,7 @@ def do(command, folder):
         return load(folder)
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     with (
-        mock.patch.object(Figure, "savefig", lambda _, file, **how: file.write(b"no pixels")),
+        mock.patch.object(Figure, "savefig"),  # which leaves a picture empty: pixels take most of the time
         mock.patch.object(view, "local_perfetto", return_value=folder),
         mock.patch.object(webbrowser, "open", side_effect=lambda _: signal.raise_signal(signal.SIGTERM)),
     ):

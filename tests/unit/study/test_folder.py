@@ -198,8 +198,8 @@ def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
         )
         assert tree(tmp_path) == before
         place.unlink()
-    write(folder, a="2")
-    assert results(folder) == {"a.txt": "2"}
+    write(folder, b="2")
+    assert results(folder)["b.txt"] == "2"
 
 
 def test_links_in_place_of_results_are_replaced_and_their_targets_stay(tmp_path):
@@ -231,14 +231,14 @@ def test_a_list_from_anywhere_removes_nothing_that_it_names(tmp_path):
     listed = tmp_path / "out" / ".ipusim" / "files.sha256"
     digest = listed.read_text().split()[0]
     listed.write_bytes(f"{digest}  ../mine.txt\n{digest}  {tmp_path}/mine.txt\n".encode() + b"\xff\0 damaged\n")
-    write(tmp_path / "out", ("b.txt",))
-    assert results(tmp_path / "out") == {"a.txt": "1", "b.txt": "2"}
+    write(tmp_path / "out", ("c.txt",), c="3")
+    assert results(tmp_path / "out") == {"a.txt": "1", "b.txt": "2", "c.txt": "3"}
     assert (tmp_path / "mine.txt").read_text() == "1"
     os.truncate(listed, 2**40)
     with pytest.raises(
         OutputError, match=r"files\.sha256: expected a file of at most 1 MiB, got one of 1 TiB: remove it"
     ):
-        write(tmp_path / "out", a="3")
+        write(tmp_path / "out", ("d.txt",), d="3")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
