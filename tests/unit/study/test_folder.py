@@ -198,7 +198,7 @@ def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
         )
         assert tree(tmp_path) == before
         place.unlink()
-    write(folder, b="2")
+    write(folder, ("b.txt",), b="2")
     assert results(folder)["b.txt"] == "2"
 
 
