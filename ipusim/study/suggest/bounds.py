@@ -2,12 +2,13 @@
 
 A begun cut says where its first stages are. Of the others it is known that each takes at least as long as the best
 cut of the rest makes the longest of them, and all of them together as long as the shortest cut of the rest: two
-dynamic programmes over the units, from the last stage back, exact for what they bound.
+dynamic programmes over the units, from the last stage back, exact for what they bound. Where many cuts are left,
+prices bound all maxima together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Final
 
@@ -15,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.study.suggest.layout import Layout
+from ipusim.study.suggest.pairs import least_busiest
+from ipusim.study.suggest.prices import Maxima, Prices, raised
 from ipusim.study.suggest.programmes import least_longest, least_sum
 from ipusim.study.suggest.terms import UPDATE, Copies, Numbers, Term
 from ipusim.study.suggest.units import KINDS, Table, Units, sums
@@ -27,13 +30,23 @@ _MATTERS: Final = 0.05
 _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles that stand for what cannot be.
 _NEVER: Final = float(1 << 62)
+#: Steps in which prices are raised, and the size of all rows beyond which that would take too long.
+_STEPS: Final = 600
+_LARGE: Final = 4_000_000
+#: Share of a price's bound by which sums of fractions may be off.
+_ROUNDED: Final = 1e-9
 
 
 class Bounds:
     """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
 
-    def __init__(self, units: Units, layout: Layout, at_once: int) -> None:
-        """Take what a choice was laid out as; ``at_once`` are cycles that every cut takes beside the terms."""
+    def __init__(
+        self, units: Units, layout: Layout, at_once: int, possible: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Take what a choice was laid out as; ``at_once`` are cycles that every cut takes beside the terms.
+
+        ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
+        """
         self._units, self._layout, self._terms, self._at_once = units, layout, layout.terms, at_once
         self._stages = layout.plan.shape.stages
         self._given = np.array([0, *(each.output_bytes for each in units.profiles)], dtype=np.float64)
@@ -44,6 +57,10 @@ class Bounds:
         filled = max(shape.micro_batches - feeds.prefetch_depth, 0)
         self._filling = filled * system.host_fill_cycles(feeds.infeed_bytes)
         self._possible = self._apart(shape.mapping)
+        if possible is not None:
+            self._possible = self._possible & possible
+        self._packed = np.packbits(self._possible).tobytes()
+        self._prices: Prices | None = None
         self._streams = self._stream_cycles()
         self._passes = units.passes.astype(np.float64)
         self._updates = units.updates + self._streams[0]
@@ -51,6 +68,7 @@ class Bounds:
             self._at_once += system.host_fill_cycles(feeds.infeed_bytes)
         self._heavy: list[int] = []
         self._light = 0.0
+        self._base = 0
         self._to_come: dict[bytes, Numbers] = {}
         terms = self._terms.terms
         self._rests = [self._known(term.loads.sum(axis=0)) for term in terms]
@@ -61,7 +79,13 @@ class Bounds:
     @property
     def least(self) -> int:
         """The least cycles of any cut."""
-        return self.least_of(_ROOT)
+        priced = 0 if self._prices is None else self._from_prices(_ROOT)[0]
+        return max(self.least_of(_ROOT), int(priced))
+
+    @property
+    def cheapest(self) -> tuple[tuple[int, ...], ...]:
+        """The cuts that cost least by the last prices."""
+        return () if self._prices is None else self._prices.cuts
 
     def least_of(self, cuts: Table) -> int:
         """Return the bound of the first of ``cuts``."""
@@ -72,6 +96,37 @@ class Bounds:
         later = copy(self)
         later._at_once += cycles
         return later
+
+    def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
+        """Return the same bounds with prices, which are raised until nothing below ``enough`` is left."""
+        terms, columns = self._terms.terms, self._terms.columns
+        if sum(term.rows.size for term in terms) > _LARGE:
+            return self
+        most = max(len(term.rows) for term in terms)
+        flat = np.zeros((len(terms), most, columns.at(UPDATE + 1, 0)))
+        for number, term in enumerate(terms):
+            flat[number, : len(term.rows)] = term.rows[:, : flat.shape[2]]
+        rows = flat.reshape(len(terms), most, UPDATE + 1, self._stages)
+        least = np.array([float(each[0]) for each in self._maxima(_ROOT, range(len(terms)))])
+        times = np.array([float(term.times) for term in terms])
+        heaviest = int(np.argmax(times * least))
+        if terms[heaviest].rows is terms[heaviest].loads:
+            takes = self._takes(terms[heaviest].loads.sum(axis=0))
+            least[heaviest] = least_busiest(takes, self._layout.plan.shape.mapping, least[heaviest], spend)
+        kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
+        tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
+        maxima = Maxima(tables, rows[:, :, kinds], times, least, self._possible)
+        priced = copy(self)
+        priced._base = int(min(self._copies(_ROOT, device)[0] for device in self._terms.copies))
+        enough_beside = np.inf if enough is None else float(enough - priced._base - self._at_once)
+        priced._prices = raised(maxima, _STEPS, enough_beside, spend)
+        return priced
+
+    def _from_prices(self, cuts: Table) -> Table:
+        """Return the least cycles of each of ``cuts`` by the prices."""
+        assert self._prices is not None
+        found = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
+        return np.floor(np.minimum(found, _NEVER)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
         """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
@@ -101,7 +156,7 @@ class Bounds:
         columns = self._terms.columns
         if loads[columns.at(UPDATE, 0) : -2].any():
             return self._programmes(loads)
-        rests, key = self._terms.rests, loads.tobytes()
+        rests, key = self._terms.rests, loads.tobytes() + self._packed
         if key not in rests:
             rests[key] = self._programmes(loads)
         return rests[key]
@@ -149,6 +204,8 @@ class Bounds:
 
         What matters most is looked at first, where all else takes the least that it can: most cuts end there.
         """
+        if self._prices is not None:
+            cuts = cuts[self._from_prices(cuts) < below]
         at_least = np.full(len(cuts), self._light)
         for place, found in zip(self._heavy, self._maxima(cuts, self._heavy), strict=True):
             at_least += self._terms.terms[place].times * found
@@ -191,7 +248,8 @@ class Bounds:
                 busy = max(term.loads.any(axis=1).sum(), 1)
                 together = (loads.sum(axis=1) + whole[done, at]) / busy
                 found = np.maximum(found, (loads + self._still(term, done)).max(axis=1))
-                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together - 1e-12 * found))
+                together -= 1e-12 * np.minimum(found, _NEVER)
+                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
             if term is self._terms.terms[-1] and self._layout.plan.sync.meets:  # of the weight updates
                 found = np.maximum(found, np.floor(self._streams[1]))
             yield found
@@ -216,9 +274,8 @@ class Bounds:
         for term, found in zip(terms, self._maxima(cuts, range(len(terms))), strict=True):
             total += term.times * found
         if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
-            total = np.maximum(
-                total, np.floor(self.values(cuts) @ self._share + self._shared[done, at] - 1e-12 * total)
-            )
+            means = self.values(cuts) @ self._share + self._shared[done, at]
+            total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
         total += self._at_once
         copies = [self._copies(cuts, device) for device in self._terms.copies]
         total += np.minimum.reduce(copies)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 from typing import Final
 
 import numpy as np
 
 from ipusim.study.suggest.bounds import Bounds
+from ipusim.study.suggest.descent import descended, even
 from ipusim.study.suggest.room import Room
 from ipusim.study.suggest.units import Table, Units
 
 #: Begun cuts that are looked at together.
 _TOGETHER: Final = 4096
+#: What units that share weights on two IPUs count as too many bytes.
+_APART: Final = 1 << 50
 #: How close the least time of a choice is found, as a power of two of its share, and how far away it is sought.
 _CLOSE: Final = 9
 _DOUBLINGS: Final = 6
@@ -46,6 +50,11 @@ class Cutter:
         self._mapping = room.mapping
 
     @property
+    def count(self) -> int:
+        """The number of cuts."""
+        return comb(len(self._units) - 1, len(self._mapping) - 1) if self._units.movable else 1
+
+    @property
     def rough(self) -> int:
         """The same, found at once, and not as close."""
         return self._bounds.least
@@ -69,7 +78,28 @@ class Cutter:
         """Return one whose cuts all take so many cycles more."""
         return Cutter(self._units, self._bounds.later_by(cycles), self._room)
 
-    def below(self, below: int, most: int) -> Found:
+    def priced(self, enough: int | None, spend: Callable[[], None]) -> Cutter:
+        """Return one whose bounds have prices, raised until nothing below ``enough`` is left."""
+        return Cutter(self._units, self._bounds.priced(enough, spend), self._room)
+
+    def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
+        """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
+        units, room = self._units, self._room
+        work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
+        starts = np.unique(np.array([even(work, len(self._mapping)), *self._bounds.cheapest]), axis=0)
+
+        def excess(cuts: Table) -> Table:
+            apart = np.where(self._together(cuts), 0, _APART)
+            if room.sram_bytes is None:
+                return apart
+            over = np.maximum(room.of_ipus(cuts) + spare - room.sram_bytes, 0)
+            return np.asarray(apart + over.sum(axis=0))
+
+        best = np.lexsort((self._bounds.of(starts), excess(starts)))[0]
+        cut, over = descended(tuple(starts[best].tolist()), excess, self._bounds.of, spend)
+        return None if over else cut
+
+    def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> Found:
         """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
         stages, size = len(self._mapping), len(self._units)
         begun, within = np.zeros((1, 1), dtype=np.int64), self._bounds.within(below)
@@ -81,8 +111,11 @@ class Cutter:
                 ends = (size,) if stage == stages - 1 else range(stage + 1, size - (stages - 1 - stage) + 1)
             else:
                 ends = (stage + 1,)
-            parts = [self._longer(part, np.array(ends), below, within) for part in _parts(begun)]
-            looked_at += sum(looked for _, _, looked in parts)
+            parts = []
+            for part in _parts(begun):
+                parts.append(self._longer(part, np.array(ends), below, within))
+                looked_at += parts[-1][2]
+                spend(parts[-1][2])
             begun = np.concatenate([cuts for cuts, _, _ in parts])
             bounds = np.concatenate([each for _, each, _ in parts])
             if len(begun) > most:

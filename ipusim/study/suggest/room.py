@@ -60,9 +60,14 @@ class Room:
 
     def bytes(self, cuts: Table) -> Table:
         """Return the bytes of the fullest IPU of each of ``cuts``, shape (cuts, stages + 1): the stages so far."""
+        return np.asarray(self.of_ipus(cuts).max(axis=0))
+
+    def of_ipus(self, cuts: Table) -> Table:
+        """Return the bytes of each IPU, shape (IPUs, cuts), by the stages so far."""
         count = cuts.shape[1] - 1
-        found = np.zeros(len(cuts), dtype=np.int64)
-        for ipu in sorted(set(self.mapping[:count])):
+        ipus = sorted(set(self.mapping[:count]))
+        found = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
+        for row, ipu in enumerate(ipus):
             resident, temporary, update = np.zeros((3, len(cuts)), dtype=np.int64)
             stages, moments = self.moments[ipu]
             parts = np.zeros((len(cuts), len(stages), len(PARTS)), dtype=np.int64)
@@ -74,7 +79,7 @@ class Room:
                     update += self.update[start, end]
                     parts[:, number] = self.parts[self.again[stage]][:, start, end].T
             live = (parts.reshape(len(cuts), len(stages) * len(PARTS)) @ moments.T).max(axis=1)
-            found = np.maximum(found, resident + temporary + np.maximum(live, update - temporary))
+            found[row] = resident + temporary + np.maximum(live, update - temporary)
         return found
 
     def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:

@@ -9,24 +9,26 @@ bound that is left says how much faster any other plan could be.
 from __future__ import annotations
 
 import heapq
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.reuse import Reuse
 from ipusim.study.suggest.bounds import Bounds
+from ipusim.study.suggest.budget import Budget, SearchEndedError
 from ipusim.study.suggest.choices import Choice, Limits, choices, orders_of, possible
 from ipusim.study.suggest.cuts import Cutter
+from ipusim.study.suggest.fullest import any_cut, fullest_bytes, possible_stages
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed
 from ipusim.study.suggest.layout import Layout, Layouts, collective_cycles, collectives_of
-from ipusim.study.suggest.room import room_of
+from ipusim.study.suggest.room import Room, room_of
+from ipusim.study.suggest.searched import Plan, Searched
 from ipusim.study.suggest.terms import on_any
-from ipusim.study.suggest.trial import Trial, laid_out, simulated
+from ipusim.study.suggest.trial import laid_out, simulated
 from ipusim.study.suggest.units import Units, units_of
 
 #: By how much more than its least the first portion of a choice's cuts may take; each next one half as much again.
@@ -36,8 +38,11 @@ _GROWS: Final = Fraction(3, 2)
 _MOST: Final = 400_000
 #: Passes of a plan that takes no time to speak of to simulate.
 _PASSES: Final = 10_000
-#: Times its least beyond which nothing is looked for.
+#: Times its least beyond which a choice's cuts are looked at all at once.
 _FAR: Final = 64
+#: Cuts of a choice beyond which prices and a good cut are worth their time, and how often another good one is tried.
+_MANY: Final = 20_000
+_AGAIN: Final = 3
 #: Of what lies between a choice's least and the best time known, the first portion is so large a part.
 _PORTIONS: Final = 3
 #: Bounds that are looked at for each runner-up.
@@ -45,81 +50,6 @@ _LOOKED: Final = 100
 #: Cuts begun at once for these, and cycles that none takes.
 _FEW: Final = 300
 _NEVER: Final = 1 << 61
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A plan that was simulated.
-
-    Attributes:
-        choice: how the model is laid out.
-        cuts: the first unit of each stage.
-        units: what was cut.
-        trial: what came of it.
-    """
-
-    choice: Choice
-    cuts: tuple[int, ...]
-    units: Units
-    trial: Trial
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of an execution with its weight update."""
-        assert self.trial.cycles is not None
-        return self.trial.cycles
-
-
-@dataclass(eq=False)
-class Searched:
-    """How a search went.
-
-    Attributes:
-        known: cycles of the given plan, where it is legal and within the limits: nothing slower is looked at.
-        plans: those that were simulated, the fastest first; all of them fit.
-        choices: ways to lay the model out but for its cuts.
-        refused: how many of them a rule refuses, by its words.
-        bounded: cuts, begun or whole, that were bounded.
-        assembled, simulated: plans that were.
-        misfits: plans that did not fit the memory after all.
-        too_large: choices that fit the memory under no cut.
-        least_bytes: the least that the fullest IPU of any plan needs.
-        left: the lowest bound of what was not looked at; None where that is everything.
-        stopped: what ended the search before that; empty where it is proven.
-    """
-
-    known: int | None = None
-    plans: list[Plan] = field(default_factory=list)
-    choices: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    bounded: int = 0
-    assembled: int = 0
-    misfits: int = 0
-    too_large: int = 0
-    least_bytes: int | None = None
-    left: int | None = None
-    stopped: str = ""
-
-    @property
-    def simulated(self) -> int:
-        """Plans that were simulated."""
-        return len(self.plans)
-
-    @property
-    def shown(self) -> tuple[Plan, ...]:
-        """The best plan of each kind, the fastest first."""
-        return tuple({plan.choice.kind: plan for plan in reversed(self.plans)}[kind] for kind in self._kinds)
-
-    @property
-    def _kinds(self) -> tuple[tuple[object, ...], ...]:
-        return tuple(dict.fromkeys(plan.choice.kind for plan in self.plans))
-
-    @property
-    def best(self) -> int | None:
-        """The best simulated time, in cycles; None where nothing fits so far."""
-        if self.plans and self.known is not None:
-            return min(self.known, *(plan.cycles for plan in self.plans))
-        return min((plan.cycles for plan in self.plans), default=self.known)
 
 
 #: The first unit of each stage of an IPU, and the one behind it.
@@ -134,11 +64,14 @@ class _Open:
     layouts: Mapping[str, Layout]
     units: Units
     cutter: Cutter
+    room: Room
+    possible: npt.NDArray[np.bool_]
     together: int | None = None
     above: int = 0
     width: Fraction = _FIRST
     alone: dict[str, Bounds] = field(default_factory=dict)
     full: set[tuple[int, Stages]] = field(default_factory=set)
+    tried: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
         """Yield each IPU with the first and the last unit of each of its stages: all that its memory depends on."""
@@ -166,15 +99,15 @@ class Search:
         again: Reuse,
         *,
         most: int,
-        until: float | None = None,
+        budget: Budget,
         known: int | None = None,
     ) -> None:
-        """Search within ``limits``, with at most ``most`` simulations, and until a moment of time.monotonic.
+        """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts.
 
         What was assembled of the model before is taken from ``again``.
         """
         self._given, self._limits = given, limits
-        self._most, self._until = most, until
+        self._most, self._budget = most, budget
         self._units: dict[int, Units] = {}
         self._again = again
         self._layouts = Layouts(given, again)
@@ -196,27 +129,42 @@ class Search:
                 continue
             self._push(self._at_least(choice), choice)
         while self._heap:
-            bound, *_, item = self._heap[0]
-            best = found.best
-            if best is not None and bound >= best:
+            found.bound, *_, item = self._heap[0]
+            if found.best is not None and found.bound >= found.best:
                 break
-            if self._stop():
-                found.left = bound if found.left is None else min(found.left, bound)
+            try:
+                self._spend()
+                told(found)
+                heapq.heappop(self._heap)
+                self._look(item)
+            except SearchEndedError as error:
+                found.leave(found.bound, str(error))
                 break
-            heapq.heappop(self._heap)
-            told(found)
-            match item:
-                case Choice():
-                    self._lay_out(bound, item)
-                case _Open():
-                    self._cut(item)
-                case _Leaf():
-                    self._try(item)
+        self._end()
+        return found
+
+    def _look(self, item: Choice | _Open | _Leaf) -> None:
+        match item:
+            case Choice():
+                self._lay_out(self.found.bound, item)
+            case _Open():
+                self._cut(item)
+            case _Leaf():
+                self._try(item)
+
+    def _end(self) -> None:
+        """Say what is left, and sort the plans."""
+        found = self.found
+        if found.left is not None and self._heap:
+            found.left = min(found.left, self._heap[0][0])
         if found.left is not None and found.best is not None and found.left >= found.best:
             found.left = None
-        found.stopped = found.stopped if found.left is not None else ""
+        if found.left is None:
+            found.open, found.stopped = 0, ""
+        else:
+            below = (item for bound, *_, item in self._heap if found.best is None or bound < found.best)
+            found.open += len({_choice_of(item) for item in below})
         self._sort()
-        return found
 
     def runners_up(self, count: int) -> None:
         """Simulate a good plan of each of the ``count`` next kinds, by their bounds: no more is said of them.
@@ -225,7 +173,7 @@ class Search:
         """
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.found.plans), default=0)
         seen = {plan.choice.kind for plan in self.found.plans}
-        looked_at = 0
+        looked_at, self._most = 0, _NEVER
         while self._heap and len(seen) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(self._heap)
             choice = _choice_of(item)
@@ -233,20 +181,24 @@ class Search:
                 continue
             looked_at += 1
             before = len(self.found.plans)
-            match item:
-                case Choice():
-                    self._lay_out(self._at_least(item), item)
-                case _Open():
-                    self._dive(item)
-                case _Leaf():
-                    self._try(item)
+            try:
+                self._spend()
+                match item:
+                    case Choice():
+                        self._lay_out(self._at_least(item), item)
+                    case _Open():
+                        self._dive(item)
+                    case _Leaf():
+                        self._try(item)
+            except SearchEndedError:
+                break
             if len(self.found.plans) > before:
                 seen.add(choice.kind)
         self._sort()
 
     def _dive(self, item: _Open) -> None:
         """Try the best of the few cuts that look best from the beginning on."""
-        found = item.cutter.below(_NEVER, _FEW)
+        found = item.cutter.below(_NEVER, _FEW, self._spend)
         for row in found.cuts[:1].tolist():
             self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
 
@@ -268,13 +220,11 @@ class Search:
             return None
         return choice.micro_batch_size * choice.replicas * given.hosts * given.serialization * multiple
 
-    def _stop(self) -> bool:
-        found = self.found
-        if self._until is not None and time.monotonic() > self._until:
-            found.stopped = "the time limit"
-        elif found.simulated >= self._most:
-            found.stopped = f"the limit of {self._most} simulations"
-        return bool(found.stopped)
+    def _spend(self, work: int = 0) -> None:
+        """Spend some of what the search may take; raises SearchEndedError where nothing is left."""
+        if self.found.simulated >= self._most:
+            raise SearchEndedError(f"the limit of {self._most} simulations")
+        self._budget.spend(work)
 
     def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
         choice = _choice_of(item)
@@ -304,32 +254,31 @@ class Search:
                 return
         options, layout = self._given.request.options, next(iter(layouts.values()))
         layout = replace(layout, terms=on_any([each.terms for each in layouts.values()]))
-        bounds = Bounds(units, layout, 0)
         limit = layout.system.ipu.sram_bytes if self._given.limited else None
         room = room_of(units, layout, limit, options.code_bytes, bool(options.pipeline.recomputation_checkpoints))
-        needs = room.least_bytes
-        self.found.least_bytes = min(self.found.least_bytes or needs, needs)
-        if limit is not None and needs > limit:
+        possible = possible_stages(room)
+        self._needs(room.least_bytes)
+        if (limit is not None and room.least_bytes > limit) or not any_cut(possible):
             self.found.too_large += 1
             return
-        cutter = Cutter(units, bounds, room)
-        self._push(cutter.rough, _Open(choice, layouts, units, cutter))
+        cutter = Cutter(units, Bounds(units, layout, 0, possible), room)
+        self._push(cutter.rough, _Open(choice, layouts, units, cutter, room, possible))
+
+    def _needs(self, needs: int) -> None:
+        """Take what the fullest IPU of any cut of a choice holds at least."""
+        self.found.least_bytes = min(self.found.least_bytes or needs, needs)
 
     def _cut(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for those behind it."""
-        if item.together is None:  # what replicas do together is looked up once it matters
-            together = self._collective_cycles(item)
-            cutter = item.cutter.later_by(together)
-            width = _FIRST
-            if self.found.best is not None:
-                width = max(width, Fraction(self.found.best - cutter.least, max(cutter.least, 1)) / _PORTIONS)
-            self._push(cutter.least, replace(item, cutter=cutter, together=together, above=cutter.least, width=width))
+        if item.together is None:
+            self._look_closer(item)
             return
         best, least = self.found.best, item.cutter.least
-        below = least + int(least * item.width) + 1
+        # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
+        below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
         if best is not None:
             below = min(below, best)
-        cuts = item.cutter.below(below, _MOST)
+        cuts = item.cutter.below(below, _MOST, self._spend)
         self.found.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.above:
@@ -338,10 +287,41 @@ class Search:
             self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.found.best
         if cuts.left is not None:
-            self.found.left = cuts.left if self.found.left is None else min(self.found.left, cuts.left)
-            self.found.stopped = f"the limit of {_MOST} cuts at once"
-        elif (best is None or below < best) and below <= least * _FAR:
+            self.found.leave(cuts.left, f"the limit of {_MOST} cuts at once")
+        elif (best is None or below < best) and below < _NEVER:
             self._push(below, replace(item, above=below, width=item.width * _GROWS))
+
+    def _look_closer(self, item: _Open) -> None:
+        """Push a choice again with the bound that is worth some time, unless it fits under no cut; try a good cut."""
+        cutter, found, many = item.cutter, self.found, item.cutter.count > _MANY
+        if many and item.room.sram_bytes is not None:
+            needs = fullest_bytes(item.room, item.possible, self._spend)
+            if needs > item.room.sram_bytes:
+                found.too_large += 1
+                return
+        together = self._collective_cycles(item)
+        cutter = cutter.later_by(together)
+        if many:
+            cutter = cutter.priced(found.best, self._spend)
+        width, least = _FIRST, cutter.least
+        if found.best is not None:
+            width = max(width, Fraction(found.best - least, max(least, 1)) / _PORTIONS)
+        closer = replace(item, cutter=cutter, together=together, above=least, width=width)
+        self._push(least, closer)
+        if many and (found.best is None or least < found.best):
+            self._try_good(closer)
+
+    def _try_good(self, item: _Open) -> None:
+        """Try a good cut, under the order that is best for it; another one where it does not fit after all."""
+        spare = 0
+        for _ in range(_AGAIN):
+            cuts = item.cutter.good(spare, self._spend)
+            if cuts is None:
+                return
+            bounds = {order: self._bound_under(order, item, cuts) for order in item.layouts}
+            spare += (over := self._try(_Leaf(item, cuts, min(bounds, key=lambda order: bounds[order]))))
+            if not over:
+                return
 
     def _collective_cycles(self, item: _Open) -> int:
         """Return what replicas spend together at least, under the best selection order."""
@@ -351,36 +331,45 @@ class Search:
             self._collectives[key] = min(collective_cycles(each, item.units.profiles) for each in layouts)
         return self._collectives[key]
 
-    def _refine(self, leaf: _Leaf) -> None:
-        """Push a whole cut under each selection order, with what its replicas really do together."""
-        item, cuts = leaf.opened, np.array([leaf.cuts])
-        for order, layout in item.layouts.items():
-            if order not in item.alone:
-                item.alone[order] = Bounds(item.units, layout, 0)
-            together = collectives_of(layout, item.units.profiles, leaf.cuts)
-            self._push(item.alone[order].later_by(together).least_of(cuts), replace(leaf, order=order))
+    def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
+        """Return the bound of a whole cut under a selection order, with what its replicas really do together."""
+        layout = item.layouts[order]
+        if order not in item.alone:
+            item.alone[order] = Bounds(item.units, layout, 0)
+        together = collectives_of(layout, item.units.profiles, cuts)
+        return item.alone[order].later_by(together).least_of(np.array([cuts]))
 
-    def _try(self, leaf: _Leaf) -> None:
-        item = leaf.opened
+    def _try(self, leaf: _Leaf) -> int:
+        """Assemble and simulate a cut; push it again where its order is not settled.
+
+        Return how many bytes its fullest IPU has too many.
+        """
+        item, found = leaf.opened, self.found
         if not item.full.isdisjoint(item.on_ipus(leaf.cuts)):
-            self.found.misfits += 1
-            return
+            found.misfits += 1
+            return 0
         if not leaf.order:
-            self._refine(leaf)
-            return
+            for order in item.layouts:
+                self._push(self._bound_under(order, item, leaf.cuts), replace(leaf, order=order))
+            return 0
+        if (leaf.order, leaf.cuts) in item.tried:
+            return 0
+        item.tried.add((leaf.order, leaf.cuts))
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         request = changed(self._given.request, {**choice.changes(self._given, item.units, cuts), **TIME_ALONE})
         trial = laid_out(request, self._again)
-        self.found.assembled += 1
+        found.assembled += 1
         if trial.job is None:
-            self.found.refused[trial.refusal] += 1
+            found.refused[trial.refusal] += 1
         elif not trial.fits:
-            self.found.misfits += 1
-            full = {peak.ipu for peak in trial.job.memory.over}
-            item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in full)
+            found.misfits += 1
+            full = trial.job.memory.over
+            item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in {peak.ipu for peak in full})
+            return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
-            self.found.plans.append(Plan(choice, cuts, item.units, simulated(trial)))
+            found.plans.append(Plan(choice, cuts, item.units, simulated(trial)))
+        return 0
 
 
 def _choice_of(item: Choice | _Open | _Leaf) -> Choice:

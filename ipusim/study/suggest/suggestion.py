@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,9 +13,11 @@ from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.runs.request.request import Request
+from ipusim.study.suggest.budget import Budget
 from ipusim.study.suggest.choices import Choice, Limits, choices
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
-from ipusim.study.suggest.search import Plan, Search, Searched
+from ipusim.study.suggest.search import Search
+from ipusim.study.suggest.searched import Plan, Searched
 from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated, tried
 from ipusim.study.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.units import format_bytes
@@ -187,6 +188,7 @@ def suggest(
     and for stages that are Python functions, RequestError for what is wrong with the request whatever its plan, and
     NothingFitsError where no plan fits.
     """
+    budget = Budget(seconds)
     limits, again = limits or Limits(), Reuse()
     given = given_of(request, again)
     own = Trial(None, given.refusal)
@@ -199,8 +201,7 @@ def suggest(
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
-    until = None if seconds is None else time.monotonic() + seconds
-    search = Search(given, limits, again, most=simulations, until=until, known=known)
+    search = Search(given, limits, again, most=simulations, budget=budget, known=known)
     found = search.run(told)
     if found.best is None:
         _refuse(given, limits, found, search)

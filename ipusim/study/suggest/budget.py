@@ -1,0 +1,68 @@
+"""How long a search may go on: until a moment of the clock, for so many cuts, or until a person stops it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ipusim.errors import IpusimError
+
+#: Of the time of a whole suggestion, the part that is left for what comes after the search, and its most in seconds.
+_AFTERWARDS: Final = 0.1
+_MOST_AFTERWARDS_S: Final = 5.0
+
+
+class SearchEndedError(IpusimError):
+    """A search whose budget is spent; the text says which."""
+
+
+class Budget:
+    """What a search may take; every inner loop of it spends some.
+
+    Attributes:
+        ended: what ended the search; empty while it may go on.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        work: int | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Allow so many ``seconds`` from now on, so much ``work`` in bounded cuts, and until it is ``interrupted``."""
+        self._began = time.monotonic()
+        self._until = None if seconds is None else self._began + seconds
+        self._search_until = None if seconds is None else self._until_search(seconds)
+        self._work, self._most = 0, work
+        self._interrupted = interrupted
+        self.ended = ""
+
+    def _until_search(self, seconds: float) -> float:
+        return self._began + seconds - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self._began
+
+    def spend(self, work: int = 0) -> None:
+        """Spend ``work``; raises SearchEndedError where nothing is left of the budget."""
+        self._work += work
+        if self._interrupted():
+            self.ended = "an interrupt"
+        elif self._search_until is not None and time.monotonic() > self._search_until:
+            self.ended = "the time limit"
+        elif self._most is not None and self._work > self._most:
+            self.ended = f"the limit of {self._most} bounded cuts"
+        if self.ended:
+            raise SearchEndedError(self.ended)
+
+    def begin_afterwards(self) -> None:
+        """Give what comes after the search all of the time, and an interrupt of its own."""
+        self._search_until, self._most = self._until, None
+
+    @property
+    def over(self) -> bool:
+        """Whether no time is left, not even for what comes after the search."""
+        return self._interrupted() or (self._until is not None and time.monotonic() > self._until)
