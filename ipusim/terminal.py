@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 #: Seconds of a run after which a terminal gets a progress bar.
 _PATIENCE_S: Final = 1.0
+#: Seconds between two lines of how far a command is: to a file or a pipe, and on a terminal.
+_LINES_S: Final = 10.0
+_UPDATE_S: Final = 0.25
 #: Columns of a table that goes to a file or a pipe.
 _PIPE_WIDTH: Final = 140
 
@@ -80,6 +83,61 @@ def interruptible() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if interrupted:
             signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether an interrupt asked to stop; a second one interrupts at once.
+
+    What has come so far is written then, and only after that it ends as an interrupted process does.
+    """
+    asked = False
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield lambda: False
+        return
+
+    def interrupt(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if asked:
+            sys.stdout.flush()
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
+    """Give a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
+    shown = time.monotonic()
+    if not sys.stderr.isatty():
+
+        def write(text: Callable[[], str]) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > _LINES_S:
+                shown = time.monotonic()
+                print(f"{name}: {text()}", file=sys.stderr, flush=True)
+
+        yield write
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(name)) as line:
+
+        def update(text: Callable[[], str]) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > _UPDATE_S:
+                shown = time.monotonic()
+                line.update(Text(f"{name}: {text()}"))
+
+        yield update
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ipusim.cli.app import Overrides, ScenarioPath, app
-from ipusim.terminal import interruptible, keep_watch, print_table, progress
+from ipusim.terminal import keep_watch, print_table, status, stoppable
 
 if TYPE_CHECKING:
-    from ipusim.study.suggest.search import Searched
+    from ipusim.study.suggest.given import Given
+    from ipusim.study.suggest.searched import Searched
     from ipusim.study.suggest.suggestion import Suggestion
 
 
@@ -33,9 +34,9 @@ Placements = Annotated[
 Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
 Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
 Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
-Orders = Annotated[str | None, _option("selection orders  [default: AUTO and all]", "NAMES")]
+Orders = Annotated[str | None, _option("selection orders  [default: the machine's own and all]", "NAMES")]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
-Seconds = Annotated[float | None, _option("time for the search  [default: until it is proven]", "S")]
+Seconds = Annotated[float, typer.Option(metavar="S", help="time for all of it; inf: until it is proven")]
 
 
 @app.command()
@@ -55,13 +56,18 @@ def suggest(
     sharding: Sharding = None,
     orders: Orders = None,
     simulations: Simulations = 200,
-    seconds: Seconds = None,
+    seconds: Seconds = 60.0,
     overrides: Overrides = None,
 ) -> None:
-    """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it."""
+    """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
+
+    It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
+    """
     from ipusim.scenario.load import placed_request
+    from ipusim.study.suggest.budget import Budget
     from ipusim.study.suggest.choices import Limits
     from ipusim.study.suggest.suggestion import suggest as find
+    from ipusim.study.suggest.words import so_far
 
     limits = Limits(
         global_batch=global_batch,
@@ -78,20 +84,23 @@ def suggest(
         orders=_names(orders),
     )
     keep_watch()
-    with interruptible() as heed, placed_request(scenario, overrides or ()) as request, progress("plans", heed) as told:
+    with stoppable() as asked:
+        budget = Budget(seconds, interrupted=asked)
+        with placed_request(scenario, overrides or ()) as request, status("suggest") as show:
 
-        def tell(so_far: Searched) -> None:
-            told(so_far.assembled, simulations)
+            def tell(given: Given, searched: Searched) -> None:
+                show(lambda: so_far(given, searched, budget.seconds))
 
-        found = find(request, limits, simulations=simulations, seconds=seconds, told=tell)
-    _print_suggestion(found)
-    if out is not None:
-        from ipusim.study.suggest.writing import write_suggested
+            found = find(request, limits, simulations=simulations, budget=budget, told=tell)
+        found.raise_if_none()
+        _print_suggestion(found)
+        if out is not None:
+            from ipusim.study.suggest.writing import write_suggested
 
-        write_suggested(found, scenario, overrides or (), out)
-        typer.echo(f"{out}")
-    elif found.plan is not None:
-        typer.echo("--out FILE.yaml writes it as a scenario.")
+            write_suggested(found, scenario, overrides or (), out)
+            typer.echo(f"{out}")
+        elif found.plan is not None:
+            typer.echo("--out FILE.yaml writes it as a scenario.")
 
 
 def _print_suggestion(found: Suggestion) -> None:

@@ -10,11 +10,12 @@ from ipusim.notebook.asked import Asked, placed
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest import suggestion as study
 from ipusim.study.suggest import words
+from ipusim.study.suggest.budget import Budget
 from ipusim.study.suggest.choices import Limits
 
 
 class Suggestion:
-    """The best plan that was found; a notebook shows it as a verdict above the plans that come next.
+    """The best plan that was found, or why there is none; a notebook shows it above the plans that come next.
 
     Attributes:
         found: the suggested plan, what it was found among, and what it is held against.
@@ -25,8 +26,26 @@ class Suggestion:
         self.found = found
 
     @property
+    def outcome(self) -> str:
+        """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended before either."""
+        return self.found.outcome.value
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no plan; empty where there is one."""
+        return self.found.why_none
+
+    @property
+    def gap(self) -> float:
+        """By which share any other plan could be faster; 0 where this one is proven the best."""
+        return self.found.gap
+
+    @property
     def request(self) -> Request:
-        """What to ask for: the given request with the suggested plan, ready for :func:`ipusim.run`."""
+        """What to ask for: the given request with the suggested plan, ready for :func:`ipusim.run`.
+
+        Raises IpusimError where there is no plan.
+        """
         return self.found.request
 
     @property
@@ -35,30 +54,34 @@ class Suggestion:
         return self.found.changes
 
     def _repr_html_(self) -> str:
+        if self.why_none:
+            return html.paragraph(self.why_none)
         said = [*words.verdict(self.found), *words.searched_lines(self.found)]
         return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, said)])
 
     def __repr__(self) -> str:
-        """Say the plan in a sentence."""
-        return f"<{type(self).__name__}: {words.plan_words(self.found.job)}>"
+        """Say the plan in a sentence, or why there is none."""
+        return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.found.job)}>"
 
 
 def suggest(
     asked: Asked,
     *,
     simulations: int = study.SIMULATIONS,
-    seconds: float | None = None,
+    seconds: float | None = study.SECONDS,
     **limits: int | str | Sequence[int] | Sequence[str],
 ) -> Suggestion:
-    """Find the best legal plan for what is asked for.
+    """Find the best legal plan for what is asked for, or that none fits, or that none was found: its ``outcome``.
 
     ``asked`` is what :func:`ipusim.run` takes; ``limits`` are the options of ``ipusim suggest`` by their names, such as
-    ``schedules=["grouped"]`` or ``replicas=1``. The search takes at most so many ``simulations``, and ``seconds``.
+    ``schedules=["grouped"]`` or ``replicas=1``. It takes at most so many ``simulations``, and ``seconds``, or with None
+    as long as a proof takes.
     Raises OptionError for limits that leave nothing, and as :func:`ipusim.run` does what is wrong with a request.
     """
     taken: dict[str, Any] = {
         name: given if name == "global_batch" else (given,) if isinstance(given, int | str) else tuple(given)
         for name, given in limits.items()
     }
+    budget = Budget(seconds)
     with placed(asked) as request:
-        return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, seconds=seconds))
+        return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, budget=budget))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.analysis.executions import executions
-from ipusim.errors import FileError, IpusimError
+from ipusim.errors import CountError, FileError, IpusimError
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.machine.simulate import simulate
@@ -179,15 +179,25 @@ class Full:
 def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full:
     """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
 
-    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``.
+    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``. Counts at which it raises CountError are
+    left out; raises that where none is left.
     """
+    refused: CountError | None = None
+    taken = False
     for doubling in range(_MOST_DOUBLINGS):
         count = _FIRST * multiple * 2**doubling
         for period in _PERIODS:
             apart = period * multiple
-            cycles = [cycles_at(count + turn * apart) for turn in range(3)]
+            try:
+                cycles = [cycles_at(count + turn * apart) for turn in range(3)]
+            except CountError as error:
+                refused = error
+                continue
+            taken = True
             if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
                 return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
+    if refused is not None and not taken:
+        raise refused
     raise NeverFullError(
         "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
         f"does not up to a gradient_accumulation_count of {count + 2 * apart}"

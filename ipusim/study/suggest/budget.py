@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ipusim.errors import IpusimError
+from ipusim.errors import IpusimError, OptionError
 
 #: Of the time of a whole suggestion, the part that is left for what comes after the search, and its most in seconds.
 _AFTERWARDS: Final = 0.1
@@ -30,7 +30,12 @@ class Budget:
         work: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Allow so many ``seconds`` from now on, so much ``work`` in bounded cuts, and until it is ``interrupted``."""
+        """Allow so many ``seconds`` from now on, so much ``work`` in bounded cuts, and until it is ``interrupted``.
+
+        None or infinite ``seconds`` are any number; raises OptionError for those that are not above 0.
+        """
+        if seconds is not None and not seconds > 0:
+            raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
         self._began = time.monotonic()
         self._until = None if seconds is None else self._began + seconds
         self._search_until = None if seconds is None else self._until_search(seconds)

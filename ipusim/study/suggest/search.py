@@ -114,11 +114,15 @@ class Search:
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
         self._collectives: dict[tuple[object, ...], int] = {}
+        self._told: Callable[[Searched], None] = lambda _: None
         self.found = Searched(known)
 
     def run(self, told: Callable[[Searched], None] = lambda _: None) -> Searched:
-        """Search, and return what was found; raises OptionError for limits that leave nothing."""
-        found = self.found
+        """Search, and return what was found; raises OptionError for limits that leave nothing.
+
+        ``told`` is called again and again with what was found so far.
+        """
+        found, self._told = self.found, told
         first = self.units(
             self._limits.micro_batch_sizes[0] if self._limits.micro_batch_sizes else self._given.micro_batch_size
         )
@@ -134,7 +138,6 @@ class Search:
                 break
             try:
                 self._spend()
-                told(found)
                 heapq.heappop(self._heap)
                 self._look(item)
             except SearchEndedError as error:
@@ -224,6 +227,7 @@ class Search:
         """Spend some of what the search may take; raises SearchEndedError where nothing is left."""
         if self.found.simulated >= self._most:
             raise SearchEndedError(f"the limit of {self._most} simulations")
+        self._told(self.found)
         self._budget.spend(work)
 
     def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:

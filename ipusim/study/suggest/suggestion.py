@@ -4,34 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
-from ipusim.errors import OptionError, OutOfMemoryError
+from ipusim.errors import CountError, IpusimError, OptionError, OutOfMemoryError
 from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
-from ipusim.runs.problems import Problem, RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.budget import Budget
-from ipusim.study.suggest.choices import Choice, Limits, choices
+from ipusim.study.suggest.choices import Choice, Limits
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed, given_of
+from ipusim.study.suggest.refusals import refuse_limits, why_none
 from ipusim.study.suggest.search import Search
 from ipusim.study.suggest.searched import Plan, Searched
 from ipusim.study.suggest.trial import Trial, host_part, laid_out, simulated, tried
 from ipusim.study.throughputs import Full, NeverFullError, once_full, update_cycles
-from ipusim.units import format_bytes
 
 #: Plans beside the best that are simulated and shown.
 RUNNERS_UP: Final = 4
 #: Simulations of a search, unless asked otherwise.
 SIMULATIONS: Final = 200
+#: Seconds of a whole suggestion, unless asked otherwise.
+SECONDS: Final = 60.0
 #: Passes up to which one IPU alone is simulated whole.
 _WHOLE: Final = 40_000
 
 
+class Outcome(Enum):
+    """What a search came to."""
+
+    PLAN = "plan"
+    NONE_FITS = "none fits"
+    NONE_FOUND = "none found"
+
+
 class NothingFitsError(OutOfMemoryError):
-    """A model of which no plan fits the machine's memory."""
+    """A model of which no plan fits the machine's memory, which is proven."""
+
+
+class NothingFoundError(IpusimError):
+    """A search that was ended before it found a plan that fits; there may be one."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class Ceiling:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """What is suggested, and why.
+    """What is suggested, and why; or why nothing is.
 
     Attributes:
         given: the scenario's own plan.
@@ -93,6 +107,23 @@ class Suggestion:
     searched: Searched
     one_ipu: Trial
     limits: Limits
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether there is a plan, or proof that none fits, or neither."""
+        if self.searched.best is not None or self.given.concurrent:
+            return Outcome.PLAN
+        return Outcome.NONE_FITS if self.searched.left is None else Outcome.NONE_FOUND
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no plan; empty where there is one."""
+        return "" if self.outcome is Outcome.PLAN else why_none(self.given, self.searched)
+
+    def raise_if_none(self) -> None:
+        """Raise NothingFitsError where no plan fits, and NothingFoundError where none was found."""
+        if self.outcome is not Outcome.PLAN:
+            raise (NothingFitsError if self.outcome is Outcome.NONE_FITS else NothingFoundError)(self.why_none)
 
     @property
     def plan(self) -> Plan | None:
@@ -115,46 +146,56 @@ class Suggestion:
 
     @property
     def job(self) -> Job:
-        """The suggested plan laid out."""
+        """The suggested plan laid out.
+
+        Raises NothingFitsError where none fits, and NothingFoundError where none was found.
+        """
+        self.raise_if_none()
         assert self.trial.job is not None
         return self.trial.job
 
     @property
     def request(self) -> Request:
-        """The request of the suggested plan, arithmetic and all."""
+        """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
+        self.raise_if_none()
         return changed(self.given.request, self.changes)
 
     @cached_property
-    def ceiling(self) -> Ceiling | None:
-        """That of the suggested plan; None where its time never grows evenly."""
+    def ceiling(self) -> Ceiling | str:
+        """That of the suggested plan; why it is not known where its schedule refuses counts, else empty."""
         return ceiling_of(self.job)
 
     @cached_property
-    def own_ceiling(self) -> Ceiling | None:
+    def own_ceiling(self) -> Ceiling | str:
         """That of the given plan."""
-        return None if self.own.job is None else ceiling_of(self.own.job)
+        return "" if self.own.job is None else ceiling_of(self.own.job)
 
     @property
     def gap(self) -> float:
         """By which share any plan that was not looked at could be faster; 0 where this one is proven the best."""
-        left, best = self.searched.left, self.searched.best
-        return 0.0 if left is None or best is None else max(1 - left / best, 0.0)
+        return self.searched.gap(self.searched.left)
 
 
-def ceiling_of(job: Job) -> Ceiling | None:
-    """Return the ceiling of a plan, from the same plan at a few small counts."""
+def ceiling_of(job: Job) -> Ceiling | str:
+    """Return the ceiling of a plan, from the same plan at a few small counts; or why it has none.
+
+    Counts that its schedule refuses are left out.
+    """
     request, shape, again = job.request, job.program.shape, Reuse()
     multiple = job.schedule.multiple(shape)
 
     def cycles_at(count: int) -> Fraction:
         found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}), again)
-        assert found.job is not None
+        if found.job is None:
+            raise CountError(found.refusal)
         return update_cycles(found.job)
 
     try:
         full = once_full(cycles_at, multiple)
     except NeverFullError:
-        return None
+        return ""
+    except CountError as error:
+        return str(error)
     per_update = shape.serialization
     busy = dict.fromkeys(job.plan.ipus, 0)
     for kind, stage in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
@@ -177,19 +218,20 @@ def suggest(
     *,
     simulations: int = SIMULATIONS,
     runners_up: int = RUNNERS_UP,
-    seconds: float | None = None,
-    told: Callable[[Searched], None] = lambda _: None,
+    budget: Budget | None = None,
+    told: Callable[[Given, Searched], None] = lambda _given, _searched: None,
 ) -> Suggestion:
-    """Return the best legal plan for what ``request`` asks for, within ``limits``.
+    """Return the best legal plan for what ``request`` asks for, within ``limits``; or that none fits or was found.
 
-    The search takes at most so many ``simulations``, and ``seconds``; so many ``runners_up`` are simulated behind it.
+    The search takes at most so many ``simulations``, and lasts as long as its ``budget``; without one until it is
+    proven. What it says under a limit of time depends on the machine; in which order it looks, and what it prefers of
+    plans that are alike, does not, nor does what it says of a search that ends by itself. So many ``runners_up`` are
+    simulated behind the best.
     Stages that run at the same time stay as they are, and nothing else is searched.
     Raises OptionError for limits that leave no plan, for any where there is no search,
-    and for stages that are Python functions, RequestError for what is wrong with the request whatever its plan, and
-    NothingFitsError where no plan fits.
+    and for stages that are Python functions, and RequestError for what is wrong with the request whatever its plan.
     """
-    budget = Budget(seconds)
-    limits, again = limits or Limits(), Reuse()
+    budget, limits, again = budget or Budget(), limits or Limits(), Reuse()
     given = given_of(request, again)
     own = Trial(None, given.refusal)
     if given.job is not None:
@@ -202,11 +244,14 @@ def suggest(
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
     search = Search(given, limits, again, most=simulations, budget=budget, known=known)
-    found = search.run(told)
+    found = search.run(lambda searched: told(given, searched))
     if found.best is None:
-        _refuse(given, limits, found, search)
+        refuse_limits(given, limits, search)
+        return Suggestion(given, own, found, Trial(None), limits)
+    budget.begin_afterwards()
     search.runners_up(runners_up)
-    return Suggestion(given, own, found, _one_ipu(given, limits, search, again), limits)
+    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search, again)
+    return Suggestion(given, own, found, one, limits)
 
 
 def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Trial:
@@ -230,44 +275,7 @@ def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Tria
     if found.job is None or len(found.job.plan.table) <= _WHOLE:
         return found if found.job is None else simulated(found)
     ceiling = ceiling_of(found.job)
-    if ceiling is None:
+    if isinstance(ceiling, str):
         return found
     mean = ceiling.full.fixed + count * ceiling.full.slope
     return replace(found, cycles=int(mean), mean=Fraction(mean))
-
-
-def _refuse(given: Given, limits: Limits, found: Searched, search: Search) -> None:
-    """Say why there is no plan at all."""
-    batch = limits.global_batch or given.global_batch
-    if not found.choices or (found.refused.total() == found.choices and not found.too_large):
-        if found.choices and not any("multiple" in reason for reason in found.refused):
-            raise RequestError(_reasons(found))
-        raise OptionError(
-            "global_batch",
-            f"expected a number of samples that some plan divides, got {batch}{_near(given, limits, search, batch)}",
-        )
-    needed = found.least_bytes or 0
-    system = given.request.options.system.name
-    held = given.job.system.ipu.sram_bytes if given.job else 0
-    if found.misfits + found.too_large:
-        raise NothingFitsError(
-            f"No plan fits {system}: the fullest IPU of any holds at least {format_bytes(needed)}, and each IPU has "
-            f"{format_bytes(held)}. {found.choices} ways to lay the model out were looked at, {found.too_large} of "
-            f"which fit under no cut. Take more IPUs (--ipus), or smaller micro-batches (--micro-batch-sizes)."
-        )
-    raise OptionError("seconds", "expected time to find a plan, got too little: none was simulated yet")
-
-
-def _reasons(found: Searched) -> list[Problem]:
-    (reason, _), *_ = found.refused.most_common(1)
-    return [Problem((), f"every plan is refused, most of them so: {reason.splitlines()[0]}")]
-
-
-def _near(given: Given, limits: Limits, search: Search, batch: int) -> str:
-    """Return the nearest global batches that some choice takes, below and above."""
-    units = search.units((limits.micro_batch_sizes or (given.micro_batch_size,))[0])
-    steps = {each for choice in choices(given, limits, units, whatever=True) if (each := search.step_of(choice))}
-    below = max((batch // step * step for step in steps), default=0)
-    above = min((-(-(batch + 1) // step) * step for step in steps), default=0)
-    near = [str(each) for each in (below, above) if each]
-    return f"; the nearest are {' and '.join(near)}" if near else ""

@@ -8,6 +8,8 @@ from typing import Final
 
 from ipusim.render.tables import Table
 from ipusim.runs.job import Job
+from ipusim.study.suggest.given import Given
+from ipusim.study.suggest.searched import Searched
 from ipusim.study.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.study.suggest.trial import Trial
 from ipusim.units import format_figure, format_seconds
@@ -19,7 +21,10 @@ _PLACES: Final = ("best", "second", "third", "fourth", "fifth")
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
-    """Yield the lines that come first: the plan, its time, what it gains, and what bounds it."""
+    """Yield the lines that come first: the plan, its time, what it gains, and what bounds it; or why there is none."""
+    if suggestion.why_none:
+        yield suggestion.why_none
+        return
     job, trial = suggestion.job, suggestion.trial
     if suggestion.plan is None:
         yield f"Keep the given plan: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
@@ -33,6 +38,18 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield from ceiling_words(suggestion.ceiling, job, "")
     if suggestion.plan is not None and suggestion.own.job is not None:
         yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
+
+
+def so_far(given: Given, searched: Searched, seconds: float) -> str:
+    """Return how far a search is: the best plan, and what no other can be faster than."""
+    clock = given.job.system.clock_hz if given.job else None
+
+    def shown(cycles: int) -> str:
+        return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
+
+    best = "no plan yet" if searched.best is None else f"best {shown(searched.best)}"
+    gap = f" ({searched.gap(searched.bound):.1%} faster)" if searched.best else ""
+    return f"{seconds:.0f} s, {best}, any other at least {shown(searched.bound)}{gap}"
 
 
 def plan_words(job: Job) -> str:
@@ -90,9 +107,13 @@ def _against_one(suggestion: Suggestion) -> str:
     return f"One IPU alone would take {_time(one)}{fits}: {float(gain):.2f} times as fast on {ipus}."
 
 
-def ceiling_words(ceiling: Ceiling | None, job: Job, whose: str) -> Iterator[str]:
+def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]:
     """Yield how fast a plan would be with ever more micro-batches, and what keeps it from being perfect."""
-    if ceiling is None or not ceiling.full.slope:
+    if isinstance(ceiling, str):
+        if ceiling:
+            yield f"The {whose}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
+        return
+    if not ceiling.full.slope:
         return
     count = job.request.options.pipeline.gradient_accumulation_count
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
