@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,12 +96,17 @@ def suggest(
         found.raise_if_none()
         _print_suggestion(found)
         if out is not None:
-            from ipusim.study.suggest.writing import write_suggested
-
-            write_suggested(found, scenario, overrides or (), out)
-            typer.echo(f"{out}")
+            _write(found, scenario, overrides or (), out)
         elif found.plan is not None:
             typer.echo("--out FILE.yaml writes it as a scenario.")
+
+
+def _write(found: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
+    """Write the suggested scenario, and print where it is."""
+    from ipusim.study.suggest.writing import write_suggested
+
+    write_suggested(found, scenario, overrides, out)
+    typer.echo(f"{out}")
 
 
 def _print_suggestion(found: Suggestion) -> None:

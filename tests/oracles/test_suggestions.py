@@ -16,9 +16,10 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.scenario.load import load_job, load_request
+from ipusim.study.suggest import search
 from ipusim.study.suggest.choices import Limits
 from ipusim.study.suggest.given import changed
-from ipusim.study.suggest.suggestion import NothingFitsError, suggest
+from ipusim.study.suggest.suggestion import NothingFitsError, Outcome, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
 from ipusim.study.suggest.writing import write_suggested
 
@@ -105,16 +106,19 @@ def brute_force(request: Request, limits: Limits) -> int | None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_brute_force_finds_nothing_faster(seed: int) -> None:
+def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     request, limits = small_model(seed)
     best = brute_force(request, limits)
-    if best is None:
-        with pytest.raises((RequestError, OptionError, NothingFitsError)):
-            suggest(request, limits)
-        return
-    found = suggest(request, limits, runners_up=0)
-    assert found.trial.cycles == best
-    assert found.searched.left is None
+    for many in (search._MANY, 0):  # without prices and a good cut at once, and with them
+        monkeypatch.setattr(search, "_MANY", many)
+        if best is None:
+            with pytest.raises((RequestError, OptionError, NothingFitsError)):
+                suggest(request, limits).raise_if_none()
+            continue
+        found = suggest(request, limits, runners_up=0)
+        assert found.trial.cycles == best
+        assert found.outcome is Outcome.PLAN
+        assert found.searched.left is None
 
 
 @pytest.mark.parametrize(
@@ -184,6 +188,9 @@ def digits(*changes: str) -> Request:
         ({"placements": ("strait",)},
          "placements: expected straight, returning, around or there_and_back, got 'strait'; did you mean straight?"),
         ({"ipus": (3,)}, "ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3"),
+        ({"stages": (99,)}, "stages: expected 1, 2, 3, 4, 5 or 6 with the other options, got 99"),
+        ({"stages": (3,), "replicas": (4,)}, "stages: expected 1 or 2 with the other options, got 3"),
+        ({"replicas": (3,)}, "replicas: expected 1, 2 or 4 with the other options, got 3"),
         ({"stages": (0,)}, "stages: expected a whole number from 1 up, got 0"),
         ({"stages": ()}, "stages: expected something to search, got nothing"),
         ({"global_batch": 100},
@@ -202,10 +209,12 @@ def test_a_schedule_that_there_is_not_is_named_with_its_nearest() -> None:
 
 
 def test_a_model_that_fits_nowhere_says_the_least_that_it_needs() -> None:
+    found = suggest(digits(f"code_bytes={SRAM - 1000}"))
+    assert found.outcome is Outcome.NONE_FITS
     with pytest.raises(NothingFitsError) as raised:
-        suggest(digits(f"code_bytes={SRAM - 1000}"))
+        found.raise_if_none()
     said = str(raised.value)
-    assert said.startswith("No plan fits m2000: the fullest IPU of any holds at least ")
+    assert said.startswith("No plan fits m2000, which is proven: the fullest IPU of any plan holds at least ")
     assert "each IPU has 897 MiB" in said
 
 

@@ -1,0 +1,76 @@
+"""`ipusim suggest` as who calls it meets it: options that are refused by their names, its limit of time, its ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.commands import ipusim
+from tests.cli.pages import ROOT
+
+DIGITS = str(ROOT / "scenarios" / "digits_training.yaml")
+STOPPED = """
+import signal
+from ipusim.terminal import stoppable
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+with stoppable() as asked:
+    print(asked())
+    signal.raise_signal(signal.SIGINT)
+    print(asked())
+print("not reached")
+"""
+LINES = """
+from unittest import mock
+from ipusim import terminal
+with mock.patch.object(terminal, "_LINES_S", 0.0), terminal.status("suggest") as show:
+    show(lambda: "best 1 ms")
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seconds", "-1"], "--seconds: expected a time above 0, got -1"),
+        (["--seconds", "0"], "--seconds: expected a time above 0, got 0"),
+        (["--seconds", "nan"], "--seconds: expected a time above 0, got nan"),
+        (["--stages", "99"], "--stages: expected 1, 2, 3, 4, 5 or 6 with the other options, got 99"),
+        (["--replicas", "3"], "--replicas: expected 1, 2 or 4 with the other options, got 3"),
+    ],
+)
+def test_an_option_that_leaves_nothing_is_named(options, said):
+    done = ipusim("suggest", DIGITS, *options)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
+
+
+def test_no_default_is_said_that_the_option_refuses():
+    assert "AUTO" not in ipusim("suggest", "--help").stdout
+
+
+def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
+    out = tmp_path / "out.yaml"
+    done = ipusim("suggest", DIGITS, "--set", f"code_bytes={1472 * 624 * 1024 - 1000}", "--out", str(out))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("No plan fits m2000, which is proven: ")
+    assert not out.exists()
+
+
+def test_the_limit_of_time_is_that_of_the_whole_command():
+    began = time.monotonic()
+    done = ipusim("suggest", str(ROOT / "scenarios" / "conformer.yaml"), "--seconds", "4")
+    took = time.monotonic() - began
+    assert "the time limit ended the search" in done.stdout + done.stderr
+    assert took < 4 + 10  # two seconds where the machine does nothing else
+
+
+def test_a_first_interrupt_asks_to_stop_and_the_command_ends_as_an_interrupted_one():
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "False\nTrue\n")
+
+
+def test_lines_say_how_far_it_is_where_there_is_no_terminal():
+    done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "suggest: best 1 ms\n")

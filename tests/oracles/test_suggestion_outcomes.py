@@ -1,0 +1,237 @@
+"""A suggestion's three ends, on models whose answer is known by hand, and its bounds against all cuts of small ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipusim
+from ipusim.errors import OptionError
+from ipusim.reuse import Reuse
+from ipusim.runs.request.request import Request
+from ipusim.scenario.load import load_request
+from ipusim.study.suggest.bounds import Bounds
+from ipusim.study.suggest.budget import Budget, SearchEndedError
+from ipusim.study.suggest.choices import Choice, Limits, choices
+from ipusim.study.suggest.fullest import fullest_bytes, possible_stages
+from ipusim.study.suggest.given import Given, given_of
+from ipusim.study.suggest.layout import Layout
+from ipusim.study.suggest.pairs import least_busiest
+from ipusim.study.suggest.room import room_of
+from ipusim.study.suggest.search import Search
+from ipusim.study.suggest.searched import Searched
+from ipusim.study.suggest.suggestion import NothingFoundError, Outcome, suggest
+from ipusim.study.suggest.words import searched_lines, verdict
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+MIB = 1024 * 1024
+
+
+def dense(count: int, units: int, **more: Any) -> Request:
+    """Return a model of ``count`` equal layers, not trained."""
+    return Request.from_dict(
+        {
+            "system": {"name": "m2000", "auto_select_ipus": 4},
+            "data": {"type": "synthetic", "shape": [units], "classes": 4, "samples": 64},
+            "model": {"layers": [{"name": f"d{number}", "type": "dense", "units": units} for number in range(count)]},
+            "pipeline": {"schedule": "grouped", "splits": ["d1"], "gradient_accumulation_count": 8},
+            "training": False,
+            "numerics": "off",
+            **more,
+        }
+    )
+
+
+def timed(stash: int) -> Request:
+    """Return four stages that are trained, of equal cycles, each of which keeps ``stash`` MiB of a micro-batch."""
+    stage = {"forward": 1000, "backward": 2000, "stash_bytes": stash * MIB, "input_bytes": 1024}
+    return Request.from_dict(
+        {
+            "system": {"name": "m2000", "auto_select_ipus": 4},
+            "pipeline": {
+                "schedule": "grouped",
+                "stages": [dict(stage, name=f"s{number}") for number in range(4)],
+                "gradient_accumulation_count": 16,
+            },
+            "training": True,
+            "numerics": "off",
+        }
+    )
+
+
+def test_equal_layers_are_cut_into_equal_stages() -> None:
+    found = suggest(dense(8, 256), Limits(ipus=(4,), replicas=(1,), stages=(4,), schedules=("grouped",)))
+    assert found.outcome is Outcome.PLAN
+    assert found.plan is not None
+    assert found.plan.cuts == (0, 2, 4, 6)
+    assert found.gap == 0
+
+
+def test_weights_larger_than_an_ipu_fit_under_no_plan_which_is_proven() -> None:
+    units = 16_384  # a layer has 16,384 x 16,384 weights of 4 bytes: 1,024 MiB, and an IPU has 897
+    found = suggest(dense(2, units, memory="report"))
+    assert found.outcome is Outcome.NONE_FITS
+    assert "which is proven: the fullest IPU of any plan holds at least 1" in found.why_none
+    assert "each IPU has 897 MiB" in found.why_none
+    assert found.searched.assembled == 0
+    assert [*verdict(found)] == [found.why_none]
+
+
+def test_a_model_fits_with_recomputation_alone_and_is_suggested_so() -> None:
+    """The first of four stages keeps several micro-batches of 300 MiB, or computes one at a time again."""
+    limits: dict[str, Any] = {"ipus": (4,), "replicas": (1,), "schedules": ("grouped",), "placements": ("straight",)}
+    none = suggest(timed(300), Limits(recompute=("no",), **limits))
+    assert none.outcome is Outcome.NONE_FITS
+    found = suggest(timed(300), Limits(**limits))
+    assert found.outcome is Outcome.PLAN
+    assert found.plan is not None
+    assert found.plan.choice.recompute
+    assert found.gap == 0
+
+
+LIMITED = Limits(ipus=(8,), replicas=(1,), offload=("no",))
+
+
+def transformer() -> Request:
+    return load_request(SCENARIOS / "transformer_eight_ipus.yaml")
+
+
+def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits() -> None:
+    found, again = (suggest(transformer(), LIMITED, budget=Budget(work=0)) for _ in range(2))
+    assert found.outcome is Outcome.NONE_FOUND
+    assert "not proven: the limit of 0 bounded cuts ended the search" in found.why_none
+    assert "Still open are " in found.why_none
+    assert "o plan fits" not in found.why_none
+    assert found.why_none == again.why_none
+    with pytest.raises(NothingFoundError):
+        _ = found.request
+
+
+def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
+    seen: list[Searched] = []
+    budget = Budget(interrupted=lambda: bool(seen and seen[-1].plans))
+    found = suggest(transformer(), LIMITED, budget=budget, told=lambda _, searched: seen.append(searched))
+    assert found.outcome is Outcome.PLAN
+    assert found.searched.stopped == "an interrupt"
+    assert 0 < found.gap < 1
+    assert f"an interrupt ended the search; any other plan is {found.gap:.1%} faster" in "\n".join(
+        searched_lines(found)
+    )
+    proven = suggest(transformer(), LIMITED, runners_up=0)
+    assert found.searched.left is not None
+    assert found.searched.left <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
+
+
+def test_a_search_that_ends_by_itself_says_the_same_each_time() -> None:
+    first, second = (suggest(transformer(), LIMITED) for _ in range(2))
+    assert [*verdict(first), *searched_lines(first)] == [*verdict(second), *searched_lines(second)]
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, math.nan])
+def test_no_time_is_refused(seconds: float) -> None:
+    with pytest.raises(OptionError, match="seconds: expected a time above 0, got "):
+        Budget(seconds)
+
+
+def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
+    budget = Budget(1e-9)
+    with pytest.raises(SearchEndedError, match="the time limit"):
+        budget.spend(1)
+    assert budget.over
+
+
+def test_python_gets_the_same_ends_as_values() -> None:
+    none = ipusim.suggest(dense(2, 16_384, memory="report"))
+    assert (none.outcome, none.why_none[:12]) == ("none fits", "No plan fits")
+    assert "No plan fits" in repr(none)
+    assert "No plan fits" in none._repr_html_()
+    plan = ipusim.suggest(dense(3, 64), schedules=["grouped"], seconds=None)
+    assert (plan.outcome, plan.why_none, plan.gap) == ("plan", "", 0.0)
+
+
+def test_counts_that_a_schedule_of_ones_own_refuses_are_left_out_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        """from ipusim.errors import CountError
+from ipusim.pipeline.order import Order
+
+def gpipe(shape):
+    if shape.micro_batches != 16:
+        raise CountError("mine wants 16 micro-batches")
+    passes = {
+        ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
+        for stage, ipu in enumerate(shape.mapping)
+    }
+    return Order.of("mine", shape, passes)
+"""
+    )
+    text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
+    (tmp_path / "s.yaml").write_text(text)
+    request = load_request(tmp_path / "s.yaml", ["pipeline.schedule=mine.py:gpipe"])
+    found = suggest(request, Limits(schedules=("mine.py:gpipe",), ipus=(2,), replicas=(1,), placements=("straight",)))
+    assert found.outcome is Outcome.PLAN
+    said = "\n".join(verdict(found))
+    assert "ceiling is not known, as its schedule refuses the counts that show it: " in said
+    assert "mine wants 16 micro-batches" in said
+
+
+def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layout, Search]]:
+    """Return every choice within ``limits`` that a Plan can be drawn of."""
+    again = Reuse()
+    given = given_of(request, again)
+    search = Search(given, limits, again, most=1, budget=Budget())
+    units = search.units(given.micro_batch_size)
+    drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(given, limits, units))
+    return [(given, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
+
+
+@pytest.mark.parametrize("name", ["tutorial_step4_configurable_stages", "transformer_eight_ipus", "small_cnn"])
+def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
+    """Prices never say more than the least bound of a whole cut, and bytes never more than the least full cut."""
+    request = load_request(SCENARIOS / f"{name}.yaml", ["memory=report"])
+    limits = Limits(ipus=(4,), replicas=(1,), stages=(3, 4, 6), offload=("no",))
+    tried = 0
+    for given, choice, layout, search in laid_out(request, limits):
+        units = search.units(given.micro_batch_size)
+        every = [*combinations(range(1, len(units)), choice.stages - 1)]
+        inner = every[:: max(len(every) // 4000, 1)]
+        cuts = np.array([(0, *each, len(units)) for each in inner])
+        room = room_of(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        held = room.bytes(cuts)
+        for sram in (int(np.median(held)), int(held.min()), room.sram_bytes):
+            tight = replace(room, sram_bytes=sram)
+            possible = possible_stages(tight)
+            assert fullest_bytes(tight, possible, lambda: None) <= held.min()
+            fit = cuts[tight.bytes(cuts) <= (sram or 0)]
+            stages = np.arange(choice.stages)
+            assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
+            bounds = Bounds(units, layout, 0, possible).priced(None, lambda: None)
+            exact = Bounds(units, layout, 0).of(fit)
+            assert (bounds._from_prices(fit) <= exact).all()
+            assert not len(fit) or bounds.least <= exact.min()
+        tried += 1
+    assert tried > 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_busiest_ipu_of_two_stages_is_never_bounded_above_the_best_cut(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    units = draw.integers(1, 50, 9)
+    ends = np.concatenate([[0], np.cumsum(units)])
+    table = (ends[None, :] - ends[:, None]).astype(float)
+    takes = np.stack([table * share for share in (1, 2, 1, 1)])
+    for mapping in ((0, 1, 0, 1), (0, 1, 1, 0)):
+        best = math.inf
+        for inner in combinations(range(1, 9), 3):
+            cut = (0, *inner, 9)
+            load = [0.0, 0.0]
+            for stage, ipu in enumerate(mapping):
+                load[ipu] += takes[stage, cut[stage], cut[stage + 1]]
+            best = min(best, max(load))
+        least = least_busiest(np.where(np.tri(10, dtype=bool), np.inf, takes), mapping, best * 0.7, lambda: None)
+        assert 0.98 * best - 1 <= least <= best
