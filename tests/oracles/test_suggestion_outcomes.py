@@ -23,6 +23,7 @@ from ipusim.study.suggest.fullest import fullest_bytes, possible_stages
 from ipusim.study.suggest.given import Given, given_of
 from ipusim.study.suggest.layout import Layout
 from ipusim.study.suggest.pairs import least_busiest
+from ipusim.study.suggest.pairs import possible_stages as possible_busy
 from ipusim.study.suggest.room import room_of
 from ipusim.study.suggest.search import Search
 from ipusim.study.suggest.searched import Searched
@@ -194,16 +195,16 @@ def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layo
 def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
     """Prices never say more than the least bound of a whole cut, and bytes never more than the least full cut."""
     request = load_request(SCENARIOS / f"{name}.yaml", ["memory=report"])
-    limits = Limits(ipus=(4,), replicas=(1,), stages=(3, 4, 6), offload=("no",))
+    limits = Limits(ipus=(4,), replicas=(1,), stages=(3, 4, 6, 8), offload=("no",))
     tried = 0
-    for given, choice, layout, search in laid_out(request, limits):
+    for given, choice, layout, search in laid_out(request, limits)[::3]:
         units = search.units(given.micro_batch_size)
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
-        inner = every[:: max(len(every) // 4000, 1)]
+        inner = every[:: max(len(every) // 500, 1)]
         cuts = np.array([(0, *each, len(units)) for each in inner])
         room = room_of(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
         held = room.bytes(cuts)
-        for sram in (int(np.median(held)), int(held.min()), room.sram_bytes):
+        for sram in (int(np.median(held)), room.sram_bytes):
             tight = replace(room, sram_bytes=sram)
             possible = possible_stages(tight)
             assert fullest_bytes(tight, possible, lambda: None) <= held.min()
@@ -214,8 +215,9 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             exact = Bounds(units, layout, 0).of(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
+            assert not len(fit) or bounds.split(int(exact.min() * 1.2), lambda: None) <= exact.min()
         tried += 1
-    assert tried > 3
+    assert tried > 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -233,5 +235,15 @@ def test_the_busiest_ipu_of_two_stages_is_never_bounded_above_the_best_cut(seed:
             for stage, ipu in enumerate(mapping):
                 load[ipu] += takes[stage, cut[stage], cut[stage + 1]]
             best = min(best, max(load))
-        least = least_busiest(np.where(np.tri(10, dtype=bool), np.inf, takes), mapping, best * 0.7, lambda: None)
+        proper = np.where(np.tri(10, dtype=bool), np.inf, takes)
+        least = least_busiest(proper, mapping, best * 0.7, lambda: None)
         assert 0.98 * best - 1 <= least <= best
+        possible = possible_busy(proper, mapping, best * 1.1, lambda: None)
+        wanted = np.zeros_like(possible)
+        for inner in combinations(range(1, 9), 3):
+            cut = (0, *inner, 9)
+            loads = [takes[stage, cut[stage], cut[stage + 1]] for stage in range(4)]
+            if max(loads[stage] + loads[mapping.index(ipu, 2)] for stage, ipu in enumerate(mapping[:2])) <= best * 1.1:
+                for stage in range(4):
+                    wanted[stage, cut[stage], cut[stage + 1]] = True
+        assert (possible == wanted).all()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.study.suggest.layout import Layout
-from ipusim.study.suggest.pairs import least_busiest
+from ipusim.study.suggest.pairs import least_busiest, possible_stages, worth
 from ipusim.study.suggest.prices import Maxima, Prices, raised
 from ipusim.study.suggest.programmes import least_longest, least_sum
 from ipusim.study.suggest.terms import UPDATE, Copies, Numbers, Term
@@ -32,6 +33,8 @@ _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 _NEVER: Final = float(1 << 62)
 #: Steps in which prices are raised, and the size of all rows beyond which that would take too long.
 _STEPS: Final = 600
+#: Ranges of the heaviest maximum that are bounded by themselves.
+_RANGES: Final = 5
 _LARGE: Final = 4_000_000
 #: Share of a price's bound by which sums of fractions may be off.
 _ROUNDED: Final = 1e-9
@@ -99,9 +102,59 @@ class Bounds:
 
     def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
         """Return the same bounds with prices, which are raised until nothing below ``enough`` is left."""
-        terms, columns = self._terms.terms, self._terms.columns
-        if sum(term.rows.size for term in terms) > _LARGE:
+        if sum(term.rows.size for term in self._terms.terms) > _LARGE:
             return self
+        priced = copy(self)
+        priced._base = int(min(self._copies(_ROOT, device)[0] for device in self._terms.copies))
+        maxima = self._whole(spend)
+        priced._prices = raised(maxima, _STEPS, priced._beside(enough), spend)
+        return priced
+
+    def split(self, best: int, spend: Callable[[], None]) -> int:
+        """Return the least cycles of any cut, with a bound of its own for each range of the heaviest maximum.
+
+        Where two stages of each IPU are followed at once, few stages are left in its lower ranges.
+        """
+        mapping = self._layout.plan.shape.mapping
+        if self._prices is None or not worth(self._passes[0], mapping) or self._heaviest_takes is None:
+            return self.least
+        maxima, heaviest = self._whole(spend), self._heaviest()
+        takes, beside = self._heaviest_takes, self._beside(best)
+        width = (beside - self._prices.bound) / maxima.times[heaviest] / _RANGES
+        lowest = beside
+        for number in range(_RANGES + 1):
+            least = maxima.least.copy()
+            least[heaviest] += number * width
+            possible = self._possible
+            if number < _RANGES:
+                possible = possible & possible_stages(takes, mapping, least[heaviest] + width, spend)
+            if np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]):
+                ranged = replace(maxima, least=least, possible=possible)
+                lowest = min(lowest, raised(ranged, _STEPS, lowest, spend).bound)
+        return max(self.least, int(lowest * (1 - _ROUNDED)) + self._base + self._at_once)
+
+    def _beside(self, cycles: int | None) -> float:
+        """Return what is left of ``cycles`` beside copies and what every cut takes at once."""
+        return np.inf if cycles is None else float(cycles - self._base - self._at_once)
+
+    def _heaviest(self) -> int:
+        """Return the term that takes longest at least."""
+        terms = self._terms.terms
+        least = [
+            term.times * float(each[0])
+            for term, each in zip(terms, self._maxima(_ROOT, range(len(terms))), strict=True)
+        ]
+        return int(np.argmax(least))
+
+    @property
+    def _heaviest_takes(self) -> Numbers | None:
+        """What each stage takes of the heaviest term; None where its rows are more than loads of IPUs."""
+        term = self._terms.terms[self._heaviest()]
+        return self._takes(term.loads.sum(axis=0)) if term.rows is term.loads else None
+
+    def _whole(self, spend: Callable[[], None]) -> Maxima:
+        """Return all terms as maxima, the heaviest with the best bound there is."""
+        terms, columns = self._terms.terms, self._terms.columns
         most = max(len(term.rows) for term in terms)
         flat = np.zeros((len(terms), most, columns.at(UPDATE + 1, 0)))
         for number, term in enumerate(terms):
@@ -109,18 +162,12 @@ class Bounds:
         rows = flat.reshape(len(terms), most, UPDATE + 1, self._stages)
         least = np.array([float(each[0]) for each in self._maxima(_ROOT, range(len(terms)))])
         times = np.array([float(term.times) for term in terms])
-        heaviest = int(np.argmax(times * least))
-        if terms[heaviest].rows is terms[heaviest].loads:
-            takes = self._takes(terms[heaviest].loads.sum(axis=0))
+        heaviest, takes = self._heaviest(), self._heaviest_takes
+        if takes is not None:
             least[heaviest] = least_busiest(takes, self._layout.plan.shape.mapping, least[heaviest], spend)
         kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
         tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
-        maxima = Maxima(tables, rows[:, :, kinds], times, least, self._possible)
-        priced = copy(self)
-        priced._base = int(min(self._copies(_ROOT, device)[0] for device in self._terms.copies))
-        enough_beside = np.inf if enough is None else float(enough - priced._base - self._at_once)
-        priced._prices = raised(maxima, _STEPS, enough_beside, spend)
-        return priced
+        return Maxima(tables, rows[:, :, kinds], times, least, self._possible)
 
     def _from_prices(self, cuts: Table) -> Table:
         """Return the least cycles of each of ``cuts`` by the prices."""

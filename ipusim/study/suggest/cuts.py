@@ -82,6 +82,10 @@ class Cutter:
         """Return one whose bounds have prices, raised until nothing below ``enough`` is left."""
         return Cutter(self._units, self._bounds.priced(enough, spend), self._room)
 
+    def split(self, best: int, spend: Callable[[], None]) -> int:
+        """Return the least that any cut can take, which is worth some time where those below ``best`` are many."""
+        return self._bounds.split(best, spend)
+
     def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
         """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
         units, room = self._units, self._room

@@ -31,13 +31,18 @@ def two_stages(mapping: tuple[int, ...]) -> str:
     return {first: "around", first[::-1]: "back"}.get(mapping[half:], "")
 
 
+def worth(takes: Numbers, mapping: tuple[int, ...]) -> bool:
+    """Tell whether two stages of each IPU can be followed at once, in a time that they are worth."""
+    return bool(two_stages(mapping)) and takes.shape[1] <= _UNITS and len(mapping) >= 4
+
+
 def least_busiest(takes: Numbers, mapping: tuple[int, ...], known: float, spend: Callable[[], None]) -> float:
     """Return what the busiest IPU of any cut takes at least, ``known`` or more.
 
     ``takes`` are what each stage takes between any two units, infinite where it cannot be.
     """
     way = two_stages(mapping)
-    if not way or takes.shape[1] > _UNITS or len(mapping) < 4:
+    if not worth(takes, mapping):
         return known
     low, high = known, known * _FAR
     while high - low > known / (1 << _CLOSE):
@@ -49,31 +54,92 @@ def least_busiest(takes: Numbers, mapping: tuple[int, ...], known: float, spend:
     return float(np.floor(low))
 
 
-def _possible(takes: Numbers, way: str, most: float, spend: Callable[[], None]) -> bool:
-    """Tell whether some cut has no IPU that takes more than ``most``."""
-    half, size = len(takes) // 2, takes.shape[1]
-    proper = np.triu(np.ones((size, size), dtype=bool), 1)
-    # Where the first walk is, and where the second; around, by where the second began.
-    reached: dict[int, Bits]
-    if way == "around":
-        reached = {0: np.eye(size, dtype=bool)}
-    else:
-        start = np.zeros((1, size), dtype=bool)
-        start[0, -1] = True
-        reached = {0: start}
-    for first in range(half):
-        second = first + half if way == "around" else len(takes) - 1 - first
-        room = np.where(proper, takes[second], np.inf)
-        room = room if way == "around" else room.T
-        further: dict[int, Bits] = {}
+def possible_stages(takes: Numbers, mapping: tuple[int, ...], most: float, spend: Callable[[], None]) -> Bits:
+    """Return which stages, between any two units, are in some cut that has no IPU that takes more than ``most``."""
+    walk = _Walk(takes, two_stages(mapping), most)
+    ways, back = walk.forward(spend), walk.backward(spend)
+    found = np.zeros(takes.shape, dtype=bool)
+    for first, reached in enumerate(ways[:-1]):
+        second = walk.second(first)
         for at, begun in reached.items():
             spend()
-            for end in (np.flatnonzero(takes[first, at, at + 1 :] <= most) + at + 1).tolist():
-                step = (room <= most - takes[first, at, end]).astype(np.float32)
-                moved = begun.astype(np.float32) @ step > 0
-                if moved.any():
-                    further[end] = further[end] | moved if end in further else moved
-        reached = further
-    if way == "around":
-        return any(bits[end, -1] for end, bits in reached.items())
-    return any(bits[0, end] for end, bits in reached.items())
+            for end in walk.ends(first, at):
+                if end not in back[first + 1]:
+                    continue
+                together = begun.T.astype(np.float32) @ back[first + 1][end].astype(np.float32) > 0
+                together &= walk.steps(first, at, end)
+                found[first, at, end] = together.any()
+                found[second] |= together if walk.around else together.T
+    return found
+
+
+class _Walk:
+    """Two walks over the units at once, one IPU after the other.
+
+    Where the first walk is, a table says where the second may be, in columns; around, in a row for each of its starts.
+    """
+
+    def __init__(self, takes: Numbers, way: str, most: float) -> None:
+        """Walk ``way`` over stages that take so much, ``most`` of it on each IPU."""
+        self._takes, self._most, self.around = takes, most, way == "around"
+        self._half, size = len(takes) // 2, takes.shape[1]
+        self._proper = np.triu(np.ones((size, size), dtype=bool), 1)
+
+    def second(self, first: int) -> int:
+        """Return the other stage of the IPU of a stage of the first half."""
+        return first + self._half if self.around else len(self._takes) - 1 - first
+
+    def ends(self, first: int, at: int) -> list[int]:
+        """Return where a stage of the first walk that begins ``at`` a unit may end."""
+        return [*map(int, np.flatnonzero(self._takes[first, at, at + 1 :] <= self._most) + at + 1)]
+
+    def steps(self, first: int, at: int, end: int) -> Bits:
+        """Return from where to where the second walk may go meanwhile."""
+        room = np.where(self._proper, self._takes[self.second(first)], np.inf)
+        return np.asarray((room if self.around else room.T) <= self._most - self._takes[first, at, end])
+
+    def forward(self, spend: Callable[[], None]) -> list[dict[int, Bits]]:
+        """Return what is reached before each IPU, and behind the last where both walks end as they should."""
+        size = len(self._proper)
+        start = np.eye(size, dtype=bool) if self.around else np.eye(size, dtype=bool)[-1:]
+        found: list[dict[int, Bits]] = [{0: start}]
+        for first in range(self._half):
+            further: dict[int, Bits] = {}
+            for at, begun in found[-1].items():
+                spend()
+                for end in self.ends(first, at):
+                    moved = begun.astype(np.float32) @ self.steps(first, at, end).astype(np.float32) > 0
+                    if moved.any():
+                        further[end] = further[end] | moved if end in further else moved
+            found.append(further)
+        found[-1] = {end: bits for end, reached in found[-1].items() if (bits := reached & self._ended(end)).any()}
+        return found
+
+    def backward(self, spend: Callable[[], None]) -> list[dict[int, Bits]]:
+        """Return from where the end is reached, before each IPU and behind the last."""
+        size = len(self._proper)
+        found: list[dict[int, Bits]] = [{end: self._ended(end) for end in range(1, size)}]
+        for first in reversed(range(self._half)):
+            nearer: dict[int, Bits] = {}
+            for at in range(size - 1):
+                spend()
+                for end in self.ends(first, at):
+                    if end not in found[0]:
+                        continue
+                    moved = found[0][end].astype(np.float32) @ self.steps(first, at, end).T.astype(np.float32) > 0
+                    if moved.any():
+                        nearer[at] = nearer[at] | moved if at in nearer else moved
+            found.insert(0, nearer)
+        return found
+
+    def _ended(self, end: int) -> Bits:
+        """Return where the second walk ends rightly, if the first one ends before unit ``end``."""
+        size = len(self._proper)
+        ended = np.zeros((size if self.around else 1, size), dtype=bool)
+        ended[(end, -1) if self.around else (0, end)] = True
+        return ended
+
+
+def _possible(takes: Numbers, way: str, most: float, spend: Callable[[], None]) -> bool:
+    """Tell whether some cut has no IPU that takes more than ``most``."""
+    return bool(_Walk(takes, way, most).forward(spend)[-1])
