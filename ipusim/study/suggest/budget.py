@@ -64,8 +64,10 @@ class Budget:
             raise SearchEndedError(self.ended)
 
     def begin_afterwards(self) -> None:
-        """Give what comes after the search all of the time, and an interrupt of its own."""
-        self._search_until, self._most = self._until, None
+        """Give the runners-up half of the time that is left, and any number of cuts."""
+        self._most = None
+        if self._until is not None:
+            self._search_until = (time.monotonic() + self._until) / 2
 
     @property
     def over(self) -> bool:
