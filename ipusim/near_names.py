@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
+from os.path import commonprefix
+from typing import Final
 
 from ipusim.foreign_words import folded, ours
+
+#: How much two names have in common where one may stand for the other, as difflib measures it; at 0.5 half of all
+#: English words are near some key of a scenario.
+_ALIKE: Final = 0.55
+#: Names that a hint offers at most: where several have the same words, and where several are one mistake away, as
+#: short ones often are.
+_FEW: Final = 3
+_MOST: Final = 5
+#: Names that a message lists at most.
+_LISTED: Final = 12
+#: Digits of a number in a name that are looked at, for int() takes long over very many.
+_DIGITS: Final = 20
+_NUMBER: Final = re.compile(r"\d+")
 
 
 def same(wrong: object, names: Iterable[str]) -> str | None:
@@ -25,12 +41,83 @@ def nearest(wrong: object, names: Iterable[str]) -> str | None:
 
     What others call one of them is as near as can be.
     """
+    return next(iter(all_nearest(wrong, names)), None)
+
+
+def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
+    """Return the names out of ``names`` that are nearest to ``wrong`` in any case, several where they are equally near.
+
+    Nearest are what others call so, then names that one mistake of a letter makes ``wrong`` of, then the next smaller
+    and larger one of names that differ from it in their number, then names that have all of its words, and last the
+    name that looks most like it.
+
+    >>> all_nearest("pod32", ("m2000", "pod16", "pod64", "pod256"))
+    ['pod16', 'pod64']
+    """
     if not isinstance(wrong, str):
-        return None
+        return ()
     known = list(names)
+    if (name := same(wrong, known)) is not None:
+        return (name,)
     lower = {name.lower(): name for name in known}
-    near = get_close_matches(wrong.lower(), lower, n=1)
-    return same(wrong, known) or (lower[near[0]] if near else None)
+    word = wrong.lower()
+    near = [name for name in by_likeness(word, lower) if _one_mistake(word, name)][:_MOST]
+    near = near or _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _ALIKE)
+    return [lower[name] for name in near]
+
+
+def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
+    """Return ``names`` with those that look most like ``wrong`` first; as they are where it is no text."""
+    if not isinstance(wrong, str):
+        return list(names)
+    matcher = SequenceMatcher(b=wrong.lower())
+
+    def difference(name: str) -> float:
+        matcher.set_seq1(name.lower())
+        return -matcher.ratio()
+
+    return sorted(names, key=difference)
+
+
+def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
+    """Return names with commas between them for a message: of many those that look most like ``wrong``, and how many
+    others there are, of whom ``more`` says where they stand.
+    """
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    return f"{', '.join(by_likeness(wrong, names)[:_LISTED])} and {len(names) - _LISTED} more{more}"
+
+
+def _one_mistake(wrong: str, right: str) -> bool:
+    """Whether one letter too many, too few or wrong, or two in each other's place, make ``wrong`` of ``right``."""
+    if len(wrong) == len(right) == 1:
+        return False
+    start = len(commonprefix([wrong, right]))
+    wrong, right = wrong[start:], right[start:]
+    end = len(commonprefix([wrong[::-1], right[::-1]]))
+    wrong, right = wrong[: len(wrong) - end], right[: len(right) - end]
+    return max(len(wrong), len(right)) <= 1 or (len(wrong) == 2 and wrong == right[::-1])
+
+
+def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
+    """Return the names of the next smaller and the next larger number, of those that are ``wrong`` but for a number."""
+    if len(found := _NUMBER.findall(wrong)) != 1:
+        return []
+    number = int(found[0][:_DIGITS])
+    alike = {
+        int(other[0]): name
+        for name in names
+        if _NUMBER.sub("#", name) == _NUMBER.sub("#", wrong) and len(other := _NUMBER.findall(name)) == 1
+    }
+    below, above = [each for each in alike if each <= number], [each for each in alike if each > number]
+    return [alike[each] for each in (*([max(below)] if below else []), *([min(above)] if above else []))]
+
+
+def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
+    """Return the names that have all words of ``wrong``, and more, if they are few."""
+    words = {*re.split(r"[\W_]+", wrong)} - {""}
+    having = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
+    return by_likeness(wrong, having) if len(having) <= _FEW else []
 
 
 def expected_last(got: str, hint: str, expected: str) -> str:
@@ -40,7 +127,5 @@ def expected_last(got: str, hint: str, expected: str) -> str:
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
     """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
-    near = nearest(wrong, names)
-    if near is None:
-        return ""
-    return f"; did you mean {near!r}?" if quoted else f"; did you mean {near}?"
+    *others, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
+    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
