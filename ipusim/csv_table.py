@@ -5,19 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from ipusim.errors import FileError
 from ipusim.files import open_file, read_up_to
-from ipusim.near_names import did_you_mean, nearest
+from ipusim.near_names import all_nearest, did_you_mean
+from ipusim.units import with_point
 
 #: Problems that a message lists.
 _LISTED: Final = 20
+#: Characters of a title that a message shows.
+_SHOWN: Final = 60
 #: Digits of a whole number that are looked at, for int() takes long over very many.
 _DIGITS: Final = 20
+#: A number as a title, which only a row of values has.
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
+#: What stands between cells in files that are not separated by commas.
+_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,12 @@ class CsvRow:
     Attributes:
         place: where it stands, as ``file:line``.
         cells: the text of each column that was looked for and is there; empty where the row ends before it.
-        beyond: cells behind the last column that has a name.
+        problems: what is wrong with the row as a whole.
     """
 
     place: str
     cells: Mapping[str, str]
-    beyond: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
         CsvRow(
             f"{called}:{line.number}",
             {name: line.cells[at] if at < len(line.cells) else "" for name, at in place.items()},
-            tuple(filter(None, line.cells[len(header.cells) :])),
+            tuple(_wrong_number(line.cells, len(header.cells))),
         )
         for line in lines[1:]
         if any(line.cells)
@@ -128,7 +137,9 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        yield f"column {name}: expected a number above 0, got {text!r}"
+        near = with_point(text)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        yield f"column {name}: expected a number above 0, got {text!r}{hint}"
 
 
 def refuse(problems: Sequence[str]) -> None:
@@ -136,6 +147,21 @@ def refuse(problems: Sequence[str]) -> None:
     if problems:
         more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise FileError("\n".join([*problems[:_LISTED], *more]))
+
+
+def decimal_comma(cells: Sequence[str]) -> str:
+    """Return a hint at the first cells that are both parts of a number with a decimal comma; nothing where none are."""
+    for whole, part in pairwise(cells):
+        if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
+            return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
+    return ""
+
+
+def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
+    """Yield what is wrong with a row that has cells behind the last column."""
+    if any(cells[columns:]):
+        got = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
+        yield f"{got}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
 
 
 def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:
@@ -148,13 +174,38 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
             place.setdefault(known[key], at)
     problems = [f"column {name!r} is there twice" for key, name in known.items() if keys.count(key) > 1]
     others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
+    absent = [name for name in columns.names if name not in place]
+    near = {title: [*all_nearest(columns.key(title), absent)] for title in others}
+    if not place and (_separator("".join(titles)) or not any(near.values())):
+        return {}, [_no_titles(titles, columns)]
     for name in columns.needed:
         if name not in place:
-            near = nearest(name, others)
-            found = f", got {near!r}" if near else ""
-            problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{found}")
-            others = [title for title in others if title != near]
+            wrong = next((title for title in others if name in near[title]), None)
+            got = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
+            problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{got}")
+            if wrong is not None:
+                others.remove(wrong)
+                absent.remove(name)
     if not columns.others:
         expected = f"expected columns out of {', '.join(columns.names)}"
-        problems += [f"{expected}, got {title!r}{did_you_mean(title, columns.names)}" for title in others]
+        problems += [f"{expected}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in others]
     return place, problems
+
+
+def _no_titles(titles: Sequence[str], columns: Columns) -> str:
+    """Return what is wrong with a first row that names none of the columns."""
+    expected = f"expected the names of the columns, {', '.join(columns.needed)}"
+    expected += ", and others" if len(columns.names) > len(columns.needed) else ""
+    got = ", ".join(repr(title[:_SHOWN]) for title in titles[:_LISTED])
+    if called := _separator("".join(titles)):
+        return f"{expected}, separated by commas, got {called} between cells: write commas, and points in numbers"
+    if not titles:
+        return f"{expected}, in the first row, got nothing"
+    if any(map(_NUMBER.fullmatch, titles)):
+        return f"{expected}, in the first row, got values: {got}"
+    return f"{expected}, got {got}"
+
+
+def _separator(text: str) -> str:
+    """Return what stands between cells of a line that has no commas, in words; nothing where nothing does."""
+    return next((called for separator, called in _SEPARATORS.items() if separator in text), "")

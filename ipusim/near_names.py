@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
-from os.path import commonprefix
 from typing import Final
 
 from ipusim.foreign_words import folded, ours
@@ -17,8 +16,9 @@ _ALIKE: Final = 0.55
 #: short ones often are.
 _FEW: Final = 3
 _MOST: Final = 5
-#: Names that a message lists at most.
-_LISTED: Final = 12
+#: Names that a message lists at most, and of more the nearest.
+_LISTED: Final = 18
+_NEAREST: Final = 12
 #: Digits of a number in a name that are looked at, for int() takes long over very many.
 _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
@@ -59,11 +59,17 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
     known = list(names)
     if (name := same(wrong, known)) is not None:
         return (name,)
-    lower = {name.lower(): name for name in known}
     word = wrong.lower()
-    near = [name for name in by_likeness(word, lower) if _one_mistake(word, name)][:_MOST]
-    near = near or _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _ALIKE)
+    if near := one_mistake_away(word, known):
+        return near
+    lower = {name.lower(): name for name in known}
+    near = _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _ALIKE)
     return [lower[name] for name in near]
+
+
+def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
+    """Return the names out of ``names`` that one mistake of a letter makes ``wrong`` of in any case, at most a few."""
+    return by_likeness(wrong, [name for name in names if _one_mistake(wrong.lower(), name.lower())])[:_MOST]
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
@@ -85,18 +91,18 @@ def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
     """
     if len(names) <= _LISTED:
         return ", ".join(names)
-    return f"{', '.join(by_likeness(wrong, names)[:_LISTED])} and {len(names) - _LISTED} more{more}"
+    first = dict.fromkeys([*all_nearest(wrong, names), *by_likeness(wrong, names)])
+    return f"{', '.join([*first][:_NEAREST])} and {len(names) - _NEAREST} more{more}"
 
 
 def _one_mistake(wrong: str, right: str) -> bool:
     """Whether one letter too many, too few or wrong, or two in each other's place, make ``wrong`` of ``right``."""
-    if len(wrong) == len(right) == 1:
+    if not wrong or not right or len(wrong) == len(right) == 1:
         return False
-    start = len(commonprefix([wrong, right]))
-    wrong, right = wrong[start:], right[start:]
-    end = len(commonprefix([wrong[::-1], right[::-1]]))
-    wrong, right = wrong[: len(wrong) - end], right[: len(right) - end]
-    return max(len(wrong), len(right)) <= 1 or (len(wrong) == 2 and wrong == right[::-1])
+    at = next((at for at, (one, other) in enumerate(zip(wrong, right, strict=False)) if one != other), len(right))
+    at = min(at, len(wrong))
+    swapped = wrong[at : at + 2] == right[at : at + 2][::-1] and wrong[at + 2 :] == right[at + 2 :]
+    return swapped or wrong[at + 1 :] in (right[at:], right[at + 1 :]) or wrong[at:] == right[at + 1 :]
 
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:

@@ -39,6 +39,10 @@ UNITS: Final = {
     "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
 
+#: A number with a comma, and what stands behind it.
+_COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(\s*[^\s\d,.][^,]*)?")
+#: Digits between commas that stand for thousands.
+_THOUSAND: Final = 3
 _NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")
 
 
@@ -53,16 +57,31 @@ def parse_quantity(text: str, kind: str) -> Fraction:
     """
     units, example = UNITS[kind]
     match = _NUMBER.fullmatch(text)
-    if match is None:
-        raise QuantityError(f"expected a number of {kind} such as {example!r}, got {text!r}")
+    near = with_point(text)
+    if match is None or near:
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise QuantityError(f"expected a number of {kind} such as {example!r}, got {text!r}{hint}")
     number, unit = match.groups()
     if unit is None:
         return Fraction(number.replace("_", ""))
     if unit not in units:
-        near = nearest(unit, units)
-        hint = f"; did you mean {number} {near}?" if near else ""
+        close = nearest(unit, units) if unit[0].isalpha() else None
+        hint = f"; did you mean {number} {close}?" if close else ""
         raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}{hint}")
     return Fraction(number.replace("_", "")) * units[unit]
+
+
+def with_point(text: str) -> list[str]:
+    """Return what a number with a comma may mean: one with a point, or thousands; nothing for another text.
+
+    >>> with_point("5,5 us"), with_point("1,024 KiB")
+    (['5.5 us'], ['1.024 KiB', '1024 KiB'])
+    """
+    if (match := _COMMA.fullmatch(text)) is None:
+        return []
+    whole, part, unit = match[1], match[2], (match[3] or "").rstrip()
+    grouped = len(part) == _THOUSAND and 0 < len(whole.lstrip("+-0")) <= _THOUSAND
+    return [f"{whole}.{part}{unit}", *([f"{whole}{part}{unit}"] if grouped else [])]
 
 
 def format_numbers(count: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ipusim.errors import QuantityError
 from ipusim.hardware.hashed_once import HashedOnce
 from ipusim.hardware.rate import Rate, described
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, listed
 
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
@@ -324,7 +324,7 @@ class Rates(HashedOnce):
         for name in values:
             if name not in known:
                 hint = did_you_mean(name, known)
-                raise QuantityError(f"unknown rate {name!r}: expected one of {', '.join(known)}{hint}")
+                raise QuantityError(f"unknown rate {name!r}: expected one of {listed([*known], name)}{hint}")
         exact: dict[str, Any] = {name: Fraction(value) for name, value in values.items()}
         return replace(self, **exact)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from ipusim.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
-from ipusim.near_names import did_you_mean, expected_last
+from ipusim.near_names import did_you_mean, expected_last, listed
 from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
@@ -257,5 +257,5 @@ def find(name: str) -> Schedule:
     found = _SCHEDULES.get(name.lower())
     if found is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)
-        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {', '.join(_SCHEDULES)}"))
+        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {listed([*_SCHEDULES], name)}"))
     return found

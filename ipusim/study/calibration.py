@@ -14,7 +14,7 @@ import numpy as np
 from ipusim.errors import IpusimError, OptionError
 from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import RATES, Rates
-from ipusim.near_names import did_you_mean, expected_last
+from ipusim.near_names import did_you_mean, expected_last, listed
 from ipusim.pricing.laws import laws_with
 from ipusim.runs.problems import one_of
 from ipusim.study.calibration_rows import Rows
@@ -122,7 +122,7 @@ def _named(names: Sequence[str]) -> tuple[Rate, ...]:
     for name in names:
         if name not in known:
             hint = did_you_mean(name, list(known))
-            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {', '.join(known)}"))
+            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {listed([*known], name)}"))
         if known[name].unit == "links":
             raise OptionError("rates", f"expected rates that can take any value, got {name}, a whole number of links")
         if list(names).count(name) > 1:

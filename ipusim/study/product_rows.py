@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -69,7 +69,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, others=True), _MOST_BYTES)
     rows, problems = [], []
     for each in table.rows:
-        row, found = _row(each.cells)
+        row, found = (None, each.problems) if each.problems else _row(each.cells)
         rows += [row] if row else []
         problems += [f"{each.place}: {problem}" for problem in found]
     refuse(problems)
@@ -78,7 +78,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     return tuple(rows)
 
 
-def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, list[str]]:
+def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
     """Return the row, or what is wrong with it."""
     problems = [problem for name in _SIZES for problem in wrong_whole(name, said[name], _MOST_SIZE)]
     dtype = _TYPES.get(said[_DTYPE].lower())

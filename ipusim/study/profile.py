@@ -15,7 +15,7 @@ from ipusim.pricing.price import counts_update
 from ipusim.render.tables import Table
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
+from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile, wrong_number
 from ipusim.runs.request.request import Request
 from ipusim.study.spread import spread
 
@@ -85,9 +85,7 @@ def passes_of(
     Raises FileError for rows of other stages than the job's.
     """
     names = [stage.name for stage in job.program.stages]
-    if len(rows) != len(names):
-        raise FileError(f"{called}: expected a row for each of the {len(names)} stages, got {len(rows)}")
-    if wrong := misplaced(rows, names):
+    if wrong := [*wrong_number(rows, dict.fromkeys(names, ()), called), *misplaced(rows, names)]:
         raise FileError("\n".join(wrong))
     return tuple(
         found

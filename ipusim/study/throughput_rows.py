@@ -99,7 +99,8 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
     rows, problems = [], []
     for each in table.rows:
-        found = [f"{each.place}: {problem}" for problem in _problems(each, path.parent)]
+        wrong = each.problems or _problems(each, path.parent)
+        found = [f"{each.place}: {problem}" for problem in wrong]
         problems += found
         if not found:
             rows.append(_row(each, path.parent))

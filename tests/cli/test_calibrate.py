@@ -232,7 +232,7 @@ def test_wrong_options_are_refused(stages, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "{}/rows.csv:1: expected a column 'model' beside model, machine, "),
+        ("", "{}/rows.csv:1: expected the names of the columns, model, machine, "),
         ("stage,forward\n0,1\n", "{}/rows.csv:1: expected a column 'scenario' beside scenario, stage, forward\n"),
         ("scenario,stage,forward\n", "{}/rows.csv: expected from 1 to 256 stages below the titles, got 0\n"),
         (
@@ -241,12 +241,13 @@ def test_wrong_options_are_refused(stages, options, message):
         ),
         (
             "scenario,stage,forward\nlarge.yaml,1,x\n",
-            "{0}/rows.csv:2: column stage: expected 0, as stages are counted from 0 in the order of the rows, got 1\n"
+            "{0}/rows.csv:2: column stage: expected 0, as stages are counted from 0 in the order of the rows, got 1: "
+            "the row of stage 0 is missing\n"
             "{0}/rows.csv:2: column forward: expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got 'x'",
         ),
         (
             "scenario,stage,forward\nlarge.yaml,0,1\n",
-            "{}/rows.csv: large.yaml: expected a row for each of the 4 stages, got 1\n",
+            "{}/rows.csv: large.yaml: expected a row for each of the 4 stages, got 1: none for ",
         ),
         ("scenario,stage,forward\nnone.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
         (

@@ -204,7 +204,7 @@ def test_devices_lists_the_c2_server():
     done = ipusim("devices")
     assert done.stdout == (ROOT / "tests" / "golden" / "c2_server_devices.txt").read_text().rstrip("\n") + "\n"
     assert ipusim("devices", "pod61").stderr.startswith(
-        "unknown system 'pod61'; did you mean 'pod64'? Expected one of "
+        "unknown system 'pod61'; did you mean 'pod16' or 'pod64'? Expected one of "
     )
 
 

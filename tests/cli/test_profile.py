@@ -143,10 +143,11 @@ def test_cycles_that_the_scenario_gives_are_left_out_of_what_is_simulated(own):
             "stage,forward\n0,x\n5,1\n",
             [
                 "{}:2: column forward: expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got 'x'",
-                "{}:3: column stage: expected 1, as stages are counted from 0 in the order of the rows, got 5",
+                "{}:3: column stage: expected 1, as stages are counted from 0 in the order of the rows, got 5: "
+                "the row of stage 1 is missing",
             ],
         ),
-        ("stage,forward\n0,1\n", ["{}: expected a row for each of the 2 stages, got 1"]),
+        ("stage,forward\n0,1\n", ["{}: expected a row for each of the 2 stages, got 1: none for stage 1 (stage1)"]),
         (
             "stage,forward\nstage1,1\na,1\n",
             ["{}:2: column stage: expected 'stage0' in this place, got 'stage1': list stages in their order"],

@@ -122,8 +122,15 @@ def test_a_folder_gets_the_table_and_the_picture(own, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "{}:1: expected a column 'm' beside m, k, n, dtype, TFLOP/s"),
-        ("m,k,dtype,TFLOP/s,nn\n", "{}:1: expected a column 'n' beside m, k, n, dtype, TFLOP/s, got 'nn'"),
+        (
+            "",
+            "{}:1: expected the names of the columns, m, k, n, dtype, TFLOP/s, and others, in the first row, got "
+            "nothing",
+        ),
+        (
+            "m,k,dtype,TFLOP/s,nn\n",
+            "{}:1: expected a column 'n' beside m, k, n, dtype, TFLOP/s, got 'nn'; did you mean n?",
+        ),
         ("m,k,n,n,dtype,TFLOP/s\n", "{}:1: column 'n' is there twice"),
         (HEADER, "{}: expected from 1 to 100000 rows below the names of the columns, got 0"),
         (HEADER + "1,2,x,fp16,3\n", "{}:2: column n: expected a whole number from 1 to 10000000, got 'x'"),

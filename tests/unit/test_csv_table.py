@@ -33,7 +33,11 @@ def test_columns_are_found_by_name_in_any_order_and_empty_rows_are_left_out(own)
     assert table.rows == (
         CsvRow("p.csv:2", {"stage": "a", "forward": "1"}),
         CsvRow("p.csv:5", {"stage": "", "forward": "2"}),
-        CsvRow("p.csv:6", {"stage": "c", "forward": "3"}, ("4", "5")),
+        CsvRow(
+            "p.csv:6",
+            {"stage": "c", "forward": "3"},
+            ("expected 2 cells, as many as there are columns, got 5: nothing says what '4' is",),
+        ),
     )
 
 
@@ -43,7 +47,7 @@ def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_whe
         read_table(path, STRICT, 1000, "p.csv")
     assert str(caught.value).splitlines() == [
         "p.csv:1: column 'stage' is there twice",
-        "p.csv:1: expected a column 'forward' beside stage, forward, got 'forwrd'",
+        "p.csv:1: expected a column 'forward' beside stage, forward, got 'forwrd'; did you mean forward?",
         "p.csv:1: expected columns out of stage, forward, note, got 'not'; did you mean note?",
         "p.csv:1: expected columns out of stage, forward, note, got 'bakward'",
     ]
@@ -67,6 +71,66 @@ def test_what_is_no_csv_is_refused_with_the_reason_alone_and_a_table_names_the_f
         read_table(path, STRICT, 20)
     with pytest.raises(OSError, match="No such file"):
         read_table(path.with_name("none.csv"), STRICT, 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (
+            "stage,forward,note\na,5,5,x\n",
+            "p.csv:2: expected 3 cells, as many as there are columns, got 4; if 5,5 is a "
+            "number with a decimal comma, write 5.5",
+        ),
+        (
+            "stage,forward,note\na,5,x,y\n",
+            "p.csv:2: expected 3 cells, as many as there are columns, got 4: nothing says what 'y' is",
+        ),
+        (
+            "stage,forward,note\n-5,1e3,-2,x\n",
+            "p.csv:2: expected 3 cells, as many as there are columns, got 4: nothing says what 'x' is",
+        ),
+    ],
+)
+def test_a_row_with_more_cells_than_columns_says_how_decimal_commas_are_written(own, content, text):
+    (row,) = read_table(own(content), STRICT, 1000, "p.csv").rows
+    assert [f"{row.place}: {problem}" for problem in row.problems] == [text]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "expected the names of the columns, stage, forward, and others, in the first row, got nothing"),
+        (
+            "a,5,11\n",
+            "expected the names of the columns, stage, forward, and others, in the first row, got values: "
+            "'a', '5', '11'",
+        ),
+        ("x,y\n", "expected the names of the columns, stage, forward, and others, got 'x', 'y'"),
+        (
+            "stage;forward\na;5,5\n",
+            "expected the names of the columns, stage, forward, and others, separated by commas, "
+            "got semicolons between cells: write commas, and points in numbers",
+        ),
+        (
+            "stage\tforward\n",
+            "expected the names of the columns, stage, forward, and others, separated by commas, got "
+            "tabs between cells: write commas, and points in numbers",
+        ),
+    ],
+)
+def test_a_first_row_without_any_title_is_one_problem(own, content, text):
+    with pytest.raises(FileError, match=f"^{re.escape(f'p.csv:1: {text}')}$"):
+        read_table(own(content), STRICT, 1000, "p.csv")
+
+
+def test_a_title_in_other_words_or_with_a_mistake_is_told_the_column_that_it_may_be(own):
+    with pytest.raises(FileError) as caught:
+        read_table(own("satge,fwd,notes\n"), STRICT, 1000, "p.csv")
+    assert str(caught.value).splitlines() == [
+        "p.csv:1: expected a column 'stage' beside stage, forward, got 'satge'; did you mean stage?",
+        "p.csv:1: expected a column 'forward' beside stage, forward, got 'fwd'; did you mean forward?",
+        "p.csv:1: expected columns out of stage, forward, note, got 'notes'; did you mean note?",
+    ]
 
 
 def test_of_very_many_problems_the_first_are_listed():

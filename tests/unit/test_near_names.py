@@ -4,7 +4,7 @@ from ipusim import foreign_words
 from ipusim.foreign_words import FOREIGN, folded
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
-from ipusim.near_names import did_you_mean, nearest, same
+from ipusim.near_names import all_nearest, did_you_mean, listed, nearest, same
 from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import load_request
 from ipusim.scenario.load import ScenarioError
@@ -100,7 +100,8 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
     [
         (
             "pipeline.accumulation_steps=4",
-            "got 'accumulation_steps'; did you mean gradient_accumulation_count? Expected one of the keys schedule, ",
+            "got 'accumulation_steps'; did you mean gradient_accumulation_count? Expected one of the keys "
+            "gradient_accumulation_count, ",
         ),
         (
             "accumulation_steps=4",
@@ -108,7 +109,7 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
             "keys name, ",
         ),
         ("schedule=1f1b", "got 'schedule'; did you mean pipeline.schedule? Expected one of the keys name, "),
-        ("pipeline.steps=1", "got 'steps'; did you mean steps at the top? Expected one of the keys schedule, "),
+        ("pipeline.steps=1", "got 'steps'; did you mean steps at the top? Expected one of the keys stages, splits, "),
         ("lr=0.1", "got 'lr'; did you mean optimizer.learning_rate? Expected one of the keys name, "),
         (
             "optimizer.beta1=0.9",
@@ -135,3 +136,40 @@ def test_a_scenario_in_other_words_is_told_ours_before_the_long_list(override, l
     with pytest.raises(ScenarioError) as caught:
         load_request(SCENARIOS / "tutorial_step3_pipelining.yaml", [override])
     assert str(caught.value).startswith(f"--set {override.partition('=')[0]}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names", "near"),
+    [
+        ("pod32", MACHINES, ("pod16", "pod64")),
+        ("bow_pod32", MACHINES, ("bow_pod16", "bow_pod64")),
+        ("pod1024", MACHINES, ("pod256",)),
+        ("pod8", MACHINES, ("pod16",)),
+        ("pod61", MACHINES, ("pod16", "pod64")),
+        ("pod" + "9" * 5000, MACHINES, ("pod256",)),
+        ("ZICKZACK", ("AUTO", "ZIGZAG", "SNAKE", "HOOF"), ("ZIGZAG",)),
+        ("gradient_count", ("repeat_count", "gradient_accumulation_count"), ("gradient_accumulation_count",)),
+        ("count", ("repeat_count", "gradient_accumulation_count"), ("repeat_count", "gradient_accumulation_count")),
+        ("", ("a", "b"), ()),
+        ("_", ("a_b",), ()),
+        ("q", ("x", "y"), ()),
+    ],
+)
+def test_the_nearest_are_told_by_what_they_are(wrong, names, near):
+    assert tuple(all_nearest(wrong, names)) == near
+
+
+def test_all_names_that_are_equally_near_are_told():
+    names = ("beta_1", "beta_2", "epsilon")
+    assert did_you_mean("beta_", names) == "; did you mean beta_1 or beta_2?"
+    assert did_you_mean("beta_", names, quoted=True) == "; did you mean 'beta_1' or 'beta_2'?"
+    assert did_you_mean("bet_1", ["bett_1", "bat_1", "bet1_1"]) == "; did you mean bett_1, bet1_1 or bat_1?"
+    assert len(all_nearest("dense", [f"dense{number}" for number in range(10)])) == 5
+
+
+def test_of_many_names_the_nearest_are_listed_and_the_others_counted():
+    names = [f"layer{number}" for number in range(40)]
+    assert listed(names[:18], "layer3") == ", ".join(names[:18])
+    assert listed(names, "layer31", ", see there").startswith("layer31, layer1, layer3, layer10, ")
+    assert listed(names, "layer31", ", see there").endswith(" and 28 more, see there")
+    assert listed(names, None) == f"{', '.join(names[:12])} and 28 more"

@@ -10,7 +10,7 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Layer, Loss, Shape, SharesParameters, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network, why_not_shared
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, listed
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings
@@ -71,7 +71,8 @@ def _adds(
     path = (*requested.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
-        text = f"expected an earlier layer, got {layer.source!r}{near} (these are {', '.join(shapes) or 'none'})"
+        known = listed([*shapes], layer.source) or "none"
+        text = f"expected an earlier layer, got {layer.source!r}{near} (these are {known})"
         findings.add(path, text)
     elif shapes[layer.source] != shape:
         text = f"expected a layer whose output has the shape {list(shape)}, got that of {layer.source} with "

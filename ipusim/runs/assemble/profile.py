@@ -9,7 +9,7 @@ from ipusim.errors import FileError
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.profile import misplaced, read_profile
+from ipusim.runs.request.profile import misplaced, read_profile, wrong_number
 from ipusim.runs.request.schema import Options
 
 _CYCLES: Final[KeyPath] = ("pipeline", "cycles")
@@ -36,6 +36,8 @@ def with_profile(
     else:
         cycles = tuple(row.cycles for row in rows)
         if requested is not None and not any(stage.concurrent for stage in requested):
-            for text in misplaced(rows, [stage.name for stage in requested]):
+            stages = {stage.name: [layer.spec.name for layer in stage.layers] for stage in requested}
+            for text in (*wrong_number(rows, stages, name), *misplaced(rows, [*stages])):
                 findings.add(_CYCLES, text)
+            cycles = cycles if len(rows) == len(stages) else None
     return options.model_copy(update={"pipeline": options.pipeline.model_copy(update={"cycles": cycles})})

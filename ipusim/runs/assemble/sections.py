@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.model.layers.add import Add
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, listed
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -115,5 +115,5 @@ def _check_checkpoints(
     for index, name in enumerate(options.pipeline.recomputation_checkpoints):
         if name not in names:
             near = did_you_mean(name, names)
-            text = f"expected the name of a layer, got {name!r}{near} (the layers are {', '.join(names)})"
+            text = f"expected the name of a layer, got {name!r}{near} (the layers are {listed(names, name)})"
             findings.add((*key, index), text)

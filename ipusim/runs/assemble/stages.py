@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipusim.near_names import did_you_mean
+from ipusim.near_names import did_you_mean, listed
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
@@ -74,8 +74,8 @@ def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: 
     for index, split in enumerate(splits):
         path = ("pipeline", "splits", index)
         if split not in names:
-            near = did_you_mean(split, names)
-            findings.add(path, f"expected the name of a layer, got {split!r}{near} (the layers are {', '.join(names)})")
+            near, known = did_you_mean(split, names), listed(names, split)
+            findings.add(path, f"expected the name of a layer, got {split!r}{near} (the layers are {known})")
         elif names.index(split) == 0:
             text = f"expected a layer after the first, got {split!r}, which would leave the first stage empty"
             findings.add(path, text)

@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ipusim.errors import QuantityError
 from ipusim.hardware.rounding import duration_cycles
-from ipusim.runs.problems import one_of
+from ipusim.runs.problems import one_of, show
 from ipusim.units import UNITS, parse_quantity
 
 #: The word for null where a key takes it, in a JSON Schema.
@@ -136,8 +136,11 @@ class CycleCount:
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe both spellings."""
         number = {"type": "integer", "minimum": 0, "maximum": self.most}
-        expected = f"cycles from 0 to {self.most}, or a time such as 1.2 ms"
-        return {"anyOf": [number, {"type": "string"}], "examples": [1200, "1.2 ms"], **expects(expected)}
+        return {"anyOf": [number, {"type": "string"}], "examples": [1200, "1.2 ms"], **expects(self._expected)}
+
+    @property
+    def _expected(self) -> str:
+        return f"cycles from 0 to {self.most}, or a time such as 1.2 ms"
 
     def _read(self, value: object, info: ValidationInfo) -> int:
         cycles = Quantity("cycles", 0, self.most, f"0 to {self.most}")
@@ -148,8 +151,10 @@ class CycleCount:
             raise PydanticCustomError("unexpected", "a time without a clock")
         try:
             seconds = parse_quantity(value, "seconds")
-        except QuantityError:
-            raise PydanticCustomError("unexpected", "neither cycles nor a time") from None
+        except QuantityError as error:
+            _, hint, meant = str(error).partition("; did you mean ")
+            text = f"expected {self._expected}, got {show(value)}{hint}{meant}"
+            raise PydanticCustomError("told", "{text}", {"text": text}) from None
         if seconds < 0:
             raise PydanticCustomError("unexpected", "out of bounds")
         return CyclesOfTime(int(cycles.read(duration_cycles(seconds * 10**9, clock_hz))), value)

@@ -6,15 +6,16 @@ editors use, so that messages, editors and validation cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.near_names import did_you_mean, expected_last, same
+from ipusim.near_names import all_nearest, did_you_mean, expected_last, listed, one_mistake_away, same
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
+from ipusim.runs.request.meant import meant
 
 #: A node of a JSON Schema.
 JsonNode = dict[str, Any]
@@ -23,6 +24,8 @@ _KEY: Final = "[key]"
 #: Characters from which on what is expected comes after a hint, and types at most that a hint names.
 _LONG: Final = 100
 _FEW: Final = 3
+#: Where the keys and names stand that a message leaves out.
+_MORE: Final = ", which `ipusim schema` lists"
 
 
 def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:
@@ -46,17 +49,16 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         return Problem(path, _told(describe(node, schema), f"nothing{said}", ""))
     if error["type"] == "extra_forbidden":
         got, names, of_key = path[-1], list(parent.get("properties", ())), True
-        expected, hint = f"one of the keys {', '.join(names)}", _of_key(path, names, error["loc"], schema)
+        expected, hint = f"one of the keys {listed(names, got, _MORE)}", _of_key(path, names, error["loc"], schema)
     elif error["loc"][-1:] == (_KEY,):
         got, names, of_key = path[-1], [], True
         expected = describe(node, schema)
     elif error["type"].startswith("union_tag") and isinstance(got, dict):
         path, got, names = (*path, "type"), got.get("type"), _kinds(node, schema)
-        expected = one_of(names)
+        expected = _one_of(names, got)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
-        if node.get("type") == "array" and isinstance(got, str | int):
-            hint = f"; did you mean [{got}]?"
+        hint = meant(got, node, parent.get("properties", {}))
     return Problem(path, _told(expected, show(got), hint or did_you_mean(got, names)), of_key)
 
 
@@ -81,7 +83,12 @@ def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schem
         return f"; did you mean {here}?"
     if found := _of_other_kinds(key, place, schema) or _elsewhere(key, path[:-1], schema):
         return f"; did you mean {found}?"
-    return did_you_mean(key, names)
+    if one_mistake_away(key, names):
+        return did_you_mean(key, names)
+    paths = _paths_elsewhere(path[:-1], schema)
+    return _in_section(one_mistake_away(key, paths), paths) or (
+        did_you_mean(key, names) or _in_section(all_nearest(key, paths), paths)
+    )
 
 
 def _of_other_kinds(key: str, place: tuple[str | int, ...], schema: JsonNode) -> str | None:
@@ -108,6 +115,34 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
         return f"{found} at the top"
     having = [(other, name) for other in top if other not in section and (name := same(key, _keys(top[other], schema)))]
     return ".".join(having[0]) if len(having) == 1 else None
+
+
+def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
+    """Return by their names the options on the top and of other sections than ``section``, as messages name them.
+
+    None for a section that is deeper down.
+    """
+    if len(section) > 1:
+        return {}
+    top = schema["properties"]
+    paths = {name: [f"{name} at the top"] for name in top} if section else {}
+    for other in top:
+        if other not in section:
+            for name in _keys(top[other], schema):
+                paths.setdefault(name, []).append(f"{other}.{name}")
+    return paths
+
+
+def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
+    """Return a hint at options of other sections, by their names; nothing where there are many."""
+    near = [path for name in names for path in paths[name]]
+    return f"; did you mean {one_of(near)}?" if 0 < len(near) <= _FEW else ""
+
+
+def _one_of(names: list[str], got: object) -> str:
+    """Return names as an English list, of very many the nearest."""
+    few = listed(names, got, _MORE)
+    return few if few.endswith(_MORE) else one_of(names)
 
 
 def _keys(node: JsonNode, schema: JsonNode) -> list[str]:

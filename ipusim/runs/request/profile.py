@@ -14,9 +14,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ipusim.csv_table import Columns, CsvLine, CsvRow, CsvTable, read_lines, read_table, refuse
+from ipusim.csv_table import Columns, CsvLine, CsvRow, CsvTable, decimal_comma, read_lines, read_table, refuse
 from ipusim.errors import FileError
-from ipusim.runs.problems import show
+from ipusim.near_names import did_you_mean
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.model_spec import StageCyclesSpec
@@ -26,6 +26,8 @@ from ipusim.units import UNITS
 _SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)
 _NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
+#: Stages that a message lists.
+_LISTED: Final = 5
 _MOST_BYTES: Final = 2**20
 #: A title: a name, and the unit of what stands below it if it says one, as in ``forward [us]``.
 _TITLE: Final = re.compile(r"([^\[(]*?)\s*(?:[\[(]([^\[\]()]*)[\])])?")
@@ -110,6 +112,34 @@ def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
     ]
 
 
+def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[str]], called: str) -> tuple[str, ...]:
+    """Return what is wrong with the number of rows: which stage has no row, or which row is of no stage.
+
+    A row that has the name of a stage, or of a layer in it, is that stage's; where not all have, rows are in order.
+
+    Args:
+        rows: those of the file, in its order.
+        stages: the layers of each stage of the pipeline, by its name.
+        called: the file's name in messages.
+    """
+    if len(rows) == len(stages):
+        return ()
+    names = [{name, *layers} for name, layers in stages.items()]
+    of = [next((stage for stage, own in enumerate(names) if row.name in own), None) for row in rows]
+    if len(rows) > len(stages):
+        other = of.index(None) if None in of and any(stage is not None for stage in of) else len(stages)
+        got = f"{rows[other].place} is of no stage"
+    else:
+        known = len({*of} - {None}) == len(rows)
+        missing = [number for number in range(len(stages)) if (number not in of if known else number >= len(rows))]
+        listed = [
+            f"stage {number} ({', '.join([*stages.values()][number] or [[*stages][number]])})" for number in missing
+        ]
+        more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+        got = f"none for {', '.join(listed[:_LISTED])}{more}"
+    return (f"{called}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {got}",)
+
+
 def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
     """Return the rows of a file with the columns of a profile, and ``further`` ones that it needs."""
     columns = Columns((*further, _STAGE, *_CYCLES, _SOURCE), (*further, *_NEEDED), others=False, key=_key)
@@ -129,9 +159,10 @@ def _stages(
 ) -> tuple[tuple[MeasuredStage, ...], list[str]]:
     """Return the stages of a pipeline whose rows can be read, and what is wrong with the others."""
     stages, problems, seen = [], [], set[str]()
+    names = {row.cells[_STAGE] for row in rows}
     for number, row in enumerate(rows):
         found, wrong = _cycles(row, titles, clock_hz)
-        wrong = [*_wrong_stage(row.cells[_STAGE], number, seen), *wrong]
+        wrong = [*_wrong_stage(row.cells[_STAGE], number, seen, names), *wrong]
         seen.add(row.cells[_STAGE])
         problems += [f"{row.place}: {problem}" for problem in wrong]
         if found is not None:
@@ -160,33 +191,50 @@ def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
         if unit and name not in _CYCLES:
             yield f"column {title}: expected no unit, got {unit!r}"
         elif unit and unit not in _UNITS:
-            yield f"column {title}: expected a unit out of {', '.join(_UNITS)}, got {unit!r}"
+            hint = did_you_mean(unit, _UNITS)
+            yield f"column {title}: expected a unit out of {', '.join(_UNITS)}, got {unit!r}{hint}"
 
 
-def _wrong_stage(text: str, number: int, seen: set[str]) -> Iterator[str]:
-    """Yield what is wrong with what the row of stage ``number`` calls it."""
+def _wrong_stage(text: str, number: int, seen: set[str], names: set[str]) -> Iterator[str]:
+    """Yield what is wrong with what the row of stage ``number`` calls it; ``seen`` are those of the rows before it."""
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
     elif text.isdecimal() and text != str(number):
-        yield f"column {_STAGE}: expected {number}, as stages are counted from 0 in the order of the rows, got {text}"
+        missing = f": the row of stage {number} is missing" if str(number) not in names else ""
+        counted = "as stages are counted from 0 in the order of the rows"
+        yield f"column {_STAGE}: expected {number}, {counted}, got {text}{missing}"
     elif text in seen:
         yield f"column {_STAGE}: expected a name that no other row has, got {text!r} again"
 
 
 def _cycles(row: CsvRow, titles: Mapping[str, str], clock_hz: int) -> tuple[StageCyclesSpec | None, list[str]]:
     """Return the cycles of a row, or what is wrong with them."""
+    numbers = {name: row.cells[name] for name in titles if name in _CYCLES and row.cells[name]}
+    problems = [*(row.problems or _wrong_source(row, titles)), *_two_units(numbers, titles)]
     said = {
-        name: f"{row.cells[name]} {_unit(title)}".strip()
-        for name, title in titles.items()
-        if name in _CYCLES and row.cells[name]
+        name: text if text[-1:].isalpha() else f"{text} {_unit(titles[name])}".strip() for name, text in numbers.items()
     }
-    beyond = [f"expected no cell behind the last column, got {show(cell)}" for cell in row.beyond[:1]]
     try:
         found = StageCyclesSpec.model_validate(said, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
         wrong = problems_of(error.errors(include_url=False), _schema())
-        return None, [*(f"column {titles[str(each.path[0])]}: {each.text}" for each in wrong), *beyond]
-    return (None if beyond else found), beyond
+        return None, [*(f"column {titles[str(each.path[0])]}: {each.text}" for each in wrong), *problems]
+    return (None if problems else found), problems
+
+
+def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
+    """Yield that the source is a number, which a decimal comma in a cell before it makes."""
+    text = row.cells.get(_SOURCE, "")
+    if text.isdecimal():
+        got = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"
+        yield f"{got}{decimal_comma([row.cells[name] for name in titles][-2:])}"
+
+
+def _two_units(numbers: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:
+    """Yield the cells that have a unit below a title that has one."""
+    for name, text in numbers.items():
+        if (unit := _unit(titles[name])) and text[-1:].isalpha():
+            yield f"column {titles[name]}: expected a number alone, as {unit} stands in the title, got {text!r}"
 
 
 @cache

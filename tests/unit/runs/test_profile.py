@@ -56,7 +56,7 @@ def test_what_was_not_measured_is_not_set(own):
     [
         (
             "stag,forward\na,1\n",
-            ["profile.csv:1: expected a column 'stage' beside stage, forward, got 'stag'"],
+            ["profile.csv:1: expected a column 'stage' beside stage, forward, got 'stag'; did you mean stage?"],
         ),
         (
             "stage,forward,bakward\na,1,2\n",
@@ -83,12 +83,14 @@ def test_what_was_not_measured_is_not_set(own):
                 f"profile.csv:2: column backward [us]: {CYCLES} '-1 us'",
                 f"profile.csv:3: column forward: {CYCLES} nothing "
                 "(cycles of the tile clock, or time, of the forward pass of one micro-batch)",
-                f"profile.csv:3: column backward [us]: {CYCLES} '2 ms us'",
+                "profile.csv:3: column backward [us]: expected a number alone, as us stands in the title, got '2 ms'",
                 "profile.csv:5: column stage: expected a name that no other row has, got 'a' again",
                 f"profile.csv:5: column forward: {CYCLES} '3 min'",
                 "profile.csv:6: column stage: expected 3, or a name, got nothing",
-                "profile.csv:6: expected no cell behind the last column, got '9'",
-                "profile.csv:7: column stage: expected 4, as stages are counted from 0 in the order of the rows, got 1",
+                "profile.csv:6: expected 3 cells, as many as there are columns, got 4; if 1,1 is a number with a "
+                "decimal comma, write 1.1",
+                "profile.csv:7: column stage: expected 4, as stages are counted from 0 in the order of the rows, "
+                "got 1: the row of stage 4 is missing",
                 f"profile.csv:7: column forward: {CYCLES} '1e12'",
             ],
         ),
@@ -148,7 +150,10 @@ def test_the_dict_door_takes_it_from_its_folder_and_another_clock_reads_it_anew(
         ("none.csv", "expected a file that can be read, got {}/none.csv: No such file or directory"),
         (".csv", "expected a CSV file with a row for each stage, such as profile.csv, got '.csv'"),
         ("profile.txt", "expected a CSV file with a row for each stage, such as profile.csv, got 'profile.txt'"),
-        ("profile.csv", "expected the cycles of 2 stages, got those of 1"),
+        (
+            "profile.csv",
+            "profile.csv: expected a row for each of the 2 stages, got 1: none for stage 1 (dense32, logits, cel)",
+        ),
         ("5", "or a CSV file with a row for each stage, such as profile.csv"),
         ("folder.csv", "expected a file that can be read, got {}/folder.csv: expected a file, got a folder"),
         ("loop.csv", "expected a file that can be read, got {}/loop.csv: Too many levels of symbolic links"),
@@ -160,6 +165,58 @@ def test_a_name_that_leads_to_no_profile_is_refused(load, own, tmp_path, cycles,
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     with pytest.raises(ScenarioError, match=f"^--set pipeline.cycles: .*{re.escape(message.format(tmp_path))}$"):
         load(TUTORIAL, f"pipeline.cycles={cycles}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,'5,5',1,", "3: column forward [us]: {} '5,5 us'; did you mean 5.5 us?"),
+        ("a,5%,1,", "3: column forward [us]: {} '5% us'"),
+        ("a,'1,024',1,", "3: column forward [us]: {} '1,024 us'; did you mean 1.024 us or 1024 us?"),
+        ("a,5 usec,1,", "3: column forward [us]: expected a number alone, as us stands in the title, got '5 usec'"),
+        (
+            "a,9,3,5",
+            "3: column source: expected who measured it, got '5'; if 3,5 is a number with a decimal comma, write 3.5",
+        ),
+        (
+            "a,5,5,3,x",
+            "3: expected 4 cells, as many as there are columns, got 5; if 5,5 is a number with a decimal comma, "
+            "write 5.5",
+        ),
+    ],
+)
+def test_decimal_commas_and_units_below_a_unit_say_what_to_write(own, text, message):
+    path = own("stage,forward [us],backward,source\nb,1,2,\n" + text.replace("'", '"'))
+    with pytest.raises(FileError) as caught:
+        read_profile(path, 10**9, "p.csv")
+    assert str(caught.value).splitlines()[-1] == f"p.csv:{message.format(CYCLES)}"
+
+
+@pytest.mark.parametrize(
+    ("stages", "got"),
+    [
+        ("dense1 dense2 logits", "got 3: none for stage 2 (dense3)"),
+        ("stage3 stage1", "got 2: none for stage 0 (dense1), stage 2 (dense3)"),
+        ("0 1 2", "got 3: none for stage 3 (logits, cel)"),
+        ("a dense3", "got 2: none for stage 2 (dense3), stage 3 (logits, cel)"),
+        ("0 1 2 3 4", "got 5: p.csv:6 is of no stage"),
+        ("dense1 dense2 other dense3 logits", "got 5: p.csv:4 is of no stage"),
+    ],
+)
+def test_a_row_too_few_says_which_stage_has_none_and_one_too_many_which_it_is(load, own, stages, got):
+    path = own("stage,forward\n" + "".join(f"{stage},1\n" for stage in stages.split()))
+    path.rename(path.with_name("p.csv"))
+    with pytest.raises(ScenarioError) as caught:
+        load((SCENARIOS / "measured_stages.yaml").read_text(), "pipeline.cycles=p.csv")
+    text = f"--set pipeline.cycles: p.csv: expected a row for each of the 4 stages, {got}"
+    assert text in str(caught.value).splitlines()
+
+
+def test_a_number_too_high_says_whose_row_is_missing(own):
+    with pytest.raises(FileError) as caught:
+        read_profile(own("stage,forward\n0,1\n2,1\n"), 10**9, "p.csv")
+    expected = "expected 1, as stages are counted from 0 in the order of the rows, got 2: the row of stage 1 is missing"
+    assert str(caught.value) == f"p.csv:3: column stage: {expected}"
 
 
 def test_a_file_beside_stages_that_give_their_own_is_refused(load, own):

@@ -219,10 +219,9 @@ WRONG = {
         TOKENS,
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
-        f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected flatten, "
-        "reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, group_norm, "
-        "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, "
-        "multi_head_attention or relative_multi_head_attention",
+        f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
+        "position_embedding, dense, take_positions, flatten, reshape, activation, layer_norm, batch_norm, max_pool2d, "
+        "multi_head_attention, instance_norm, average_pool2d and 9 more, which `ipusim schema` lists",
     ),
     "table of no layer": (
         TOKENS,

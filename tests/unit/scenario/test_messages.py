@@ -43,12 +43,6 @@ def broken(x):
 constant = 3
 """
 
-KINDS = (
-    "flatten, reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, group_norm, "
-    "instance_norm, batch_norm, conv2d, conv1d, max_pool2d, average_pool2d, lstm, gru, augru, multi_head_attention, "
-    "relative_multi_head_attention, embedding, host_embedding, residual, parallel, add, tied_projection, "
-    "softmax_cross_entropy, masked_softmax_cross_entropy, mean_squared_error or ctc"
-)
 LAYERS = "(the layers are flatten, hidden, logits, cel)"
 ORDER = "(the layers in order are flatten, hidden, logits, cel)"
 NAME = "a name of at most 64 letters, digits, _ and -, the first one a letter or _"
@@ -86,7 +80,8 @@ CASES = {
     "text for a number": (
         "size: 8",
         'size: "8"',
-        "bad.yaml:13:21: pipeline.micro_batch_size: expected a whole number from 1 to 65536, got '8'",
+        "bad.yaml:13:21: pipeline.micro_batch_size: expected a whole number from 1 to 65536, got '8'; "
+        "did you mean 8, without quotes?",
     ),
     "no prefetch": (
         "optimizer:",
@@ -116,7 +111,7 @@ CASES = {
     "fraction for a whole number": (
         "units: 8",
         "units: 8.0",
-        "bad.yaml:7:42: model.layers.1.units: expected a whole number from 1 to 65536, got 8.0",
+        "bad.yaml:7:42: model.layers.1.units: expected a whole number from 1 to 65536, got 8.0; did you mean 8?",
     ),
     "negative number": (
         "units: 8",
@@ -136,7 +131,7 @@ CASES = {
     "number for a list": (
         "splits: [logits]",
         "splits: 1",
-        f"bad.yaml:12:11: pipeline.splits: got 1; did you mean [1]? Expected a list of 0 to 255 items, each {NAME}",
+        f"bad.yaml:12:11: pipeline.splits: got 1; expected a list of 0 to 255 items, each {NAME}",
     ),
     "list for a mapping": (
         "{name: m2000, auto_select_ipus: 2}",
@@ -161,12 +156,16 @@ CASES = {
     "unknown type of layer": (
         "type: dense, units: 8",
         "type: desne, units: 8",
-        "bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected " + KINDS,
+        "bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
+        "dense, reshape, flatten, take_positions, residual, embedding, layer_norm, position_embedding, "
+        "mean_squared_error, add, instance_norm, lstm and 19 more, which `ipusim schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
-        "bad.yaml:7:7: model.layers.1.type: got nothing; expected " + KINDS,
+        "bad.yaml:7:7: model.layers.1.type: got nothing; expected "
+        "flatten, reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, "
+        "group_norm, instance_norm, batch_norm and 19 more, which `ipusim schema` lists",
     ),
     "key of another type of layer": (
         "type: flatten",
