@@ -1,11 +1,14 @@
-"""What the command line has of its terminal: tables as wide as it is, interrupts, and a progress bar."""
+"""What the command line has of its terminal: text and tables as wide as it is, interrupts, and a progress bar."""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +25,33 @@ _LINES_S: Final = 10.0
 _UPDATE_S: Final = 0.25
 #: Columns of a table that goes to a file or a pipe.
 _PIPE_WIDTH: Final = 140
+#: What lines are indented by: blanks, or a name and the blanks behind it.
+_HANGING: Final = re.compile(r"\s*(?:\S+\s{2,})?")
+
+
+def print_text(*paragraphs: str) -> None:
+    """Print paragraphs that break between words where the terminal ends; to a file or a pipe each is one line.
+
+    A line goes on below its own first word, or below what a name and several blanks begin it with. A word that is
+    longer than a line, such as the path of a file, stays whole.
+    """
+    width = _width()
+    for paragraph in paragraphs:
+        for line in paragraph.split("\n"):
+            print(line if width is None else _wrapped(line, width), flush=True)
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = _HANGING.match(line)
+    hanging = " " * indent.end() if indent and indent.end() < width // 2 else ""
+    return textwrap.fill(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+
+
+def _width() -> int | None:
+    """Return the columns of the terminal; None for a file or a pipe, unless COLUMNS is set, which holds everywhere."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def print_table(table: Table) -> None:
@@ -33,9 +63,8 @@ def print_table(table: Table) -> None:
 
     from ipusim.render.fitted_tables import fitted
 
-    # A file or a pipe has no width to keep to; whoever sets COLUMNS means it.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(width=_PIPE_WIDTH if piped else None)
+    # With a height too, or the library takes 80 columns for every terminal that it calls dumb.
+    console = Console(width=_width() or _PIPE_WIDTH, height=1)
     for part in fitted(table, console.width):
         shown = part.table
         console.print(Text(shown.title, style="italic"))

@@ -32,6 +32,10 @@ __all__ = [
     "sweeps",
 ]
 
+# The library cuts what it takes from a docstring to one line; what it is told stays whole.
+for _command in app.registered_commands:
+    _command.short_help = _command.callback.__doc__ if _command.callback else None
+
 
 def main() -> None:
     """Run the command line; a mistake in the input is one message on standard error and exit code 2."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.cli.app import Overrides, app
-from ipusim.terminal import interruptible, keep_watch, print_table, progress
+from ipusim.terminal import interruptible, keep_watch, print_table, print_text, progress
 
 if TYPE_CHECKING:
     from ipusim.scenario.problems import ScenarioError
@@ -97,12 +97,10 @@ def compare(
         files = comparison_files(found)
         heed()
         results.write(files)
-    for line in verdict(found):
-        typer.echo(line)
+    print_text(*verdict(found))
     print_table(comparison_table(found))
-    for line in reasons(found):
-        typer.echo(line)
-    typer.echo(f"{folder}: {', '.join(files)}")
+    print_text(*reasons(found))
+    print_text(f"{folder}: {', '.join(files)}")
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ipusim.cli.app import Overrides, app
-from ipusim.terminal import interruptible, keep_watch, print_table
+from ipusim.terminal import interruptible, keep_watch, print_table, print_text
 
 
 @app.command()
@@ -50,9 +50,8 @@ def explain(
     if as_json:
         typer.echo(files["explanation.json"].decode(), nl=False)
         return
-    for line in explanation.words():
-        typer.echo(line)
+    print_text(*explanation.words())
     typer.echo()
     for table in explanation.tables():
         print_table(table)
-    typer.echo(f"{out or found.folder}: {', '.join(files)}")
+    print_text(f"{out or found.folder}: {', '.join(files)}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ipusim.cli.app import End, Execution, PhaseName, Start, app
+from ipusim.terminal import print_text
 
 
 @app.command()
@@ -62,7 +63,7 @@ def export(
     folder = out or timeline_file(run).parent
     with ResultsFolder(folder, table_names(form)) as results:
         results.write(files)
-    typer.echo(f"{folder}: {', '.join(files)}")
+    print_text(f"{folder}: {', '.join(files)}")
     for name in table_names(form):
         if name not in files:
-            typer.echo(f"No {name}: the run has not written what its stages hold, which they may not say.")
+            print_text(f"No {name}: the run has not written what its stages hold, which they may not say.")

@@ -9,7 +9,7 @@ import typer
 
 from ipusim.cli.app import app
 from ipusim.errors import OptionError
-from ipusim.terminal import print_table
+from ipusim.terminal import print_table, print_text
 
 
 @app.command()
@@ -52,20 +52,18 @@ def validate(
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
     found = validated(products, rows, ipu)
-    for line in found.verdicts():
-        typer.echo(line)
+    print_text(*found.verdicts())
     typer.echo()
     for part in found.parts():
         for table in part.tables:
             print_table(table)
-        for line in part.words:
-            typer.echo(line)
+        print_text(*part.words)
         typer.echo()
     if out is not None:
         with ResultsFolder(out, VALIDATION_FILES) as results:
             files = found.files()
             results.write(files)
-        typer.echo(f"{out}: {', '.join(files)}")
+        print_text(f"{out}: {', '.join(files)}")
 
 
 @app.command()
@@ -103,12 +101,11 @@ def calibrate(
         raise OptionError("out", f"expected a file whose name ends in .yaml, which a scenario can name, got {out}")
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
     found = fit(read_measured(rows), names)
-    typer.echo(verdict(found))
+    print_text(verdict(found))
     typer.echo()
     print_table(rate_table(found))
     print_table(row_table(found))
-    for line in words(found):
-        typer.echo(line)
+    print_text(*words(found))
     if out is not None:
         write_file(out, rates_file(found, out.name))
-        typer.echo(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")
+        print_text(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")

@@ -9,6 +9,7 @@ import typer
 
 from ipusim.cli.app import app
 from ipusim.errors import OptionError
+from ipusim.terminal import print_text
 
 
 @app.command()
@@ -24,7 +25,7 @@ def report(
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise OptionError("out", f"expected a page named .html, got {out}")
     page = write_page(runs, out)
-    typer.echo(f"{page}: opens in any browser, {page.stat().st_size / 2**20:.1f} MiB")
+    print_text(f"{page}: opens in any browser, {page.stat().st_size / 2**20:.1f} MiB")
 
 
 @app.command()
@@ -41,13 +42,13 @@ def view(
 
     trace, perfetto = trace_of(run), local_perfetto()
     if perfetto is None:
-        typer.echo(how_to_open(trace))
+        print_text(how_to_open(trace))
         return
     done = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
         signal.signal(each, lambda *_: done.set())
     with serve(trace, perfetto) as address:
-        typer.echo(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
+        print_text(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
         if browser:
             webbrowser.open(address)
         done.wait()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ipusim.cli.app import Overrides, ScenarioPath, app
-from ipusim.terminal import print_table
+from ipusim.terminal import print_table, print_text
 
 
 @app.command()
@@ -37,22 +37,21 @@ def check(
         job = assemble(request)
         held = hold_against(request, profile) if profile else ()
     program = job.program
-    typer.echo(
+    print_text(
         f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if job.describes_memory:
-        typer.echo(job.memory.verdict())
+        print_text(job.memory.verdict())
     if held:
-        typer.echo(words(held))
+        print_text(words(held))
         print_table(profile_table(held))
     if costs:
         from ipusim.study.costs import cost_tables
 
         for table in cost_tables(job.costs, job.plan, program, job.system):
             print_table(table)
-    for note in job.notes:  # as run ends with them
-        typer.echo(note)
+    print_text(*job.notes)  # as run ends with them
 
 
 @app.command()
@@ -79,7 +78,7 @@ def schedule(
     from ipusim.study.shape import as_text, listing, plan_for
 
     if name is None:
-        typer.echo("\n".join(listing()))
+        print_text("\n".join(listing()))
         return
     typer.echo(as_text(plan_for(name, stages, count, mapping, inference, recompute, sync), form), nl=False)
 

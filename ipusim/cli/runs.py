@@ -22,7 +22,7 @@ from ipusim.cli.programs import (
     profiled,
 )
 from ipusim.errors import OptionError, OutputError
-from ipusim.terminal import interruptible, keep_watch, print_table, progress
+from ipusim.terminal import interruptible, keep_watch, print_table, print_text, progress
 
 if TYPE_CHECKING:
     from ipusim.render.window import Window
@@ -79,7 +79,7 @@ def run(
             typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
         elif not quiet:
             _print_run(result, verbose)
-            typer.echo(f"{where}: {', '.join(results.names[where])}")
+            print_text(f"{where}: {', '.join(results.names[where])}")
     if results.missing:
         raise OutputError("\n".join(results.missing))
 
@@ -154,12 +154,11 @@ def _print_run(result: Run, verbose: bool) -> None:
     from ipusim.render.verdict import verdict_table
 
     if result.job.request.description:
-        typer.echo(result.job.request.description)
+        print_text(result.job.request.description)
     print_table(verdict_table(result.summary))
     if verbose:
         _print_tables(result)
-    for note in result.summary.notes:
-        typer.echo(note)
+    print_text(*result.summary.notes)
 
 
 def _print_tables(result: Run) -> None:
@@ -181,4 +180,4 @@ def _print_tables(result: Run) -> None:
     if orders[0].routes:
         print_table(tables.order_table(orders))
         print_table(tables.route_table(orders))
-    typer.echo(tables.order_words(result.job.system, orders))
+    print_text(tables.order_words(result.job.system, orders))

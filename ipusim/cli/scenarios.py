@@ -10,6 +10,7 @@ import typer
 from ipusim.cli.app import app
 from ipusim.cli.programs import Arguments, ProfileSteps, Synthetic, TensorFlow, is_program, running
 from ipusim.errors import FileError, OptionError
+from ipusim.terminal import print_text
 
 if TYPE_CHECKING:
     from ipusim.ipu.recording import Recorded
@@ -70,8 +71,7 @@ def scenario(
         typer.echo(text, nl=False)
         return
     write_file(out, text.encode())
-    for line in said.comments:
-        typer.echo(line)
+    print_text(*said.comments)
     typer.echo(f"{out}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ipusim.cli.app import Overrides, ScenarioPath, app
-from ipusim.terminal import keep_watch, print_table, status, stoppable
+from ipusim.terminal import keep_watch, print_table, print_text, status, stoppable
 
 if TYPE_CHECKING:
     from ipusim.study.suggest.given import Given
@@ -98,7 +98,7 @@ def suggest(
         if out is not None:
             _write(found, scenario, overrides or (), out)
         elif found.plan is not None:
-            typer.echo("--out FILE.yaml writes it as a scenario.")
+            print_text("--out FILE.yaml writes it as a scenario.")
 
 
 def _write(found: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
@@ -113,11 +113,9 @@ def _print_suggestion(found: Suggestion) -> None:
     """Print the verdict, the plans, and what was searched."""
     from ipusim.study.suggest import words
 
-    for line in (*words.verdict(found), *words.split_lines(found)):
-        typer.echo(line)
+    print_text(*words.verdict(found), *words.split_lines(found))
     print_table(words.plan_table(found))
-    for line in words.searched_lines(found):
-        typer.echo(line)
+    print_text(*words.searched_lines(found))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

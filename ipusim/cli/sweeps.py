@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ipusim.cli.app import Out, Overrides, app
-from ipusim.terminal import interruptible, keep_watch, print_table, progress
+from ipusim.terminal import interruptible, keep_watch, print_table, print_text, progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ def sweep(
         heed()
         landing.end(files)
     _print(found, limits, chosen)
-    typer.echo(f"{folder}: {', '.join(files)}")
+    print_text(f"{folder}: {', '.join(files)}")
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
@@ -129,8 +129,7 @@ def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure) -> None:
     """Print the best point and what counts can reach, then the rows."""
     from ipusim.study.sweep.report import ceiling_table, sweep_table, verdict
 
-    for line in verdict(found, limits, chosen):
-        typer.echo(line)
+    print_text(*verdict(found, limits, chosen))
     print_table(sweep_table(found, chosen))
     if len(limits) > 1:
         print_table(ceiling_table(limits, found))

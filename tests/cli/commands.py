@@ -36,10 +36,10 @@ for line in sys.argv[1:]:
 """
 
 
-def ipusim(*words, cwd=None, columns="120"):
+def ipusim(*words, cwd=None, columns=None):
     """Call the command with words of a command line; return what it printed, and its exit code, as a process does.
 
-    Without ``columns`` it prints as to a pipe. Warnings are errors here as in every test.
+    Without ``columns`` it prints as to a pipe, each sentence on one line. Warnings are errors here as in every test.
     """
     streams = {"stdout": io.StringIO(), "stderr": io.StringIO()}
     arguments = ["ipusim", *(os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words)]

@@ -78,7 +78,7 @@ def test_the_command_under_a_picture_makes_it(name, workspace):
 def test_the_commands_of_a_comparison_say_what_its_page_says(page, workspace):
     text = PAGES[f"reports/{page}.md"]
     for command in commands(text):
-        done = ipusim(*shlex.split(command)[1:], cwd=workspace, columns="200")
+        done = ipusim(*shlex.split(command)[1:], cwd=workspace)
         assert done.returncode == 0, done.stderr
         said = done.stdout[: done.stdout.index("Comparison of ")].splitlines()
         assert said

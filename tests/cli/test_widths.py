@@ -1,0 +1,139 @@
+"""What commands print in terminals of several widths: nothing cut, nothing too wide, and no word broken."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from unittest import mock
+
+import pytest
+from rich.cells import cell_len
+
+from ipusim.cli import app
+from ipusim.study import comparison_files, report
+from ipusim.study.sweep import report as sweep
+from ipusim.terminal import print_text
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+WIDTHS = (60, 80, 100, 120)
+COMMANDS = {command.callback.__name__: command.callback.__doc__ for command in app.registered_commands}
+#: Commands that print sentences beside tables, quick ones.
+SAYING = (
+    ("run", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
+    ("check", SCENARIOS / "gpt2.yaml"),
+    ("explain", SCENARIOS / "gpu_schedules.yaml", "--out", "out"),
+    ("compare", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),
+    (
+        "sweep",
+        SCENARIOS / "schedules_four_ipus.yaml",
+        "--vary",
+        "pipeline.gradient_accumulation_count=8,16",
+        "--workers",
+        "1",
+        "--out",
+        "out",
+    ),
+    ("suggest", SCENARIOS / "tutorial_step3_pipelining.yaml", "--stages", "2", "--simulations", "2"),
+    ("devices", "bow_pod64"),
+    ("devices", "m2000", "--figures"),
+    ("schedule",),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_files(monkeypatch, tmp_path):
+    """Leave out the files of results, which are other tests' business."""
+    monkeypatch.chdir(tmp_path)
+    for module, name in ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files")):
+        monkeypatch.setattr(module, name, lambda *_: {})
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_help_of_all_commands_says_each_whole_sentence(width):
+    done = ipusim("--help", columns=str(width))
+    assert max(map(len, done.stdout.splitlines())) <= width
+    said = " ".join(done.stdout.split("Commands:")[1].split())
+    assert len(COMMANDS) == 16
+    for name, sentence in COMMANDS.items():
+        assert f"{name} {sentence}" in said
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_fits_and_cuts_nothing(name, width):
+    done = ipusim(name, "--help", columns=str(width))
+    assert max(map(len, done.stdout.splitlines())) <= width
+    wide = ipusim(name, "--help", columns="120")
+    # The library breaks lines behind hyphens too.
+    assert sorted("".join(done.stdout.split())) == sorted("".join(wide.stdout.split()))
+    assert COMMANDS[name] in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("words", SAYING, ids=lambda words: " ".join(map(str, words[:2]))[-40:])
+def test_sentences_break_between_words_and_tables_fit(words):
+    piped = ipusim(*words)
+    assert piped.returncode == 0, piped.stderr
+    sentences = [line for line in piped.stdout.splitlines() if len(line) > 60 and "  " not in line and "─" not in line]
+    for width in WIDTHS:
+        lines = ipusim(*words, columns=str(width)).stdout.splitlines()
+        longest = max((word for line in lines for word in line.split() if "/" in word), key=cell_len, default="")
+        assert max(map(cell_len, lines)) <= max(width, cell_len(longest))
+        said = " ".join(" ".join(lines).split())
+        assert all(sentence in said for sentence in sentences)
+
+
+def in_terminal(width, function):
+    """What a function prints to a terminal of so many columns that says nothing else of itself."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with mock.patch.dict(os.environ, {"TERM": "dumb"}), os.fdopen(theirs, "w") as stream:
+        os.environ.pop("COLUMNS", None)
+        with mock.patch.object(sys, "stdout", stream), mock.patch.object(sys, "__stdout__", stream):
+            function()
+    printed = b""
+    try:
+        while data := os.read(ours, 65536):
+            printed += data
+    except OSError:  # the end of a terminal
+        pass
+    finally:
+        os.close(ours)
+    return printed.decode().replace("\r", "").splitlines()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_terminal_that_the_library_calls_dumb_has_its_own_width(width):
+    from ipusim.hardware.machines import find_machine  # noqa: PLC0415
+    from ipusim.study.figures import machine_tables  # noqa: PLC0415
+    from ipusim.terminal import print_table  # noqa: PLC0415
+
+    def show():
+        print_text("word " * 60)
+        print_table(next(iter(machine_tables(find_machine("m2000")))))
+
+    lines = in_terminal(width, show)
+    assert width - 5 < max(map(cell_len, lines)) <= width
+
+
+def test_lines_go_on_below_their_own_beginning_and_long_words_stay_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    print_text(
+        "  indented words go on", "name    what it is and does", "", "a/path/that/is/longer/than/a/line is whole"
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "  indented words go",
+        "  on",
+        "name    what it is",
+        "        and does",
+        "",
+        "a/path/that/is/longer/than/a/line",
+        "is whole",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    print_text("word " * 60 + "end")
+    assert capsys.readouterr().out == "word " * 60 + "end\n"
