@@ -61,7 +61,7 @@ class Located:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = Place(self._source) if mark is None else self._at(mark)
-            self._problem(place, path, _syntax(error))
+            self._problem(place, path, _syntax(error, text))
         except YAMLError as error:
             self._problem(None, path, f"this is not YAML: {error}")
         return None
@@ -104,6 +104,8 @@ class Located:
                 self._problem(place, inner, f"expected each key once, got it a second time (first at {first})")
                 continue
             self.keys[inner] = place
+            if number := _decimal_comma(node, len(data)):
+                self._problem(place, path, f"expected a key, got {key.value!r}; did you mean {number}, with a point?")
             data[key.value] = self._value(value, inner)
         return data
 
@@ -152,6 +154,9 @@ def dump(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
+#: A key, and one whose colon has no space behind it.
+_KEY: Final = re.compile(r"(?:- )?[\w.-]+")
+_GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
 #: What the YAML reader says of the mistakes that people make, and what a person is told.
 _PLAINLY: Final = {
     "maximum depth": f"expected at most {_MAX_DEPTH} levels of mappings and lists, got more",
@@ -159,20 +164,65 @@ _PLAINLY: Final = {
     "mapping values are not allowed": (
         "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
     ),
+    "<block end>, but found '-'": "expected a key as in the lines above, got '-': all items of a list have one",
     "another document": "expected one document in a file, got a second one after '---'",
-    "could not find expected ':'": "expected 'key: value', got a line without a colon",
 }
 
 
-def _syntax(error: MarkedYAMLError) -> str:
-    """Say what is wrong with the syntax."""
+def _decimal_comma(node: MappingNode, index: int) -> str:
+    """Return the number whose decimal comma made the key at ``index`` of a mapping in braces; nothing for another."""
+    if not node.flow_style or not index:
+        return ""
+    (_, before), (key, value) = node.value[index - 1 : index + 1]
+    scalars = all(isinstance(each, ScalarNode) for each in (before, key, value))
+    if not scalars or value.value or not (before.value.lstrip("+-").isdecimal() and key.value.isdecimal()):
+        return ""
+    return f"{before.value}.{key.value}"
+
+
+def _further_in(error: MarkedYAMLError, text: str) -> str:
+    """Return what made a second ': ' of a line that has one: the line before it, where that is what is wrong."""
+    mark = error.problem_mark
+    if mark is None:
+        return ""
+    lines = text.splitlines()
+    line, above = lines[mark.line], [(at, each) for at, each in enumerate(lines[: mark.line]) if each.strip()]
+    key = line[: mark.column]
+    if not above or ": " in key or not _KEY.fullmatch(key.strip()):
+        return ""
+    number, before = above[-1][0] + 1, above[-1][1].strip()
+    if _GLUED.match(before):
+        return f"expected a space behind the colon of line {number}, got {show(before)}"
+    if ":" not in before:
+        return f"expected a colon behind the key of line {number}, got {show(before)}"
+    indents = [len(each) - len(each.lstrip()) for each in (line, above[-1][1])]
+    if indents[0] > indents[1]:
+        return (
+            f"expected {key.strip()!r} below the beginning of line {number}, {show(before)}, which has its value, "
+            f"got it {indents[0] - indents[1]} further in"
+        )
+    return ""
+
+
+def _syntax(error: MarkedYAMLError, text: str) -> str:
+    """Say what is wrong with the syntax of a text."""
     problem = str(error.problem)
+    if "mapping values are not allowed" in problem and (cause := _further_in(error, text)):
+        return cause
+    if "could not find expected ':'" in problem and error.context_mark is not None:
+        at = error.context_mark.line
+        return (
+            f"expected 'key: value', got a line without a colon, line {at + 1}: {show(text.splitlines()[at].strip())}"
+        )
     for said, plainly in _PLAINLY.items():
         if said in problem:
             return plainly
     if "undefined alias" in problem:
         return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
     context = f" ({error.context})" if error.context else ""
+    begin, end = error.context_mark, error.problem_mark
+    if error.context and begin is not None and end is not None and begin.line != end.line:
+        context = f" ({error.context} that begins on line {begin.line + 1})"
     return f"this is not YAML: {problem}{context}"
 
 

@@ -6,13 +6,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ipusim.runs.problems import one_of
+from ipusim.runs.problems import one_of, show
 from ipusim.units import with_point
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?")
+#: What stands between the numbers or names of a list that is none, as in 28x28.
+_BETWEEN: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
+_COUNTED: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:[.,]\d{1,6})?)\s*%")
+#: Kinds of single values.
+_SINGLE: Final = ("integer", "number", "string", "boolean")
 #: Words for true and false of older YAML and of Python.
 _WORDS: Final = {**dict.fromkeys(("yes", "y", "on", "true", "1"), "true")} | dict.fromkeys(
     ("no", "n", "off", "false", "0"), "false"
@@ -28,21 +33,33 @@ def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> 
         siblings: the schemas of the keys beside it, by key.
     """
     kind = node.get("type")
+    if isinstance(got, list):
+        return _hint([show(got[0])] if kind in _SINGLE and len(got) == 1 else [])
     if kind == "boolean":
         words = _WORDS.get(str(got).lower())
         return _hint([words] if words else [])
-    if kind == "integer" and isinstance(got, float) and got.is_integer():
-        return _hint([f"{got:.0f}"])
+    if isinstance(got, float):
+        return _hint([f"{got:.0f}"] if kind == "integer" and got.is_integer() else [])
     if not isinstance(got, str | int) or isinstance(got, bool):
         return ""
-    if kind == "array":
-        items = [item.strip() for item in str(got).strip("[]() ").split(",")]
-        if all(_fits(item, node.get("items", {})) for item in items):
-            return _hint([f"[{', '.join(items)}]"])
-    if isinstance(got, str):
-        numbers = _NUMBERS.get(str(kind))
-        return _hint([*dict.fromkeys(numbers(got.strip()))] if numbers else [*_file_of(got, siblings)])
-    return ""
+    return _hint(
+        _of_list(str(got), node) or (_of_text(got.strip(), str(kind), siblings) if isinstance(got, str) else [])
+    )
+
+
+def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
+    """Return the list that a text may mean, of numbers or names, where a key takes such a one."""
+    items = [item.strip() for item in _BETWEEN.split(text.strip("[]() "))]
+    for listed in (node, *node.get("oneOf", ())):
+        if listed.get("type") == "array" and all(_fits(item, listed.get("items", {})) for item in items):
+            return [f"[{', '.join(items)}]"]
+    return []
+
+
+def _of_text(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
+    """Return the numbers that a text may mean, or the keys beside its own that take a file of that name."""
+    numbers = _NUMBERS.get(kind)
+    return [*dict.fromkeys(numbers(text))] if numbers else _file_of(text, siblings)
 
 
 def _hint(values: list[str]) -> str:
@@ -60,6 +77,8 @@ def _whole(text: str) -> list[str]:
     """Return the whole numbers that a text may mean."""
     if _INTEGER.fullmatch(text):
         return [f"{text}, without quotes"]
+    if counted := _COUNTED.fullmatch(text):
+        return [counted[1]]
     return [re.sub(r"\D", "", text)] if _GROUPED.fullmatch(text) else []
 
 

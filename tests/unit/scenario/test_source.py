@@ -103,11 +103,12 @@ def test_description_is_the_comment_at_the_head(text: str, description: str) -> 
             "a: b: c\n",
             "s.yaml:1:5: expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes",
         ),
-        ("a: 1\nb\n", "s.yaml:3:1: expected 'key: value', got a line without a colon"),
+        ("a: 1\nb\n", "s.yaml:3:1: expected 'key: value', got a line without a colon, line 2: 'b'"),
         ("a: 1\n---\nb: 2\n", "s.yaml:2:1: expected one document in a file, got a second one after '---'"),
         (
             "a: [1, 2\n",
-            "s.yaml:2:1: this is not YAML: expected ',' or ']', but got '<stream end>' (while parsing a flow sequence)",
+            "s.yaml:2:1: this is not YAML: expected ',' or ']', but got '<stream end>' (while parsing a flow "
+            "sequence that begins on line 1)",
         ),
         ("a: *b\n", "s.yaml:1:4: expected the value itself, got alias 'b': write it out"),
         ("a: &b 1\n", "s.yaml:1:4: a: expected the value itself, got an anchor or alias (b): write it out"),
@@ -164,3 +165,35 @@ def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkey
     with pytest.raises(ScenarioError) as caught:
         read_source(Path(name))
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n- b\n  c: 2\n", "s.yaml:3:4: expected a colon behind the key of line 2, got '- b'"),
+        ("a:\n  b:1\n  c: 2\n", "s.yaml:3:4: expected a space behind the colon of line 2, got 'b:1'"),
+        ("a: 1\n\nb\n  c: 2\n", "s.yaml:4:4: expected 'key: value', got a line without a colon, line 3: 'b'"),
+        (
+            "a: 1\n  b: 2\n",
+            "s.yaml:2:4: expected 'b' below the beginning of line 1, 'a: 1', which has its value, got it 2 further in",
+        ),
+        (
+            "a:\n  b: {c: 1}\n  - d\n",
+            "s.yaml:3:3: expected a key as in the lines above, got '-': all items of a list have one",
+        ),
+        ("a: {type: sgd, rate: 0,01}\n", "s.yaml:1:24: a: expected a key, got '01'; did you mean 0.01, with a point?"),
+        (
+            "a: http://b\nc: d: e\n",
+            "s.yaml:2:5: expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes",
+        ),
+    ],
+)
+def test_what_the_line_before_makes_wrong_is_told_of_that_line(text: str, said: str) -> None:
+    assert problem(text) == said
+
+
+@pytest.mark.parametrize(
+    "text", ["a: {1: x, 2: y}\n", "a: {b: 1, '2': {}}\n", "a: {b: x, 2}\n", "a:\n  b: 0\n  '1':\n"]
+)
+def test_keys_that_are_numbers_are_no_decimal_commas(text: str) -> None:
+    parse_source(text, Path("s.yaml"))
