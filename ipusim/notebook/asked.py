@@ -43,5 +43,8 @@ def placed(asked: Asked) -> Iterator[Request]:
     if isinstance(asked, str | Path):
         with placed_request(asked) as found:
             yield found
+    elif not (isinstance(asked, Request) or hasattr(asked, "keys")):
+        expected = "a scenario as a path, a mapping of options or a Request"
+        raise RequestError([Problem((), f"expected {expected}, got {show(asked)}")])
     else:
         yield asked if isinstance(asked, Request) else request(asked)

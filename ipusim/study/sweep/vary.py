@@ -78,6 +78,8 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
 
     Raises OptionError for none.
     """
+    if not isinstance(values, Iterable) or isinstance(values, Mapping):
+        raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {show(values)}")
     listed = _listed(path, values) if isinstance(values, str) else [plain(value) for value in values]
     found = tuple(each for value in listed for each in _expanded(path, value))
     if not found:
@@ -86,7 +88,10 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
 
 
 def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
-    """Return the axes of options by their paths; raises OptionError as :func:`axis_of` does."""
+    """Return the axes of options by their paths; raises OptionError for no mapping, and as :func:`axis_of` does."""
+    if not hasattr(varied, "items"):
+        example = '{"pipeline.gradient_accumulation_count": [16, 32, 64]}'
+        raise OptionError("vary", f"expected a mapping from options to values, such as {example}, got {show(varied)}")
     return tuple(axis_of(path, values) for path, values in varied.items())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import ipusim
 from ipusim.scenario import ScenarioError, load_request
 from tests.places import SCENARIOS
 
@@ -72,3 +73,10 @@ def test_a_key_with_a_mistake_in_another_section_is_told_where_it_belongs(overri
         load_request(SCENARIOS / "tutorial_step3_pipelining.yaml", [override])
     assert hint in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(("asked", "got"), [(["a.yaml"], "['a.yaml']"), (None, "nothing"), (3, "3")])
+def test_what_is_no_scenario_is_refused_by_what_it_is(asked, got):
+    with pytest.raises(ipusim.RequestError) as caught:
+        ipusim.run(asked)
+    assert str(caught.value) == f"expected a scenario as a path, a mapping of options or a Request, got {got}"

@@ -93,3 +93,26 @@ def test_options_come_once_and_points_are_bounded():
 )
 def test_an_axis_goes_by_as_much_of_its_path_as_says_something(path, name):
     assert Axis(path, (1,)).name == name
+
+
+@pytest.mark.parametrize(
+    ("varied", "text"),
+    [
+        (
+            "steps=1,2",
+            "vary: expected a mapping from options to values, such as "
+            "{\"pipeline.gradient_accumulation_count\": [16, 32, 64]}, got 'steps=1,2'",
+        ),
+        (
+            None,
+            "vary: expected a mapping from options to values, such as "
+            '{"pipeline.gradient_accumulation_count": [16, 32, 64]}, got nothing',
+        ),
+        ({"steps": 8}, "vary: steps: expected values, such as [16, 32, 64], got 8"),
+        ({"steps": {"from": 8}}, "vary: steps: expected values, such as [16, 32, 64], got a mapping of 1 key"),
+    ],
+)
+def test_what_varies_nothing_is_refused_with_an_example(varied, text):
+    with pytest.raises(OptionError) as caught:
+        axes_of(varied)
+    assert str(caught.value) == text
