@@ -21,7 +21,9 @@ from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
-COMMANDS = {command.callback.__name__: command.callback.__doc__ for command in app.registered_commands}
+COMMANDS = {
+    command.callback.__name__: command.callback.__doc__.partition("\n")[0] for command in app.registered_commands
+}
 #: Commands that print sentences beside tables, quick ones.
 SAYING = (
     ("run", SCENARIOS / "memory_by_schedule.yaml", "--out", "out"),

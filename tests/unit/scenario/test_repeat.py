@@ -179,7 +179,9 @@ def test_problems_stand_once_where_the_layer_is_written(file: Path, wrong: str, 
 def test_a_split_must_name_a_numbered_layer(file: Path) -> None:
     (line,) = problems(file, "pipeline.splits=[hidden]")
     assert line.startswith("--set pipeline.splits: pipeline.splits.0: expected the name of a layer, got 'hidden'; did ")
-    assert "(the layers are first, hidden0, conv2_0_0, again0_0, conv2_0_1, again0_1, sum0, hidden1, " in line
+    assert "did you mean hidden0, hidden1 or hidden2?" in line
+    listed = line.partition("(the layers are ")[2].partition(" and ")[0].split(", ")
+    assert listed[:4] == ["hidden0", "hidden1", "hidden2", "again0_0"]
 
 
 def test_as_many_layers_as_there_may_be() -> None:
