@@ -76,10 +76,10 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     sentence = verdict(simulated)
     mean, worst, _, lacking, _, small = re.findall(r"(\d+\.\d%) (?:off on average|at worst)", sentence)
     assert f"times are {mean} off on average and {worst} at worst" in words
-    assert f"one model lacks a part and is up to {lacking} too fast, small networks are up to {small}" in words
+    assert f"one model, which lacks a part here, is up to {lacking} too fast, small networks up to {small}" in words
     products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
-    assert f"Products are {worst} off at worst where rates were fitted to others" in words
+    assert f"Products are {worst} off at worst, where rates were fitted to others" in words
 
 
 def test_a_model_that_lacks_layers_is_too_fast_where_its_time_is_that_of_micro_batches(simulated):
