@@ -82,6 +82,14 @@ def delete_checkpoint(prefix: str) -> None:
     _archive(prefix).unlink(missing_ok=True)
 
 
+def lies_below(folder: Path, prefix: str) -> bool:
+    """Tell whether a checkpoint lies in a folder or below it, wherever ``..`` and symbolic links on the way lead."""
+    try:
+        return _archive(prefix).parent.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file can have
+        return False
+
+
 def write_list(folder: Path, prefixes: Sequence[str], name: str = LIST) -> None:
     """List checkpoints, the latest last, by their paths from the folder on; raises OutputError."""
     texts = [_from(folder, prefix) for prefix in prefixes]

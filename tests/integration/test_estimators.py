@@ -193,6 +193,18 @@ def test_training_that_is_interrupted_goes_on_from_its_last_checkpoint(tmp_path)
     assert_same(saved(tmp_path / "parts", 10), saved(tmp_path / "whole", 10))
 
 
+def test_training_on_deletes_nothing_outside_of_the_model_folder(tmp_path):
+    folder = tmp_path / "model_dir"
+    config = {"keep_checkpoint_max": 1}
+    estimator(folder, config=config).train(data, steps=2)
+    (tmp_path / "victim.npz").write_bytes(b"somebody's")
+    with (folder / "checkpoint").open("a") as listed:
+        listed.write(f'all_model_checkpoint_paths: "{tmp_path}/victim"\nall_model_checkpoint_paths: "../victim"\n')
+    estimator(folder, config=config).train(data, steps=4)
+    assert (tmp_path / "victim.npz").read_bytes() == b"somebody's"
+    assert [path.name for path in folder.glob("*.npz")] == ["model.ckpt-6.npz"]
+
+
 def test_training_goes_on_to_the_same_bits_in_another_process(tmp_path):
     """It begins in one of its own, with another hash seed than here, where it goes on."""
     code = (

@@ -212,6 +212,53 @@ def test_old_checkpoints_go_and_the_list_names_the_rest(tmp_path):
     assert tf.train.latest_checkpoint(tmp_path / "none") is None
 
 
+OUTSIDE = {
+    "an absolute path": lambda folder: folder.parent / "victim" / "model",
+    "a path upwards": lambda _: Path("../victim/model"),
+    "a path upwards from below": lambda _: Path("below/../../victim/model"),
+    "a link to a folder": lambda folder: linked(folder) / "model",
+    "links in a circle": lambda folder: circle(folder) / "model",
+}
+
+
+def linked(folder):
+    (folder / "link").symlink_to("../victim")
+    return Path("link")
+
+
+def circle(folder):
+    (folder / "round").symlink_to("round")
+    return Path("round")
+
+
+@pytest.mark.parametrize("listed", OUTSIDE)
+def test_what_a_list_names_outside_of_its_folder_is_not_deleted(listed, tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "model_dir"
+    victim.mkdir()
+    (folder / "below").mkdir(parents=True)
+    for path in (victim / "model.npz", folder / "below" / "old.npz"):
+        path.write_bytes(b"whose?")
+    names = (OUTSIDE[listed](folder), "below/old", "below/new")
+    (folder / "below" / "new.npz").write_bytes(b"the latest")
+    lines = (f'all_model_checkpoint_paths: "{name}"\n' for name in names)
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "below/new"\n{"".join(lines)}')
+    session, _ = tf.Session(), Training()
+    saver = tf.train.Saver(max_to_keep=1)
+    saver.recover_last_checkpoints(tf.train.get_checkpoint_state(folder).all_model_checkpoint_paths)
+    saver.save(session, folder / "model")
+    assert (victim / "model.npz").read_bytes() == b"whose?"
+    assert list((folder / "below").iterdir()) == []  # what lies in the folder goes, as it always did
+
+
+def test_a_saver_deletes_what_it_has_saved_itself_wherever_that_is(tmp_path):
+    session, _ = tf.Session(), Training()
+    saver = tf.train.Saver(max_to_keep=1)
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        saver.save(session, tmp_path / name / "model")
+    assert not (tmp_path / "one" / "model.npz").exists()
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
     session, training = tf.Session(), Training()
     saver = tf.train.Saver()

@@ -16,6 +16,7 @@ from ipusim.ipu.checkpoint_files import (
     LIST,
     Listed,
     delete_checkpoint,
+    lies_below,
     names_in_checkpoint,
     of_checkpoint,
     read_checkpoint,
@@ -79,6 +80,7 @@ class Saver:
         self._hours = checks.not_negative("keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours)
         self._next_for_good = time.time() + self._hours * _HOUR
         self._last: list[tuple[str, float]] = []
+        self._saved: set[str] = set()
 
     @property
     def last_checkpoints(self) -> list[str]:
@@ -86,7 +88,11 @@ class Saver:
         return [path for path, _ in self._last]
 
     def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
-        """Take checkpoints of an earlier process as one's own, which are deleted when there are too many."""
+        """Take checkpoints of an earlier process as one's own.
+
+        When there are too many, those of them are deleted that lie below the folder of what is saved then; others,
+        which a list of checkpoints may name as well, are forgotten.
+        """
         self._last = [(path, Path(f"{path}.npz").stat().st_mtime) for path in checkpoint_paths if there(path)]
 
     def save(
@@ -102,6 +108,8 @@ class Saver:
         save_debug_info: bool = False,
     ) -> str:
         """Save a checkpoint whole, list it, delete the oldest of too many, and return its prefix.
+
+        Deleted is only what this saver has saved itself, or what lies below the folder of ``save_path``.
 
         ``global_step`` is put behind ``save_path``; ``latest_filename`` is the list's name. The arguments behind it,
         but for write_state, are without effect. Raises ProgramError for a folder that is not there, OutputError
@@ -123,7 +131,8 @@ class Saver:
         if write_state:
             write_list(folder, self.last_checkpoints, LIST if latest_filename is None else latest_filename)
         for each in old:  # when the list names them no more
-            delete_checkpoint(each)
+            if each in self._saved or lies_below(folder, each):
+                delete_checkpoint(each)
         return prefix
 
     def restore(self, sess: Any, save_path: str | PathLike[str] | None) -> None:
@@ -140,6 +149,7 @@ class Saver:
         """Note a checkpoint, and return those that are to go."""
         self._last = [(path, when) for path, when in self._last if path != prefix]
         self._last.append((prefix, time.time()))
+        self._saved.add(prefix)
         old: list[str] = []
         while self._keep and len(self._last) > self._keep:
             path, when = self._last.pop(0)
