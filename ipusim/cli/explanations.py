@@ -32,6 +32,12 @@ def explain(
         ),
     ] = None,
     overrides: Overrides = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="of a run folder: run the Python, read the files elsewhere that its scenario names"
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
 ) -> None:
     """Say why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
@@ -41,7 +47,7 @@ def explain(
     from ipusim.study.report import EXPLANATION_FILES
 
     keep_watch()
-    found = opened(run, overrides or ())
+    found = opened(run, overrides or (), trust=trust)
     with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES) as results:
         explanation = explain(found.timeline, found.job, execution)
         files = explanation.files()

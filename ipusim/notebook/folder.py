@@ -47,12 +47,13 @@ class RunFolder(Shown):
         super().__init__(found.timeline, found.times, found.summary, told)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
-    def explain(self, execution: int | None = None) -> Explanation:
+    def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
         """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
 
-        What changes would give is known where the folder holds the run's scenario.
+        What changes would give is known where the folder holds the run's scenario. Python that the scenario names runs
+        with ``trust`` alone, and so are files read that lie outside of the folder.
         """
-        return Explanation(explain(self.timeline, job_behind(self.folder), execution))
+        return Explanation(explain(self.timeline, job_behind(self.folder, trust=trust), execution))
 
     def losses(self) -> pd.DataFrame:
         """Return the losses as :meth:`ipusim.Run.losses` does; raises FileError for a file that does not hold them."""

@@ -40,8 +40,8 @@ class Explanation:
         idle: every idle interval of each IPU, with its cause.
         path: rows of the spans of the critical path of the whole run.
         parts: that path by kind and stage.
-        what_ifs: what each change would make of the run, the largest gain first; None where the scenario behind the
-            run is not known.
+        what_ifs: what each change would make of the run, the largest gain first; None where what ran is not known.
+        unknown: why what ran is not known, as the end of a sentence; empty where it is.
     """
 
     timeline: Timeline
@@ -50,6 +50,7 @@ class Explanation:
     path: Rows
     parts: tuple[PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
+    unknown: str = ""
 
     @property
     def path_cycles(self) -> int:
@@ -90,7 +91,7 @@ class Explanation:
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
-            yield "What a change would give is not known: this run folder does not hold its scenario."
+            yield f"What a change would give is not known: {self.unknown}."
             return
         best = next(iter(self.what_ifs), None)
         if best is None or best.gain < _HELP:
@@ -198,8 +199,8 @@ class Explanation:
         }
 
 
-def explain(timeline: Timeline, job: Job | None, execution: int | None = None) -> Explanation:
-    """Return why a run takes as long as it does; ``job`` is what ran, None where that is not known.
+def explain(timeline: Timeline, job: Job | str, execution: int | None = None) -> Explanation:
+    """Return why a run takes as long as it does; ``job`` is what ran, or the reason why that is not known.
 
     Raises TimelineError for an execution that the run has not.
     """
@@ -210,7 +211,8 @@ def explain(timeline: Timeline, job: Job | None, execution: int | None = None) -
         idle=idle_causes(timeline, execution),
         path=path,
         parts=path_parts(timeline, path),
-        what_ifs=None if job is None else what_if(job),
+        what_ifs=None if isinstance(job, str) else what_if(job),
+        unknown=job if isinstance(job, str) else "",
     )
 
 

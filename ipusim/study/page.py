@@ -88,7 +88,7 @@ def _overview(runs: Sequence[PageRun]) -> Table:
 
 def _page_run(run: StoredRun) -> PageRun:
     timeline, times = run.timeline, run.times
-    why = explain(timeline, None)
+    why = explain(timeline, "a page does not try changes")
     try:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))

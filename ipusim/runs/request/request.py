@@ -87,6 +87,17 @@ class Request:
         found: dict[str, Any] = plain(given(self.options, named))
         return found
 
+    def files(self) -> tuple[str, ...]:
+        """Return every file that the options name, as they name it: relative to the folder, or ``file.py:function``."""
+        found: list[str] = []
+
+        def noted(name: NameOfFile) -> str:
+            found.append(str(name))
+            return str(name)
+
+        given(self.options, noted)
+        return tuple(dict.fromkeys(found))
+
     def without_defaults(self) -> dict[str, Any]:
         """Return the options as :meth:`given` does, without those that say what their absence does."""
         found: dict[str, Any] = plain(_needed(self.options))
