@@ -80,7 +80,7 @@ def compare(
     compared = _read(runs, overrides or ())
     folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
     keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES) as results:
+    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
         try:
             with progress("comparing", heed) as told:
                 rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=told)

@@ -48,7 +48,7 @@ def explain(
 
     keep_watch()
     found = opened(run, overrides or (), trust=trust)
-    with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES) as results:
+    with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES, reads=(run,)) as results:
         explanation = explain(found.timeline, found.job, execution)
         files = explanation.files()
         heed()

@@ -32,12 +32,13 @@ def trace(
     """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
     from ipusim.files import write_file
     from ipusim.study.export import timeline_file
-    from ipusim.study.report import check_picture_suffix, picture, picture_name, picture_window
+    from ipusim.study.output_file import PICTURE, check_output
+    from ipusim.study.report import picture, picture_name, picture_window
     from ipusim.timeline.timeline import Timeline
 
     timeline = timeline_file(run)
     file = out or timeline.with_name(picture_name(start, end, phase, execution))
-    check_picture_suffix(file.suffix)
+    check_output(file, PICTURE, (timeline,))
     loaded = Timeline.load(timeline)
     shown = picture_window(loaded, start, end, phase, execution)
     write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
@@ -56,12 +57,13 @@ def export(
     ] = None,
 ) -> None:
     """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
-    from ipusim.study.export import exported, table_names, timeline_file
+    from ipusim.study.export import check_format, exported, table_names, timeline_file
     from ipusim.study.folder import ResultsFolder
 
-    files = exported(run, form)
+    check_format(form)
     folder = out or timeline_file(run).parent
-    with ResultsFolder(folder, table_names(form)) as results:
+    with ResultsFolder(folder, table_names(form), reads=(timeline_file(run),)) as results:
+        files = exported(run, form)
         results.write(files)
     print_text(f"{folder}: {', '.join(files)}")
     for name in table_names(form):

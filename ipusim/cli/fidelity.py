@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -51,19 +52,21 @@ def validate(
 
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
-    found = validated(products, rows, ipu)
-    print_text(*found.verdicts())
-    typer.echo()
-    for part in found.parts():
-        for table in part.tables:
-            print_table(table)
-        print_text(*part.words)
+    reads = [path for path in (products, rows) if path is not None]
+    with ExitStack() as stack:
+        results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))
+        found = validated(products, rows, ipu)
+        print_text(*found.verdicts())
         typer.echo()
-    if out is not None:
-        with ResultsFolder(out, VALIDATION_FILES) as results:
+        for part in found.parts():
+            for table in part.tables:
+                print_table(table)
+            print_text(*part.words)
+            typer.echo()
+        if results is not None:
             files = found.files()
             results.write(files)
-        print_text(f"{out}: {', '.join(files)}")
+            print_text(f"{out}: {', '.join(files)}")
 
 
 @app.command()
@@ -96,9 +99,10 @@ def calibrate(
     from ipusim.study.calibration import calibrate as fit
     from ipusim.study.calibration_report import rate_table, rates_file, row_table, verdict, words
     from ipusim.study.calibration_rows import read_measured
+    from ipusim.study.output_file import RATES, check_output
 
-    if out is not None and out.suffix not in (".yaml", ".yml"):
-        raise OptionError("out", f"expected a file whose name ends in .yaml, which a scenario can name, got {out}")
+    if out is not None:
+        check_output(out, RATES, rows)
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
     found = fit(read_measured(rows), names)
     print_text(verdict(found))

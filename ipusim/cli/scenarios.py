@@ -50,10 +50,13 @@ def scenario(
     from ipusim.ipu.program_file import ProgramFile
     from ipusim.ipu.recording import Recorder, recording
     from ipusim.scenario.write import scenario_text
+    from ipusim.study.output_file import SCENARIO, check_output, mark_of
     from ipusim.study.versions import versions
 
     if not is_program(program):
         raise FileError(f"{program}: expected a program, a Python file such as program.py")
+    if out is not None:
+        check_output(out, SCENARIO, (program,))
     file = ProgramFile(program)
     with (
         running(aside=out is None),
@@ -64,7 +67,8 @@ def scenario(
         found.check(str(program))
     said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent
-    text = scenario_text(said.request, folder, (*versions(), *said.comments))
+    mark = () if out is None else (mark_of("scenario"),)
+    text = scenario_text(said.request, folder, (*mark, *versions(), *said.comments))
     if text is None:
         raise FileError(f"{program}: expected a program that a scenario can hold, got one with more or other values")
     if out is None:

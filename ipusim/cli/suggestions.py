@@ -65,6 +65,7 @@ def suggest(
     It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
     """
     from ipusim.scenario.load import placed_request
+    from ipusim.study.output_file import SUGGESTED, check_output
     from ipusim.study.suggest.budget import Budget
     from ipusim.study.suggest.choices import Limits
     from ipusim.study.suggest.suggestion import suggest as find
@@ -84,6 +85,8 @@ def suggest(
         sharding=_names(sharding),
         orders=_names(orders),
     )
+    if out is not None:
+        check_output(out, SUGGESTED, (scenario,))
     keep_watch()
     with stoppable() as asked:
         budget = Budget(seconds, interrupted=asked)

@@ -97,7 +97,7 @@ def sweep(
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, SWEEP_FILES) as results,
+        ResultsFolder(folder, SWEEP_FILES, reads=request.paths(scenario, study.scenario)) as results,
         Journal(results) as journal,
         _Landing(results) as landing,
     ):

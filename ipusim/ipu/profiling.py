@@ -18,7 +18,7 @@ from ipusim.ipu.recording import Recorded, Recorder, recorder, recording
 from ipusim.ipu.scopes_of_stages import scopes_of
 from ipusim.runs.run import Run
 from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import RESULT_FILES, picture_window, run_files
+from ipusim.study.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
 
 #: From a run, the folder that it goes to, and comments on its scenario, to the content of each file by name.
 Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]
@@ -87,7 +87,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
                 "runs is in that already"
             )
         with ExitStack() as stack:
-            self._results = stack.enter_context(ResultsFolder(self._folder, RESULT_FILES))
+            self._results = stack.enter_context(ResultsFolder(self._folder, RESULT_FILES, outdated=OUTDATED_FILES))
             stack.enter_context(synthetic_data(self._synthetic))
             stack.enter_context(recording(self.recorder))
             self._exit = stack.pop_all()
@@ -121,7 +121,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
             every = {
                 path: self._results
                 if path == self._folder
-                else others.enter_context(ResultsFolder(path, RESULT_FILES, may_be_link=False))
+                else others.enter_context(ResultsFolder(path, RESULT_FILES, outdated=OUTDATED_FILES, may_be_link=False))
                 for path in files
             }
             for path, content in files.items():

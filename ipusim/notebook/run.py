@@ -22,7 +22,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
 from ipusim.study.explanation import explain
 from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import RESULT_FILES, losses_csv, run_curves, run_files
+from ipusim.study.report import OUTDATED_FILES, RESULT_FILES, losses_csv, run_curves, run_files
 
 
 class Run(Shown):
@@ -78,7 +78,7 @@ class Run(Shown):
 
         Raises OutputError for a folder that cannot be written, or that another run writes into.
         """
-        with ResultsFolder(Path(folder), RESULT_FILES) as results:
+        with ResultsFolder(Path(folder), RESULT_FILES, outdated=OUTDATED_FILES) as results:
             results.write(run_files(self.result, part_window(self.timeline), Path(folder)))
         return Path(folder)
 

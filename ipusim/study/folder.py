@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from ipusim.errors import FileError, OutputError
 from ipusim.files import check_target, kind_of, naming, open_run_file, read_run_file
+from ipusim.study.output_file import has_mark, refuse_read
 
 #: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
 #: whoever writes, what was written (as sha256sum lists it), new files until all are there, old ones until all are.
@@ -49,17 +50,29 @@ class ResultsFolder:
     A forked child of the process that entered it writes nothing and removes nothing.
     """
 
-    def __init__(self, folder: Path, names: Collection[str] = (), *, may_be_link: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        names: Collection[str] = (),
+        *,
+        outdated: Collection[str] = (),
+        reads: Collection[Path] = (),
+        may_be_link: bool = True,
+    ) -> None:
         """Take a folder.
 
         Args:
             folder: its path.
             names: all files that may be written: what a new set leaves out is removed.
+            outdated: files of other commands that are removed too, and never written.
+            reads: what the command reads, and must not write over.
             may_be_link: whether the folder itself may be a link, as one may that a person names.
         """
         self._shown = folder
         self._folder = folder.absolute()
-        self._names = frozenset(names)
+        self._names = frozenset((*names, *outdated))
+        self._outdated = frozenset(outdated)
+        self._reads = tuple(reads)
         self._may_be_link = may_be_link
         self._made: list[Path] = []
         self._exit = ExitStack()
@@ -83,7 +96,7 @@ class ResultsFolder:
             for name in (_NEW, _OLD):
                 os.mkdir(name, dir_fd=self._at[_OWN])
                 self._open_folder(stack, name, self._at[_OWN])
-            self._check_places(self._names)
+            self._check_places(self._names - self._outdated)
             self._process = os.getpid()
             self._exit = stack.pop_all()
         return self
@@ -223,8 +236,17 @@ class ResultsFolder:
                 path.rmdir()
 
     def _check_places(self, names: Collection[str]) -> None:
-        for name in names:
-            check_target(self._shown / name)
+        """Refuse to write over folders, what is read, and what no run is known to have written there."""
+        listed = self._listed()
+        for name in sorted(names):
+            path = self._shown / name
+            check_target(path)
+            refuse_read(path, self._reads)
+            if os.path.lexists(path) and not (self._is_own(name, listed) or has_mark(path)):
+                raise OutputError(
+                    f"{path}: expected a file as ipusim has written it, or none, got another one, or one that was "
+                    "changed since: move it, or name another folder"
+                )
 
     def _create(self, name: str) -> BinaryIO:
         """Return a new file that waits to be moved."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -35,13 +36,21 @@ class Opened:
 
     Attributes:
         folder: where it lies, or would.
-        timeline: what happened.
         job: what ran; where that is not known, why, as the end of a sentence.
+        stored: what happened, of a run that lies in the folder.
     """
 
     folder: Path
-    timeline: Timeline
     job: Job | str
+    stored: Timeline | None = None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What happened; a scenario runs when this is first asked for."""
+        if self.stored is not None or isinstance(self.job, str):
+            assert self.stored is not None
+            return self.stored
+        return Session(self.job).run(self.job.executions)
 
 
 def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
@@ -53,10 +62,11 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
     """
     if not path.is_dir():
         job = load_job(path, (*overrides, _TIME_ALONE))
-        return Opened(Path("reports") / job.name, Session(job).run(job.executions), job)
+        return Opened(Path("reports") / job.name, job)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    return Opened(path, read_run(path).timeline, job_behind(path, trust=trust))
+    stored = read_run(path).timeline
+    return Opened(path, job_behind(path, trust=trust), stored)
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:

@@ -17,7 +17,9 @@ from ipusim.render.tables import Table, ipu_table, summary_table
 from ipusim.scenario.source import MAX_BYTES
 from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.explanation import explain
-from ipusim.study.folder import write_folder
+from ipusim.study.folder import ResultsFolder
+from ipusim.study.output_file import PAGE as PAGE_FILE
+from ipusim.study.output_file import check_output
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
 from ipusim.study.versions import versions
@@ -40,7 +42,10 @@ def report_page(folders: Sequence[Path]) -> bytes:
     Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
     damaged Timeline, and OSError for what cannot be read.
     """
-    stored = [read_run(folder) for folder in folders]
+    return _page([read_run(folder) for folder in folders])
+
+
+def _page(stored: Sequence[StoredRun]) -> bytes:
     runs = [_page_run(each) for each in stored]
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
@@ -57,12 +62,16 @@ def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
     There the next run that writes into the folder removes it. Raises as :func:`report_page` does, and OutputError for
     a page that cannot be written.
     """
-    page = report_page(folders)
-    if out is None:
-        write_folder(folders[0], {PAGE: page})
-        return folders[0] / PAGE
-    write_file(out, page)
-    return out
+    if not folders:
+        raise FileError("expected at least one folder of a run, got none")
+    if out is not None:
+        check_output(out, PAGE_FILE)
+        write_file(out, report_page(folders))
+        return out
+    stored = [read_run(folder) for folder in folders]
+    with ResultsFolder(folders[0], (PAGE,)) as results:
+        results.write({PAGE: _page(stored)})
+    return folders[0] / PAGE
 
 
 def _names(runs: Sequence[StoredRun]) -> str:

@@ -33,7 +33,7 @@ from ipusim.timeline.timeline import Timeline
 
 #: Every file of an explanation of a run.
 EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
-#: Every file that a run may write, or may have to remove.
+#: Every file that a run may write.
 RESULT_FILES: Final = (
     SCENARIO_FILE,
     "summary.json",
@@ -46,11 +46,9 @@ RESULT_FILES: Final = (
     "trace.png",
     "trace.svg",
     "memory.png",
-    # What a new run makes out of date.
-    "report.html",
-    *EXPLANATION_FILES,
-    *EXPORT_FILES,
 )
+#: What other commands make of a run, and a new run makes out of date.
+OUTDATED_FILES: Final = ("report.html", *EXPLANATION_FILES, *EXPORT_FILES)
 #: What writes each format of a trace file.
 _TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
     "perfetto": write_perfetto_trace,

@@ -64,7 +64,10 @@ def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_pat
     assert done.returncode == 2
     assert "expected a run folder, with summary.json and timeline.npz, got none with" in done.stderr
     done = ipusim("report", folder, "--out", tmp_path / "page.pdf")
-    assert (done.returncode, done.stderr) == (2, f"--out: expected a page named .html, got {tmp_path / 'page.pdf'}\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"--out: expected a page named .html or .htm, got {tmp_path / 'page.pdf'}\n",
+    )
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     said = json.loads((broken / "summary.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -97,6 +98,10 @@ class Request:
 
         given(self.options, noted)
         return tuple(dict.fromkeys(found))
+
+    def paths(self, *others: Path) -> tuple[Path, ...]:
+        """Return where the files lie that the options name, behind ``others`` that are read as well."""
+        return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
         """Return the options as :meth:`given` does, without those that say what their absence does."""

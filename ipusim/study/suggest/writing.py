@@ -11,6 +11,7 @@ from ipusim.scenario.load import job_of
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
 from ipusim.scenario.source import parse_source, read_source
+from ipusim.study.output_file import mark_of
 from ipusim.study.suggest.scenario_text import suggested_text
 from ipusim.study.suggest.suggestion import Suggestion
 
@@ -31,4 +32,5 @@ def write_suggested(suggestion: Suggestion, scenario: Path, overrides: Iterable[
         ) from None
     if job.plan != suggestion.job.plan or job.costs != suggestion.job.costs:
         raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
-    write_file(out, text.encode())
+    mark = f"# {mark_of('suggest')}\n"
+    write_file(out, (text if mark in text else text + mark).encode())

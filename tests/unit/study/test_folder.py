@@ -32,8 +32,8 @@ def waiting(folder):
     return {path.name for path in (folder / ".ipusim").iterdir()} - {"lock", "files.sha256"}
 
 
-def write(folder, names=NAMES, **files):
-    with ResultsFolder(folder, names) as opened:
+def write(folder, names=NAMES, outdated=(), **files):
+    with ResultsFolder(folder, names, outdated=outdated) as opened:
         opened.write({f"{name}.txt": content.encode() for name, content in files.items()})
 
 
@@ -79,17 +79,17 @@ def test_a_mount_point_takes_results(tmp_path):
 
 def test_what_is_stale_goes_and_what_a_stranger_wrote_stays(tmp_path):
     (tmp_path / "c.txt").write_text("a stranger's")
-    write(tmp_path, a="1", b="2")
+    write(tmp_path, NAMES[:2], NAMES[2:], a="1", b="2")
     assert results(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "a stranger's"}
     (tmp_path / "notes.txt").write_text("mine")
-    write(tmp_path, a="3")
+    write(tmp_path, NAMES[:2], NAMES[2:], a="3")
     assert results(tmp_path) == {"a.txt": "3", "c.txt": "a stranger's", "notes.txt": "mine"}
 
 
 def test_a_file_that_was_changed_since_is_a_strangers(tmp_path):
     write(tmp_path, a="1", b="2", c="3")
     (tmp_path / "b.txt").write_text("2, and a remark")
-    write(tmp_path, a="4")
+    write(tmp_path, ("a.txt",), ("b.txt", "c.txt"), a="4")
     assert results(tmp_path) == {"a.txt": "4", "b.txt": "2, and a remark"}
 
 
@@ -202,7 +202,7 @@ def test_links_in_place_of_its_own_parts_are_refused(tmp_path, part):
     assert results(folder)["b.txt"] == "2"
 
 
-def test_links_in_place_of_results_are_replaced_and_their_targets_stay(tmp_path):
+def test_links_in_place_of_results_are_refused_or_stay(tmp_path):
     folder, victim = tmp_path / "out", tmp_path / "victim"
     write(folder, a="1", b="1", c="1")
     victim.write_text("1")
@@ -211,8 +211,10 @@ def test_links_in_place_of_results_are_replaced_and_their_targets_stay(tmp_path)
         (folder / name).symlink_to(victim)
     (folder / ".ipusim" / "new").mkdir()
     (folder / ".ipusim" / "new" / "b.txt").symlink_to(victim)
-    write(folder, a="2")
-    assert results(folder) == {"a.txt": "2", "b.txt": "1"}
+    with pytest.raises(OutputError, match=r"a\.txt: expected a file as ipusim has written it, or none"):
+        write(folder, a="2")
+    write(folder, ("c.txt",), ("b.txt",), c="2")
+    assert results(folder) == {"a.txt": "1", "b.txt": "1", "c.txt": "2"}
     assert (folder / "b.txt").is_symlink()  # which no run has written
     assert victim.read_text() == "1"
 
@@ -402,8 +404,31 @@ def test_a_run_keeps_to_its_folder_when_the_working_folder_changes(tmp_path):
     assert list((tmp_path / "other").iterdir()) == []
 
 
-def test_write_folder_replaces_and_leaves_the_rest(tmp_path):
-    (tmp_path / "a").write_text("old")
+def test_a_folder_is_written_over_where_its_list_says_so_and_the_rest_stays(tmp_path):
+    write_folder(tmp_path, {"a": b"old"})
     (tmp_path / "b").write_text("other")
     write_folder(tmp_path, {"a": b"new"})
     assert results(tmp_path) == {"a": "new", "b": "other"}
+
+
+@pytest.mark.parametrize("content", ["mine", "1, and a remark"])
+def test_what_no_run_wrote_is_not_written_over_and_that_shows_before_the_work(tmp_path, content):
+    write(tmp_path, a="1")
+    (tmp_path / "a.txt").write_text(content)
+    text = "a.txt: expected a file as ipusim has written it, or none, got another one, or one that was changed since"
+    with pytest.raises(OutputError, match=text), ResultsFolder(tmp_path, NAMES):
+        raise AssertionError("the work has begun")
+    with ResultsFolder(tmp_path) as opened, pytest.raises(OutputError, match=text):
+        opened.write({"a.txt": b"2"})  # of a name that was not told before
+    assert results(tmp_path) == {"a.txt": content}
+
+
+def test_what_is_read_is_not_written_over(tmp_path):
+    write(tmp_path, a="1", b="2")
+    (tmp_path / "link").symlink_to("a.txt")
+    with (
+        pytest.raises(OutputError, match=r"a\.txt: expected another file than one that is read, got .*link: name"),
+        ResultsFolder(tmp_path, NAMES, reads=[tmp_path / "link"]),
+    ):
+        raise AssertionError("the work has begun")
+    assert results(tmp_path) == {"a.txt": "1", "b.txt": "2", "link": "1"}

@@ -1,0 +1,177 @@
+"""What ``--out`` names is written over only where ipusim has written it; that shows before any work, for all commands.
+
+No command writes over what it reads.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+PROGRAM = SCENARIOS / "python" / "inference.py"
+ROWS = "model,machine,ipus,micro_batch,count,items_per_s\nresnet50,pod16,1,16,1,3000\n"
+PRODUCTS = "m,k,n,dtype,TFLOP/s\n1024,1024,1024,fp16,100\n"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The folder of a run."""
+    folder = tmp_path_factory.mktemp("ran") / "run"
+    ipusim("run", FOUR, "--out", folder, "--quiet")
+    return folder
+
+
+@pytest.fixture
+def place(ran, tmp_path, without_pixels):
+    """A folder with something to read for every command."""
+    shutil.copytree(ran, tmp_path / "run")
+    shutil.copy(FOUR, tmp_path / "m.yaml")
+    shutil.copy(PROGRAM, tmp_path / "p.py")
+    (tmp_path / "r.csv").write_text(ROWS)
+    (tmp_path / "products.csv").write_text(PRODUCTS)
+    return tmp_path
+
+
+#: Of each command that writes one file: its words, the endings that the file may have, and where its work begins.
+FILES = {
+    "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.program_file.ProgramFile.run"),
+    "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.study.suggest.suggestion.suggest"),
+    "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.study.calibration.calibrate"),
+    "trace": (("trace", "run"), ".png", "ipusim.study.report.picture"),
+    "trace, drawn": (("trace", "run"), ".svg", "ipusim.study.report.picture"),
+    "report": (("report", "run"), ".html", "ipusim.study.page.report_page"),
+}
+#: Of each command that writes a folder: its words, a file that it writes there, and where its work begins.
+FOLDERS = {
+    "run": (("run", "m.yaml"), "summary.json", "ipusim.runs.execute.execute"),
+    "a program": (("run", "p.py"), "summary.json", "ipusim.ipu.program_file.ProgramFile.run"),
+    "sweep": (
+        ("sweep", "m.yaml", "--vary", "pipeline.schedule=grouped,interleaved"),
+        "sweep.csv",
+        "ipusim.study.sweep.study_file.sweep",
+    ),
+    "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.study.compare.compare"),
+    "explain": (("explain", "run"), "explanation.json", "ipusim.study.explanation.explain"),
+    "explain a scenario": (("explain", "m.yaml"), "idle_causes.png", "ipusim.runs.session.Session.run"),
+    "export": (("export", "run"), "spans.csv", "ipusim.study.export.exported"),
+    "validate": (("validate", "--products", "products.csv"), "products.csv", "ipusim.study.validation.validated"),
+}
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Let the work of any command fail."""
+
+    def begun(*_words, **_options):
+        raise AssertionError("the work has begun")
+
+    for _, _, work in (*FILES.values(), *FOLDERS.values()):
+        monkeypatch.setattr(work, begun)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".ipusim" not in path.parts}
+
+
+def check_refused(done, text, folder, before):
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert contents(folder) == before
+    assert not list(folder.glob(".ipusim-*"))
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_a_file_of_another_is_not_written_over(command, place, no_work):
+    words, suffix, _ = FILES[command]
+    (place / f"mine{suffix}").write_text("mine: 1\n")
+    (place / "notes.txt").write_text("mine\n")
+    (place / f"folder{suffix}").mkdir()
+    before = contents(place)
+    for out, text in (
+        (f"mine{suffix}", "that ipusim has written, or none, got another file: move it, or name another"),
+        ("notes.txt", f"named {'.png, .svg or .pdf' if command.startswith('trace') else suffix}"),
+        (f"folder{suffix}", "expected a place for a file, got a folder"),
+        (f"notes.txt/new{suffix}", f"notes.txt/new{suffix}: cannot be written"),
+        (f"{'x' * 300}{suffix}", "cannot be written: "),
+        (f"/proc/nowhere/new{suffix}", "cannot be written: "),
+    ):
+        check_refused(ipusim(*words, "--out", out, cwd=place), text, place, before)
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [
+        (("scenario", "p.py"), "p.py"),
+        (("suggest", "m.yaml"), "m.yaml"),
+        (("suggest", "m.yaml"), "run/../m.yaml"),
+        (("suggest", "m.yaml"), "link.yaml"),
+        (("suggest", "m.yaml"), "hard.yaml"),
+        (("suggest", "link.yaml"), "m.yaml"),
+        (("calibrate", "r.csv"), "m.yaml"),
+        (("calibrate", "r.csv"), "r.csv"),
+        (("trace", "run/timeline.npz"), "run/timeline.npz"),
+        (("report", "run"), "run/summary.json"),
+    ],
+)
+def test_what_is_read_is_not_written_over(words, out, place, no_work):
+    (place / "link.yaml").symlink_to("m.yaml")
+    (place / "hard.yaml").hardlink_to(place / "m.yaml")
+    before = contents(place)
+    check_refused(ipusim(*words, "--out", out, cwd=place), "expected", place, before)
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_files_of_another_in_a_folder_are_not_written_over(command, place, no_work):
+    words, name, _ = FOLDERS[command]
+    (place / "out").mkdir()
+    (place / "out" / name).write_text("mine\n")
+    (place / "notes.txt").write_text("mine\n")
+    before = contents(place)
+    text = f"out/{name}: expected a file as ipusim has written it, or none, got another one, or one that was changed"
+    check_refused(ipusim(*words, "--out", "out", cwd=place), text, place, before)
+    text = "notes.txt: expected a folder for the results, got a file"
+    check_refused(ipusim(*words, "--out", "notes.txt", cwd=place), text, place, before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "run/scenario.yaml", "--out", "run"),
+        ("run", "run/scenario.yaml", "--out", "link"),
+        ("validate", "--products", "valid/products.csv", "--out", "valid"),
+    ],
+)
+def test_a_folder_is_not_written_over_what_is_read_from_it(words, place, no_work):
+    (place / "link").symlink_to("run")
+    (place / "valid").mkdir()
+    shutil.copy(place / "products.csv", place / "valid")
+    before = contents(place)
+    check_refused(ipusim(*words, cwd=place), "expected another file than one that is read, got ", place, before)
+
+
+@pytest.mark.parametrize("command", FILES.keys() - {"calibrate"})
+def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
+    words, suffix, _ = FILES[command]
+    more = ("--seconds", "5", "--schedules", "grouped", "--orders", "ZIGZAG") if command == "suggest" else ()
+    monkeypatch.undo()  # draw whole pictures
+    for _ in range(2):
+        done = ipusim(*words, *more, "--out", f"new/out{suffix}", cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
+    (place / f"empty{suffix}").touch()
+    assert ipusim(*words, *more, "--out", f"empty{suffix}", cwd=place).returncode == 0
+    assert (place / f"empty{suffix}").read_bytes() == (place / "new" / f"out{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("command", FOLDERS.keys() - {"validate"})
+def test_a_folder_that_ipusim_has_written_it_writes_over(command, place):
+    words, name, _ = FOLDERS[command]
+    for _ in range(2):
+        done = ipusim(*words, "--out", "out", cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (place / "out" / name).exists()
