@@ -6,11 +6,48 @@ error here keeps its whole state in positional arguments.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Final
+
+#: Characters of a word, of a line, and lines of a message that are shown, about: more was quoted out of the input.
+_WORD: Final = 500
+_LINE: Final = 4000
+_LINES: Final = 200
+_LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
+
+
+def bounded(text: str) -> str:
+    """Return a message as it is, but for what is far longer than anybody reads: that loses its middle."""
+    if len(text) <= _WORD:
+        return text
+    lines = _LONG_WORD.sub(lambda word: _without_middle(word[0], _WORD), text).splitlines()
+    if len(lines) > _LINES:
+        lines = [*lines[:_LINES], f"... and {len(lines) - _LINES:,} more lines"]
+    return "\n".join(_without_middle(line, _LINE) for line in lines)
+
+
+def _without_middle(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}[... {len(text) - 2 * half:,} characters ...]{text[-half:]}"
 
 
 class IpusimError(Exception):
-    """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message."""
+    """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message.
+
+    Whatever it quotes is bounded there: what is far too long loses its middle.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Bound the text of a kind of error that says itself what it is."""
+        super().__init_subclass__()
+        if "__str__" in vars(cls):
+            said = cls.__str__
+            cls.__str__ = lambda self: bounded(said(self))  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return bounded(super().__str__())
 
 
 class OptionError(IpusimError, ValueError):
@@ -23,7 +60,7 @@ class OptionError(IpusimError, ValueError):
     def told(self, word_for: Callable[[str], str] = str) -> str:
         """Return the whole message, with ``word_for`` each option's name."""
         option, text, *others = self.args
-        return f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}"
+        return bounded(f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}")
 
     def __str__(self) -> str:
         """Return the message with the names themselves."""

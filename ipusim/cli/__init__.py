@@ -14,7 +14,7 @@ import typer
 # Each module adds its commands to the application, which lists them in this order.
 from ipusim.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans, fidelity  # isort: skip
 from ipusim.cli.app import app
-from ipusim.errors import IpusimError, OptionError
+from ipusim.errors import IpusimError, OptionError, bounded
 from ipusim.streams import prepare_streams
 
 __all__ = [
@@ -50,7 +50,7 @@ def main() -> None:
         sys.exit(2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        typer.echo(f"{where}{error.strerror or error}", err=True)
+        typer.echo(bounded(f"{where}{error.strerror or error}"), err=True)
         sys.exit(2)
     except MemoryError as error:
         typer.echo(f"this takes more memory than there is: {error}", err=True)

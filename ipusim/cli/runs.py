@@ -137,13 +137,14 @@ def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, result
     job = load_job(scenario, overrides)
     folder = out or Path("reports") / job.name
     results.check(job.executions)
-    from ipusim.study.report import OUTDATED_FILES, RESULT_FILES  # and matplotlib, for which no mistake has to wait
+    from ipusim.study.report import names_of  # and matplotlib, for which no mistake has to wait
 
     keep_watch()
+    names, outdated = names_of(job)
     reads = job.request.paths(scenario)
     with (
         interruptible() as heed,
-        ResultsFolder(folder, RESULT_FILES, outdated=OUTDATED_FILES, reads=reads) as held,
+        ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
     ):
         with progress(job.name, heed) as told:
             result = execute(job, told)

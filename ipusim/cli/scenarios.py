@@ -67,8 +67,7 @@ def scenario(
         found.check(str(program))
     said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent
-    mark = () if out is None else (mark_of("scenario"),)
-    text = scenario_text(said.request, folder, (*mark, *versions(), *said.comments))
+    text = scenario_text(said.request, folder, (mark_of("scenario"), *versions(), *said.comments))
     if text is None:
         raise FileError(f"{program}: expected a program that a scenario can hold, got one with more or other values")
     if out is None:

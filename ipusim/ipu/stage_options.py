@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
+
+import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
 from ipusim.pipeline import rules
+from ipusim.runs.problems import show
 
 #: Those of Poplar's options that are simulated.
 _PROPORTION: Final = "availableMemoryProportion"
 _PARTIALS: Final = "partialsType"
+#: A number as a text, short enough that reading it takes no time: 1e999999999 is one of a thousand million digits.
+_NUMBER: Final = re.compile(r"\s*\+?(\d{1,40}(/\d{1,40})?|(?=\.?\d)\d{0,40}\.?\d{0,40}([eE][+-]?\d{1,3})?)\s*")
+_ZERO_BELOW: Final = re.compile(r"/0+\s*$")
 
 
 class PipelineStageOptions:
@@ -59,22 +67,21 @@ def plan_options(options: Mapping[str, Any], argument: str) -> PlanOptions:
         raise UnsupportedProgramError(f"{argument}: expected no option but {expected}, got {', '.join(others)}")
     partials = None
     if _PARTIALS in options:
-        partials = PARTIALS_BYTES.get(str(options[_PARTIALS]))
+        partials = PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
         if partials is None:
             expected = " or ".join(PARTIALS_BYTES)
-            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {options[_PARTIALS]!r}")
+            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {show(options[_PARTIALS])}")
     return PlanOptions(_proportion(options, argument), partials)
 
 
 def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     if _PROPORTION not in options:
         return None
-    try:
-        found = Fraction(str(options[_PROPORTION]))
-    except ValueError:
-        found = Fraction(0)
+    value = options[_PROPORTION]
+    written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else show(value)
+    found = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
     if not 0 < found <= 1:
-        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {options[_PROPORTION]!r}")
+        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {show(value)}")
     return found
 
 

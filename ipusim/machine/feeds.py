@@ -63,7 +63,7 @@ def outfeed_port(
         recorder,
         track=HostTrack.OUTFEED,
         host_cycles=host.drain,
-        depth=program.outfeed.buffer_depth,
+        depth=min(program.outfeed.buffer_depth, max(1, sent.sent(executions))),  # no more places than ever are taken
         elements=sent.sent(executions),
         replica=replica,
     )

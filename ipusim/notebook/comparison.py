@@ -7,9 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipusim.errors import ProgramError
 from ipusim.machine.simulate import Progress
 from ipusim.notebook import html
 from ipusim.notebook.asked import Asked, placed
+from ipusim.notebook.checked import checked
 from ipusim.notebook.folder import RunFolder
 from ipusim.notebook.frames import rows_frame
 from ipusim.notebook.run import Run
@@ -63,6 +65,7 @@ class Comparison:
         """Return the traces under each other on one time axis, as a matplotlib Figure."""
         return comparison_chart(self._found)
 
+    @checked
     def save(self, folder: Path | str) -> Path:
         """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all; return the folder.
 
@@ -127,11 +130,12 @@ class Comparison:
         }
 
 
+@checked
 def compare(
     asked: Asked | RunFolder | Sequence[Asked | RunFolder],
-    schedules: Sequence[str] | None = None,
-    syncs: Sequence[str] = (),
-    orders: Sequence[str] = (),
+    schedules: str | Sequence[str] | None = None,
+    syncs: str | Sequence[str] = (),
+    orders: str | Sequence[str] = (),
     *,
     losses: bool = False,
     progress: Progress | None = None,
@@ -146,6 +150,8 @@ def compare(
     folder that holds no run, and, as :func:`ipusim.run` does, what is wrong with requests that none of them can run.
     """
     every: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
+    if not every:
+        raise ProgramError("expected something to compare, got an empty list")
     chosen, modes, laid_out = ([given] if isinstance(given, str) else given for given in (schedules, syncs, orders))
     compared = [_compared(each) for each in every]
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipusim.analysis.causes import CAUSES
 from ipusim.notebook import html
+from ipusim.notebook.checked import checked
 from ipusim.notebook.frames import rows_frame
 from ipusim.render.critical_path import trace_with_path
 from ipusim.render.figures import Chart, to_png
@@ -55,6 +56,7 @@ class Explanation:
         """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
         return idle_chart(self.found.timeline, self.found.idle)
 
+    @checked
     def path_figure(self, execution: int = 0) -> Chart:
         """Return the trace of an execution with the critical path on it; raises TimelineError for one that is not."""
         shown = execution_window(self.found.timeline, execution)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.errors import FileError
 from ipusim.files import has_run_file, open_run_file, read_arrays, read_run_file
+from ipusim.notebook.checked import checked
 from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.study.explanation import explain
@@ -47,6 +48,7 @@ class RunFolder(Shown):
         super().__init__(found.timeline, found.times, found.summary, told)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
+    @checked
     def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
         """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
 
@@ -69,6 +71,7 @@ class RunFolder(Shown):
         return self.stored.curves
 
 
+@checked
 def load(folder: Path | str) -> RunFolder:
     """Return the run that ``ipusim run`` or :meth:`ipusim.Run.save` has written into ``folder``.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ipusim.notebook.checked import checked
 from ipusim.study.page import write_page
 
 
+@checked
 def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None) -> Path:
     """Write one page of the runs in these folders, by default into the first; return where it lies.
 

@@ -10,6 +10,7 @@ from ipusim.analysis.summary import Summary
 from ipusim.errors import OutputError
 from ipusim.machine.simulate import Progress
 from ipusim.notebook.asked import Asked, placed
+from ipusim.notebook.checked import checked
 from ipusim.notebook.explanation import Explanation
 from ipusim.notebook.shown import Shown
 from ipusim.render.figures import Chart
@@ -22,7 +23,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.session import Hook
 from ipusim.study.explanation import explain
 from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import OUTDATED_FILES, RESULT_FILES, losses_csv, run_curves, run_files
+from ipusim.study.report import losses_csv, names_of, run_curves, run_files
 
 
 class Run(Shown):
@@ -51,6 +52,7 @@ class Run(Shown):
         """Every number about the run; ``summary.to_dict()`` is what ``summary.json`` says."""
         return self.result.summary
 
+    @checked
     def memory_figure(
         self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
     ) -> Chart:
@@ -63,6 +65,7 @@ class Run(Shown):
         shown = part_window(self.timeline, start, end, phase, execution)
         return memory_chart(self.timeline, self.result.memory, shown)
 
+    @checked
     def explain(self, execution: int | None = None) -> Explanation:
         """Say why the run, or one execution, takes as long as it does: idle causes, critical path, what would help.
 
@@ -73,16 +76,19 @@ class Run(Shown):
     def _curves(self) -> Sequence[MemoryCurve]:
         return run_curves(self.result)
 
+    @checked
     def save(self, folder: Path | str) -> Path:
         """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.
 
         Raises OutputError for a folder that cannot be written, or that another run writes into.
         """
-        with ResultsFolder(Path(folder), RESULT_FILES, outdated=OUTDATED_FILES) as results:
+        names, outdated = names_of(self.result.job)
+        with ResultsFolder(Path(folder), names, outdated=outdated) as results:
             results.write(run_files(self.result, part_window(self.timeline), Path(folder)))
         return Path(folder)
 
 
+@checked
 def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
     """Run a Request, options by a scenario's own keys, or the scenario at a path.
 

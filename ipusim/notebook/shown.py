@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import RunTimes
 from ipusim.notebook import html
+from ipusim.notebook.checked import checked
 from ipusim.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import Chart, to_png
@@ -46,6 +47,7 @@ class Shown:
         self._said = said
         self._losses = _NO_LOSSES if losses is None else losses
 
+    @checked
     def figure(
         self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
     ) -> Chart:

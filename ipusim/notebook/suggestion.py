@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
+from ipusim.errors import OptionError
+from ipusim.near_names import did_you_mean
 from ipusim.notebook import html
 from ipusim.notebook.asked import Asked, placed
+from ipusim.notebook.checked import checked
+from ipusim.runs.problems import one_of, show
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest import suggestion as study
 from ipusim.study.suggest import words
@@ -64,6 +69,7 @@ class Suggestion:
         return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.found.job)}>"
 
 
+@checked
 def suggest(
     asked: Asked,
     *,
@@ -78,6 +84,15 @@ def suggest(
     as long as a proof takes.
     Raises OptionError for limits that leave nothing, and as :func:`ipusim.run` does what is wrong with a request.
     """
+    names = [each.name for each in fields(Limits)]
+    for name, given in limits.items():
+        if name not in names:
+            raise OptionError(name, f"expected one of {one_of(names)}{did_you_mean(name, names)}")
+        kind = Limits.__annotations__[name]
+        values = given if isinstance(given, list | tuple) else [given]
+        if not all(isinstance(each, int if "int" in kind else str) and not isinstance(each, bool) for each in values):
+            what = "whole numbers" if "int" in kind else "texts"
+            raise OptionError(name, f"expected {what}, got {show(given)}")
     taken: dict[str, Any] = {
         name: given if name == "global_batch" else (given,) if isinstance(given, int | str) else tuple(given)
         for name, given in limits.items()

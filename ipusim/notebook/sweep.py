@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ipusim.machine.simulate import Progress
 from ipusim.notebook import html
 from ipusim.notebook.asked import Asked, placed
+from ipusim.notebook.checked import checked
 from ipusim.notebook.frames import rows_frame
 from ipusim.render.figures import Chart, to_png
 from ipusim.study.folder import ResultsFolder
@@ -56,11 +57,13 @@ class Sweep:
         made = report.columns(self._found)
         return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
 
+    @checked
     def figure(self, measure: str | None = None) -> Chart:
         """Return the chart of a measure, by default this sweep's, as a matplotlib Figure."""
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
         return report.chart_of(self._found, self.ceilings, chosen)
 
+    @checked
     def save(self, folder: Path | str, form: str = "csv") -> Path:
         """Write the rows and the chart as ``ipusim sweep`` does, whole or not at all; return the folder.
 
@@ -89,6 +92,7 @@ class Sweep:
         return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
 
 
+@checked
 def sweep(
     asked: Asked,
     vary: Mapping[str, str | Iterable[Any]],

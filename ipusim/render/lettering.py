@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -75,7 +76,8 @@ def cut(word: str, size: float, width: float, bold: bool = False) -> str:
     """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points."""
     if text_width(word, size, bold) <= width:
         return word
-    kept = next((end for end in range(len(word), 0, -1) if text_width(word[:end] + "…", size, bold) <= width), 0)
+    # By halves: a name may have any length, and to measure a text takes as long as it is.
+    kept = bisect_right(range(1, len(word) + 1), width, key=lambda end: text_width(word[:end] + "…", size, bold))
     return word[:kept] + "…"
 
 

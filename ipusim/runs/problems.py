@@ -13,6 +13,8 @@ KeyPath = tuple[str | int, ...]
 
 #: Longest value that a message shows in full, in characters.
 _SHOWN: Final = 60
+#: Whole numbers that no option has, nor any message writes out: Python itself refuses to write those of 4,300 digits.
+MOST_NUMBER: Final = 10**_SHOWN
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,11 @@ def show(value: object) -> str:
         return f"a mapping of {len(value)} key{'' if len(value) == 1 else 's'}"
     if isinstance(value, list) and not all(isinstance(item, int | float | str) for item in value):
         return f"a list of {len(value)}"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # a number of too many digits in it, or what its own __repr__ raises
+        is_whole = isinstance(value, int)
+        text = "a whole number of thousands of digits" if is_whole else f"a value of the type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 

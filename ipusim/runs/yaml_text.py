@@ -21,7 +21,7 @@ from ipusim.runs.problems import KeyPath, dotted, show
 #: Characters of a line that is written: no line of a scenario is broken.
 _WIDTH: Final = 4096
 #: Deepest nesting; the schema needs five levels.
-_MAX_DEPTH: Final = 16
+MAX_DEPTH: Final = 16
 #: Characters of a line that is written, about.
 _LINE: Final = 120
 #: Text that needs no quotes.
@@ -44,7 +44,7 @@ class Located:
         self._source = source
         self._fixed = fixed
         self._yaml = YAML(typ="safe", pure=True)
-        self._yaml.max_depth = _MAX_DEPTH
+        self._yaml.max_depth = MAX_DEPTH
 
     def read(self, text: str, path: KeyPath = ()) -> Any:
         """Return the data of ``text``, which stands at ``path``; None when there is none or it is wrong."""
@@ -159,7 +159,7 @@ _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
 _GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
 #: What the YAML reader says of the mistakes that people make, and what a person is told.
 _PLAINLY: Final = {
-    "maximum depth": f"expected at most {_MAX_DEPTH} levels of mappings and lists, got more",
+    "maximum depth": f"expected at most {MAX_DEPTH} levels of mappings and lists, got more",
     "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
     "mapping values are not allowed": (
         "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"

@@ -8,7 +8,7 @@ from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import RATES
 from ipusim.render.tables import Table
 from ipusim.study.calibration import Calibration, FittedRate
-from ipusim.study.output_file import mark_of
+from ipusim.study.output_file import FITTED
 from ipusim.study.spread import spread
 
 _NANOSECONDS = 10**9
@@ -80,8 +80,7 @@ def rates_file(found: Calibration, name: str) -> bytes:
     Those that the scenarios had chosen and that were not fitted are in it too, as it stands in for these.
     """
     lines = [
-        f"Rates fitted to {', '.join(found.rows.files)}.",
-        mark_of("calibrate"),
+        f"{FITTED} {', '.join(found.rows.files)}.",
         verdict(found),
         *(f"Source: {source}." for source in found.rows.sources),
         f"A scenario beside this file takes them with `rates: {name}`.",

@@ -46,9 +46,8 @@ PICTURE: Final = OutputKind(
 PAGE: Final = OutputKind("a page", dict.fromkeys((".html", ".htm"), rb'<meta name="generator" content="ipusim">'))
 
 
-def written_by(command: str, words: str) -> OutputKind:
-    """Return the kind of the YAML files that a command writes, each with the line that :func:`mark_of` gives."""
-    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), rb"(?m)^# " + re.escape(mark_of(command)).encode()))
+#: How a file of rates begins.
+FITTED: Final = "Rates fitted by `ipusim calibrate` to"
 
 
 def mark_of(command: str) -> str:
@@ -56,9 +55,14 @@ def mark_of(command: str) -> str:
     return f"Written by `ipusim {command}`, which writes over this file where --out names it again."
 
 
-SCENARIO: Final = written_by("scenario", "a scenario")
-SUGGESTED: Final = written_by("suggest", "a scenario")
-RATES: Final = written_by("calibrate", "rates")
+def _yaml(words: str, mark: str) -> OutputKind:
+    """Return the kind of YAML files with a line of comment that begins with ``mark``."""
+    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), rb"(?m)^# " + re.escape(mark).encode()))
+
+
+SCENARIO: Final = _yaml("a scenario", mark_of("scenario"))
+SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
+RATES: Final = _yaml("rates", FITTED)
 
 
 def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> None:

@@ -103,7 +103,7 @@ def _page_run(run: StoredRun) -> PageRun:
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
         notes = tuple(map(str, run.summary["notes"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, FileError):
             raise
         path = run.folder / "summary.json"

@@ -22,6 +22,7 @@ from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.titles import default_title
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, part_window
+from ipusim.runs.job import Job
 from ipusim.runs.problems import one_of
 from ipusim.runs.run import Run
 from ipusim.scenario.write import SCENARIO_FILE, scenario_text
@@ -49,12 +50,21 @@ RESULT_FILES: Final = (
 )
 #: What other commands make of a run, and a new run makes out of date.
 OUTDATED_FILES: Final = ("report.html", *EXPLANATION_FILES, *EXPORT_FILES)
+#: What a run writes only where its job does arithmetic.
+_LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: What writes each format of a trace file.
 _TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
     "perfetto": write_perfetto_trace,
     "chrome": write_chrome_trace,
 }
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
+
+
+def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the files that a run of ``job`` may write, and of others that it makes out of date."""
+    if job.workload is not None:
+        return RESULT_FILES, OUTDATED_FILES
+    return tuple(name for name in RESULT_FILES if name not in _LEARNT), (*OUTDATED_FILES, *_LEARNT)
 
 
 def losses_csv(learning: Learning) -> bytes:

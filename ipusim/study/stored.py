@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import FileError
 from ipusim.files import has_run_file, open_run_file, read_run_file
+from ipusim.runs.problems import show
 from ipusim.study.memory_file import MEMORY_FILE, read_memory
 from ipusim.timeline.timeline import Timeline
 
@@ -24,6 +27,9 @@ _ALWAYS: Final = ("summary.json", "timeline.npz")
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
 #: Most bytes of ``summary.json``: a loss for each step that a run may have is less.
 _MOST_BYTES: Final = 1 << 26
+#: No whole number about a run is as large, and no text has half of a character.
+_MOST: Final = 2**63
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -92,7 +98,7 @@ class StoredRun:
         """Tell what the summary does not say of memory."""
         try:
             yield
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             path = self.folder / "summary.json"
             raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
 
@@ -123,4 +129,21 @@ def _summary(path: Path) -> dict[str, Any]:
     for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
         if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+    if wrong := next(_impossible(said), ""):
+        raise FileError(f"{path}: expected the summary of a run, got JSON with {wrong}")
     return dict(said)
+
+
+def _impossible(value: Any, key: str = "") -> Iterator[str]:
+    """Yield what no run writes of numbers and texts, each with its key: none is checked where it is used."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _impossible(name, "a key")
+            yield from _impossible(each, str(name))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _impossible(each, key)
+    elif isinstance(value, str) and _SURROGATE.search(value):
+        yield f"text that is no Unicode at {show(key)}"
+    elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):
+        yield f"a number at {show(key)} that is too large: {show(value)}"

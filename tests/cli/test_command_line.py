@@ -399,12 +399,12 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp_path):
     (tmp_path / "trace.png").mkdir()
-    (tmp_path / "summary.json").write_text("old")
+    (tmp_path / "weights.npz").write_text("old")
     done = ipusim("run", SMALL, "--out", tmp_path)
     assert done.returncode == 2
     assert "trace.png: expected a place for a file, got a folder" in done.stderr
-    assert (tmp_path / "summary.json").read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "summary.json"}
+    assert (tmp_path / "weights.npz").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "weights.npz"}
 
 
 @pytest.mark.usefixtures("without_pixels")

@@ -270,5 +270,6 @@ def test_a_phase_that_the_run_has_not_ends_with_exit_code_2(tmp_path):
         "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n",
     )
     done = ipusim("trace", tmp_path, "--out", tmp_path / "a.bmp")
-    assert (done.returncode, done.stderr) == (2, "--out: expected a picture named .png, .svg or .pdf, got '.bmp'\n")
+    text = f"--out: expected a picture named .png, .svg or .pdf, got {tmp_path / 'a.bmp'}\n"
+    assert (done.returncode, done.stderr) == (2, text)
     assert sorted(tmp_path.iterdir()) == before

@@ -170,7 +170,7 @@ def test_a_part_of_the_picture_that_is_not_there(program):
 def test_its_scenario_is_printed_or_written(program):
     printed = ipusim("scenario", program)
     assert printed.returncode == 0
-    assert printed.stdout.startswith("# A small program.\n\n# Written by ipusim")
+    assert printed.stdout.startswith("# A small program.\n\n# Written by `ipusim scenario`")
     assert "['small.py']" in printed.stderr
     ran = ipusim("scenario", program, "--out", "said.yaml")
     assert ran.stdout.endswith("said.yaml\n")

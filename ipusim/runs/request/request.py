@@ -13,16 +13,19 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from ipusim.near_names import did_you_mean
-from ipusim.runs.problems import KeyPath, Problem, RequestError, dotted, show
+from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
 from ipusim.runs.request.schema import Options, json_schema
 from ipusim.runs.request.system_spec import SystemSpec
+from ipusim.runs.yaml_text import MAX_DEPTH
 from ipusim.schedules import registry
 from ipusim.units import format_numbers
 
-_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_PLAIN: Final = frozenset((str, float, bool, type(None)))
+#: Keys of what is nested too deep that a message names.
+_SHOWN_DEPTH: Final = 4
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class Request:
         for name in without:
             _take_out(data, name.split("."))
         for name, value in changes.items():
-            _put(data, name, plain(value))
+            _put(data, name, plain(value, tuple(name.split("."))))
         return replace(self, options=validate(data))
 
 
@@ -144,17 +147,27 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
     return json_schema()
 
 
-def plain(value: Any) -> Any:
-    """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text."""
+def plain(value: Any, path: KeyPath = ()) -> Any:
+    """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text.
+
+    ``path`` is where they stand. Raises RequestError for what is nested deeper than YAML may be here, as what holds
+    itself is, and for whole numbers of more digits than anything has.
+    """
     kind = type(value)
     if kind in _PLAIN:  # most are: told faster than what they are not
         return value
+    if len(path) > MAX_DEPTH:
+        raise RequestError([Problem(path[:_SHOWN_DEPTH], f"expected at most {MAX_DEPTH} levels of mappings and lists")])
+    if kind is int or isinstance(value, int | np.integer):
+        if abs(value) >= MOST_NUMBER:
+            raise RequestError([Problem(path, f"expected a number of ordinary length, got {show(value)}")])
+        return value.item() if isinstance(value, np.generic) else value
     if kind is dict or isinstance(value, Mapping):
-        return {key: each if type(each) in _PLAIN else plain(each) for key, each in value.items()}
+        return {key: each if type(each) in _PLAIN else plain(each, (*path, key)) for key, each in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return plain(value.tolist(), path)
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [each if type(each) in _PLAIN else plain(each, (*path, at)) for at, each in enumerate(value)]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -163,7 +176,7 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
 
     Times are text and fractions exact.
     """
-    if type(value) in _PLAIN:
+    if type(value) in _PLAIN or type(value) is int:
         return value
     if isinstance(value, BaseModel):
         fields = type(value).model_fields

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import joblib
 
-from ipusim.errors import MissingPackageError, OptionError, OutputError
+from ipusim.errors import IpusimError, MissingPackageError, OptionError, OutputError
 from ipusim.near_names import did_you_mean
 from ipusim.reuse import Reuse
 from ipusim.runs.request.request import Request, given, plain
@@ -103,6 +103,12 @@ class Crew:
             except BrokenProcessPool:
                 text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
                 raise OutputError(text) from None
+            except Exception as error:
+                if self.backend == "local" or isinstance(error, IpusimError):
+                    raise
+                # What a point meets is told in its outcome: all else is of the cluster, and has many names.
+                text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}: {error}"
+                raise OutputError(text) from error
             finally:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of points that an interrupt leaves undone

@@ -11,13 +11,14 @@ from itertools import product
 from typing import Any, Final
 
 from ipusim.errors import OptionError
-from ipusim.runs.problems import show
+from ipusim.runs.problems import MOST_NUMBER, show
 from ipusim.runs.request.request import plain
 from ipusim.runs.yaml_text import Located
 
 #: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
 MOST_POINTS: Final = 100_000
-_NUMBER: Final = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
+_MOST: Final = float(MOST_NUMBER)
+_NUMBER: Final = r"[+-]?\d{1,60}(?:\.\d{1,60})?(?:[eE][+-]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
 _LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
@@ -80,7 +81,8 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
     """
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {show(values)}")
-    listed = _listed(path, values) if isinstance(values, str) else [plain(value) for value in values]
+    keys = tuple(path.split("."))
+    listed = _listed(path, values) if isinstance(values, str) else [plain(value, keys) for value in values]
     found = tuple(each for value in listed for each in _expanded(path, value))
     if not found:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
@@ -148,6 +150,8 @@ def _expanded(path: str, value: Any) -> Iterator[Any]:
 
 def _range(path: str, text: str, numbers: Sequence[Fraction], way: str, *, whole: bool) -> Iterator[int | float]:
     here, last, by = numbers
+    if last >= MOST_NUMBER:
+        raise OptionError("vary", f"{path}: expected a range that ends below {_MOST:.0e}, got {show(text)}")
     for _ in range(MOST_POINTS):
         yield int(here) if whole else float(here)
         here = here * by if way == "x" else here + by

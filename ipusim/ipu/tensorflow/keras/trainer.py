@@ -298,7 +298,9 @@ class Trainer:
         return self._objective
 
     def _callbacks(self, callbacks: Any, verbose: Any, *, training: bool, epochs: int, steps: int) -> CallbackList:
-        shown = 1 if verbose == "auto" else checks.whole("verbose", int(verbose))
+        if isinstance(verbose, bool | np.bool_ | str):
+            verbose = 1 if verbose == "auto" else int(verbose) if not isinstance(verbose, str) else verbose
+        shown = checks.whole("verbose", verbose)
         own = [*([ProgbarLogger(shown, training=training)] if shown else []), History()]
         return callback_list(callbacks, self, own, verbose=shown, epochs=epochs, steps=steps)
 

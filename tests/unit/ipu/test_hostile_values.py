@@ -1,0 +1,81 @@
+"""Values that nobody means, at the doors of Graphcore's API and Keras': one message each, and soon."""
+
+from __future__ import annotations
+
+import contextvars
+
+import numpy as np
+import pytest
+
+from ipusim import ipu
+from ipusim.errors import ProgramError
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.stage_options import plan_options
+from ipusim.ipu.tensorflow.keras import layers
+from ipusim.machine import feeds
+from ipusim.render.lettering import cut, text_width
+
+HOLDS_ITSELF: list = []
+HOLDS_ITSELF.append(HOLDS_ITSELF)
+#: The last one is a number of a thousand million digits.
+NO_SHARES = ["1/0", "0/0", "x" * 40_000, "9" * 5000, 10**5000, HOLDS_ITSELF, float("nan"), None, True, "1e999999999"]
+
+
+@pytest.mark.parametrize("option", ["availableMemoryProportion", "partialsType"])
+@pytest.mark.parametrize("value", NO_SHARES, ids=map(str, range(len(NO_SHARES))))
+def test_options_of_products_that_say_nothing_are_refused(option, value):
+    with pytest.raises(ProgramError, match=rf"^options: expected .* {option}.*, got") as error:
+        plan_options({option: value}, "options")
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("value", [1, 1.0, np.float32(0.5), "0.25", " 1/3 ", "5e-1", ".5", "+0.1"])
+def test_shares_are_read_as_they_were(value):
+    assert 0 < plan_options({"availableMemoryProportion": value}, "options").memory_proportion <= 1
+
+
+@pytest.mark.parametrize("verbose", [None, "x", -1, 10**50, 0.5, [1]])
+def test_keras_names_what_is_wrong_with_verbose(verbose):
+    model = tf.keras.Sequential([layers.Dense(2)])
+    model.compile(tf.keras.optimizers.SGD(0.1), "mse")
+    x = np.zeros((4, 3), np.float32)
+    with pytest.raises(ProgramError, match="verbose: expected a whole number"):
+        model.fit(x, x[:, :2], batch_size=2, verbose=verbose)
+
+
+def test_a_name_of_any_length_is_cut_soon_and_as_before():
+    calls = text_width.cache_info().misses
+    assert cut("x" * 1000, 10, 100) == "x" * 15 + "…"
+    assert text_width.cache_info().misses - calls < 20
+    for word in ("exchange", "AVAVAVAV", "W" * 40, ""):
+        for width in range(5, 120, 7):
+            ends = [end for end in range(len(word), 0, -1) if text_width(word[:end] + "…", 9) <= width]
+            whole = text_width(word, 9) <= width
+            assert cut(word, 9, width) == (word if whole else word[: ends[0] if ends else 0] + "…")
+
+
+def test_an_outfeed_takes_no_more_memory_than_the_run_sends(monkeypatch):
+    depths = []
+
+    class Counted(feeds.HostStream):
+        def __init__(self, *words, depth, **options):
+            depths.append(depth)
+            super().__init__(*words, depth=depth, **options)
+
+    monkeypatch.setattr(feeds, "HostStream", Counted)
+    x = np.zeros((4, 2, 3), np.float32)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(x).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth=10**9)
+
+    def program():
+        return ipu.pipelining_ops.pipeline([tf.nn.relu, tf.nn.relu], 4, infeed_queue=infeed, outfeed_queue=outfeed)
+
+    def run():
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            compiled = ipu.ipu_compiler.compile(program)
+        with tf.Session() as session:
+            session.run(infeed.initializer)
+            session.run(compiled)
+
+    contextvars.copy_context().run(run)
+    assert max(depths) < 100
