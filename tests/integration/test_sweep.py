@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.errors import OutputError
 from ipusim.runs.execute import execute
 from ipusim.scenario.load import load_job, load_request
 from ipusim.study.sweep.crew import Crew
@@ -54,3 +55,16 @@ def test_losses_are_those_of_the_run():
         assert outcome.loss == learnt.mean_loss_by_step[-1]
         assert outcome.accuracy == learnt.evaluations[-1].accuracy
     assert found.outcomes[0].loss != found.outcomes[1].loss
+
+
+@pytest.mark.filterwarnings("ignore")  # of the cluster itself
+def test_a_cluster_that_closes_during_a_sweep_is_one_message():
+    distributed = pytest.importorskip("distributed")
+    request = load_request(SCENARIOS / "schedules_four_ipus.yaml")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        ended = Crew(None, "dask", address).run(request, {number: {"steps": 1 + number} for number in range(3000)})
+        assert next(ended)[1].ran
+        cluster.close()
+        with pytest.raises(OutputError, match=f"^{address}: the Dask cluster ended before the sweep did: [A-Za-z]+$"):
+            list(ended)

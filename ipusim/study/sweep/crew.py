@@ -1,4 +1,4 @@
-"""Who runs the points of a sweep: processes of this machine, or the workers of a Dask cluster, through joblib.
+"""Who runs the points of a sweep: processes of this machine through joblib, or a Dask cluster's workers.
 
 A worker keeps what the points of the sweep that it works for have in common, and lets go of it with the next sweep.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Final
@@ -19,7 +21,7 @@ from uuid import uuid4
 
 import joblib
 
-from ipusim.errors import IpusimError, MissingPackageError, OptionError, OutputError
+from ipusim.errors import MissingPackageError, OptionError, OutputError
 from ipusim.near_names import did_you_mean
 from ipusim.reuse import Reuse
 from ipusim.runs.request.request import Request, given, plain
@@ -95,43 +97,45 @@ class Crew:
                 yield each, outcome_of(request, changes, again)
             return
         errand = _Errand.of(request)
-        with self._ready() as options:
-            parallel = joblib.Parallel(n_jobs=number if self.backend == "local" else -1, **options)
-            ended = parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
-            try:
-                yield from ended
-            except BrokenProcessPool:
-                text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
-                raise OutputError(text) from None
-            except Exception as error:
-                if self.backend == "local" or isinstance(error, IpusimError):
-                    raise
-                # What a point meets is told in its outcome: all else is of the cluster, and has many names.
-                text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}: {error}"
-                raise OutputError(text) from error
-            finally:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of points that an interrupt leaves undone
-                    ended.close()
-
-    @contextmanager
-    def _ready(self) -> Iterator[dict[str, Any]]:
-        """Connect to the cluster, if there is to be one; give the options of joblib's Parallel."""
-        options: dict[str, Any] = {"return_as": "generator_unordered"}
-        if self.backend == "local":
-            yield {**options, "backend": "loky", "initializer": _leave_with, "initargs": (os.getpid(),)}
+        if self.backend == "dask":
+            yield from self._on_cluster(errand, points)
             return
-        from distributed import Client  # noqa: PLC0415 - an extra
+        options: dict[str, Any] = {"initializer": _leave_with, "initargs": (os.getpid(),)}
+        parallel = joblib.Parallel(n_jobs=number, return_as="generator_unordered", backend="loky", **options)
+        ended = parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
+        try:
+            yield from ended
+        except BrokenProcessPool:
+            text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
+            raise OutputError(text) from None
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of points that an interrupt leaves undone
+                ended.close()
+
+    def _on_cluster(
+        self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
+        """Yield what :meth:`run` does, of the workers of a Dask cluster.
+
+        Raises OutputError for one that does not answer, and for one that ends before its points do.
+        """
+        from distributed import Client, as_completed  # noqa: PLC0415 - an extra
 
         with ExitStack() as stack:
             try:
                 client = Client(self.address, timeout=_PATIENCE_S, set_as_default=False)  # type: ignore[no-untyped-call]
                 stack.enter_context(client)
             except (OSError, TimeoutError, ValueError) as error:
-                text = f"{self.address}: no Dask cluster answers: {error}"
-                raise OutputError(text) from None
-            stack.enter_context(joblib.parallel_config(backend="dask", client=client))
-            yield options
+                raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
+            try:
+                sent = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
+                for future in as_completed(sent, loop=client.loop):  # type: ignore[no-untyped-call]
+                    yield future.result()
+            except (OSError, CancelledError, RuntimeError) as error:
+                # What a point meets is told in its outcome: these are of the cluster.
+                text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}"
+                raise OutputError(text) from error
 
 
 @dataclass(frozen=True)
