@@ -27,7 +27,7 @@ _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 #: Files that a message names at most.
 _NAMED: Final = 4
 #: What to do about a scenario that names Python, or files elsewhere.
-_TRUSTED: Final = "`ipusim explain FOLDER --trust` runs and reads what it names, as does explain(trust=True) in Python"
+_TRUSTED: Final = "the option trust of explain runs and reads what it names"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""What ``--out`` may write over: what ipusim itself has written there, and never what a command reads.
+"""What an output may be written over: what ipusim itself has written there, and never what a command reads.
 
 A picture, a page and a scenario say in themselves that ipusim has made them; of the files of a folder of results its
 list does, see :mod:`ipusim.study.folder`.
@@ -52,7 +52,7 @@ FITTED: Final = "Rates fitted by `ipusim calibrate` to"
 
 def mark_of(command: str) -> str:
     """Return the words that say in a file which command writes over it."""
-    return f"Written by `ipusim {command}`, which writes over this file where --out names it again."
+    return f"Written by `ipusim {command}`, which writes over this file where it is its output again."
 
 
 def _yaml(words: str, mark: str) -> OutputKind:
