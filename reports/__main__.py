@@ -6,6 +6,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 
+from ipusim.files import write_file
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.render.tables import Table
 from ipusim.runs.execute import execute
@@ -18,7 +19,6 @@ from ipusim.runs.request.graphcore_options import (
     optimizers,
 )
 from ipusim.scenario import load_job
-from ipusim.study.folder import write_folder
 from ipusim.study.report import picture, picture_window
 from ipusim.study.validation import validated
 from reports.comparisons import memory, memory_picture, orders, schedules
@@ -83,9 +83,9 @@ def main(folder: Path) -> None:
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures()}
     pictures[PICTURE] = suggested_picture()
-    write_folder(
-        folder, {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
-    )
+    files = {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
+    for name, content in files.items():
+        write_file(folder / name, content)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ def test_a_picture_of_the_gallery_is_as_its_scenario_runs_now(name, tmp_path):
 def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
     monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
+    for page in REPORTS.glob("*.md"):
+        (tmp_path / page.name).write_text("as a clone has it, of an earlier commit\n")
     main(tmp_path)
     made = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")}

@@ -18,7 +18,7 @@ from ipusim.study.compare import Compared, Row, compare
 from ipusim.study.comparison import Comparison
 from ipusim.study.comparison_files import comparison_data
 from ipusim.study.comparison_words import comparison_table, reasons, verdict
-from ipusim.study.folder import write_folder
+from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import run_files
 from ipusim.study.stored import StoredRun, read_run
 from tests.timelines import timeline_by_hand
@@ -70,7 +70,8 @@ def error(kind, *how, **more):
 def folder(tmp_path_factory):
     run = execute(assemble(LARGE.replace({"pipeline.schedule": "interleaved"})))
     place = tmp_path_factory.mktemp("runs") / "kept"
-    write_folder(place, run_files(run, part_window(run.timeline), place))
+    with ResultsFolder(place) as results:
+        results.write(run_files(run, part_window(run.timeline), place))
     return place
 
 
