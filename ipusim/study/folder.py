@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from ipusim.errors import FileError, OutputError
 from ipusim.files import check_target, kind_of, naming, open_run_file, read_run_file
+from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.output_file import has_mark, refuse_read
 
 #: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
@@ -65,7 +66,7 @@ class ResultsFolder:
             folder: its path.
             names: all files that may be written: what a new set leaves out is removed.
             outdated: files of other commands that are removed too, and never written.
-            reads: what the command reads, and must not write over.
+            reads: what the command reads, and must neither write over nor remove.
             may_be_link: whether the folder itself may be a link, as one may that a person names.
         """
         self._shown = folder
@@ -96,7 +97,7 @@ class ResultsFolder:
             for name in (_NEW, _OLD):
                 os.mkdir(name, dir_fd=self._at[_OWN])
                 self._open_folder(stack, name, self._at[_OWN])
-            self._check_places(self._names - self._outdated)
+            self._check_places(self._names)
             self._process = os.getpid()
             self._exit = stack.pop_all()
         return self
@@ -236,13 +237,19 @@ class ResultsFolder:
                 path.rmdir()
 
     def _check_places(self, names: Collection[str]) -> None:
-        """Refuse to write over folders, what is read, and what no run is known to have written there."""
+        """Refuse to write over folders, what is read, and what no run is known to have written there.
+
+        The scenario of the run that has written the folder may be read: to run it again writes it again.
+        """
         listed = self._listed()
         for name in sorted(names):
-            path = self._shown / name
+            path, place, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
+            if name in self._outdated and not is_own:
+                continue  # which stays as it is
             check_target(path)
-            refuse_read(path, self._reads)
-            if os.path.lexists(path) and not (self._is_own(name, listed) or has_mark(path)):
+            if not (is_own and name == SCENARIO_FILE):
+                refuse_read(path, self._reads)
+            if os.path.lexists(place) and not (is_own or has_mark(place)):
                 raise OutputError(
                     f"{path}: expected a file as ipusim has written it, or none, got another one, or one that was "
                     "changed since: move it, or name another folder"
@@ -289,12 +296,6 @@ class ResultsFolder:
 
     def _move(self, name: str, source: str, target: str) -> None:
         os.rename(name, name, src_dir_fd=self._at[source], dst_dir_fd=self._at[target])
-
-
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write ``files`` (name to content) into ``folder`` as :class:`ResultsFolder` does; raises OutputError."""
-    with ResultsFolder(folder, files.keys()) as results:
-        results.write(files)
 
 
 def _listing(content: hashlib._Hash, name: str) -> str:

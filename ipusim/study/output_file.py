@@ -87,7 +87,9 @@ def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> No
 def refuse_read(path: Path, reads: Iterable[Path]) -> None:
     """Refuse to write over a file that is read; raises OutputError."""
     for other in reads:
-        if path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other)):
+        # Links in a circle, of which Path.resolve makes an error, may stand at either.
+        is_same = os.path.realpath(path) == os.path.realpath(other)
+        if is_same or (path.exists() and other.exists() and path.samefile(other)):
             raise OutputError(f"{path}: expected another file than one that is read, got {other}: name another place")
 
 

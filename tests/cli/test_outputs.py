@@ -142,17 +142,34 @@ def test_files_of_another_in_a_folder_are_not_written_over(command, place, no_wo
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", "run/scenario.yaml", "--out", "run"),
-        ("run", "run/scenario.yaml", "--out", "link"),
+        ("run", "mine/scenario.yaml", "--out", "mine"),
+        ("run", "changed/scenario.yaml", "--out", "changed"),
+        ("run", "changed/scenario.yaml", "--out", "link"),
         ("validate", "--products", "valid/products.csv", "--out", "valid"),
     ],
 )
 def test_a_folder_is_not_written_over_what_is_read_from_it(words, place, no_work):
-    (place / "link").symlink_to("run")
-    (place / "valid").mkdir()
-    shutil.copy(place / "products.csv", place / "valid")
+    for name, copied in (("mine/scenario.yaml", "m.yaml"), ("valid/products.csv", "products.csv")):
+        (place / name).parent.mkdir()
+        shutil.copy(place / copied, place / name)
+    shutil.copytree(place / "run", place / "changed")
+    with (place / "changed" / "scenario.yaml").open("a") as scenario:
+        scenario.write("# mine\n")
+    (place / "link").symlink_to("changed")
     before = contents(place)
     check_refused(ipusim(*words, cwd=place), "expected another file than one that is read, got ", place, before)
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "reports/schedules_four_ipus"), ("--out", "link")])
+def test_a_folder_is_written_again_from_the_scenario_that_a_run_wrote_there(out, place):
+    folder = place / "reports" / "schedules_four_ipus"
+    (place / "link").symlink_to(folder)
+    assert ipusim("run", FOUR, cwd=place).returncode == 0
+    before = contents(folder)
+    for _ in range(2):
+        done = ipusim("run", "reports/schedules_four_ipus/scenario.yaml", *out, cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert contents(folder) == before
 
 
 @pytest.mark.parametrize("command", FILES.keys() - {"calibrate"})

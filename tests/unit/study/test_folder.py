@@ -17,7 +17,7 @@ import pytest
 
 from ipusim.errors import OutputError
 from ipusim.files import write_file
-from ipusim.study.folder import ResultsFolder, write_folder
+from ipusim.study.folder import ResultsFolder
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 
@@ -70,8 +70,8 @@ def test_a_mount_point_takes_results(tmp_path):
     mounted = f"{mount} -t tmpfs none '{tmp_path}/out'"
     if not unshare or subprocess.run([*inside, mounted], check=False, capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
-    writes = f"write_folder(Path('{tmp_path}/out'), {{'a': b'1'}})"
-    code = f"from pathlib import Path; from ipusim.study.folder import write_folder; {writes}"
+    imports = "from pathlib import Path; from ipusim.study.folder import ResultsFolder"
+    code = f"{imports}\nwith ResultsFolder(Path('{tmp_path}/out')) as results: results.write({{'a': b'1'}})"
     shown = f"{mounted} && {sys.executable} -c \"{code}\" && cat '{tmp_path}/out/a'"
     done = subprocess.run([*inside, shown], check=False, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1", "")
@@ -405,10 +405,10 @@ def test_a_run_keeps_to_its_folder_when_the_working_folder_changes(tmp_path):
 
 
 def test_a_folder_is_written_over_where_its_list_says_so_and_the_rest_stays(tmp_path):
-    write_folder(tmp_path, {"a": b"old"})
-    (tmp_path / "b").write_text("other")
-    write_folder(tmp_path, {"a": b"new"})
-    assert results(tmp_path) == {"a": "new", "b": "other"}
+    write(tmp_path, NAMES[:1], a="old")
+    (tmp_path / "b.txt").write_text("other")
+    write(tmp_path, NAMES[:1], a="new")
+    assert results(tmp_path) == {"a.txt": "new", "b.txt": "other"}
 
 
 @pytest.mark.parametrize("content", ["mine", "1, and a remark"])
@@ -432,3 +432,49 @@ def test_what_is_read_is_not_written_over(tmp_path):
     ):
         raise AssertionError("the work has begun")
     assert results(tmp_path) == {"a.txt": "1", "b.txt": "2", "link": "1"}
+
+
+def test_what_is_read_is_not_removed_as_out_of_date_either(tmp_path):
+    write(tmp_path, a="1", b="2")
+    (tmp_path / "c.txt").write_text("a stranger's")
+    with (
+        pytest.raises(OutputError, match=r"b\.txt: expected another file than one that is read, got .*b\.txt: name"),
+        ResultsFolder(tmp_path, ["a.txt"], outdated=["b.txt"], reads=[tmp_path / "b.txt"]),
+    ):
+        raise AssertionError("the work has begun")
+    with ResultsFolder(tmp_path, ["a.txt"], outdated=["b.txt", "c.txt"], reads=[tmp_path / "c.txt"]) as opened:
+        opened.write({"a.txt": b"3"})
+    assert results(tmp_path) == {"a.txt": "3", "c.txt": "a stranger's"}
+
+
+def test_the_scenario_that_a_run_wrote_may_be_read_to_run_it_again(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    for reads in ([], [path], [path]):
+        with ResultsFolder(tmp_path, ["scenario.yaml"], reads=reads) as opened:
+            opened.write({"scenario.yaml": b"steps: 1\n"})
+    path.write_text("steps: 2\n")
+    with (
+        pytest.raises(OutputError, match=r"scenario\.yaml: expected another file than one that is read"),
+        ResultsFolder(tmp_path, ["scenario.yaml"], reads=[path]),
+    ):
+        raise AssertionError("the work has begun")
+    assert path.read_text() == "steps: 2\n"
+
+
+def test_a_run_asks_its_own_folder_when_the_working_folder_changes(tmp_path, monkeypatch):
+    (tmp_path / "other" / "out").mkdir(parents=True)
+    (tmp_path / "other" / "out" / "a.txt").write_text("another's")
+    monkeypatch.chdir(tmp_path)
+    with ResultsFolder(Path("out"), NAMES) as opened:
+        monkeypatch.chdir("other")
+        opened.write({"a.txt": b"1"})
+    assert results(tmp_path / "out") == {"a.txt": "1"}
+
+
+def test_links_in_a_circle_are_refused_beside_what_is_read(tmp_path):
+    (tmp_path / "a.txt").symlink_to("a.txt")
+    with (
+        pytest.raises(OutputError, match=r"a\.txt: expected a file as ipusim has written it, or none"),
+        ResultsFolder(tmp_path, NAMES, reads=[tmp_path / "read.txt"]),
+    ):
+        raise AssertionError("the work has begun")
