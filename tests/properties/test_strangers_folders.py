@@ -211,6 +211,12 @@ def code_in(path):
     return archive(info=pickle.dumps(Opens())) if path.suffix == ".npz" else pickle.dumps(Opens())
 
 
+def name_code(path, before, named):
+    """Write a scenario that names a function, of which the file leaves something as soon as it runs."""
+    path.write_text(SCENARIO.replace(before, named))
+    (path.parent / "evil.py").write_text("import os\nos.mkdir('ran')\ndef f(x): return x\n")
+
+
 def same(path, victim):
     """Return the file outside that has the name of a part, or another."""
     return next(found for found in (victim / path.name, victim / "lock") if found.is_file())
@@ -240,6 +246,8 @@ KINDS = {
     "code": lambda path, *_: path.write_bytes(code_in(path)),
     "random bytes": lambda path, _victim, _content, random: path.write_bytes(random.bytes(int(random.integers(5000)))),
     "damaged": lambda path, _victim, content, random: path.write_bytes(damaged(content, random)),
+    "schedule in Python": lambda path, *_: name_code(path, "  splits: [b]\n", "  splits: [b]\n  schedule: evil.py:f\n"),
+    "layer in Python": lambda path, *_: name_code(path, "type: dense, units: 4", "python: 'evil.py:f'"),
 }
 #: What is refused in place of every part that is read: a list or a folder of any content may be one.
 NO_FILES = tuple(KINDS)[:8]
@@ -275,6 +283,12 @@ def check(real, command, part, kind, seed):
         assert Path(part).name in ended.stderr
     if command == "sweep --out" and ended.returncode == 0:
         assert ended.stdout.startswith(f"Best of 3 points by throughput: {BEST}")
+
+
+@pytest.mark.parametrize("kind", ["schedule in Python", "layer in Python"])
+@pytest.mark.parametrize("command", READ)
+def test_no_command_on_a_folder_runs_what_its_scenario_names(real, command, kind):
+    check(real, command, "scenario.yaml", kind, 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what memory a command takes is looked up as Linux has it")
