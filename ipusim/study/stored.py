@@ -124,12 +124,13 @@ def _summary(path: Path) -> dict[str, Any]:
     content = read_run_file(path, _MOST_BYTES)
     try:
         said = json.loads(content)
+        wrong = next(_impossible(said), "")
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: expected the summary of a run, got what is no JSON: {error}") from None
     for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
         if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
-    if wrong := next(_impossible(said), ""):
+    if wrong:
         raise FileError(f"{path}: expected the summary of a run, got JSON with {wrong}")
     return dict(said)
 
