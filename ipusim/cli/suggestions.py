@@ -12,6 +12,8 @@ from ipusim.cli.app import Overrides, ScenarioPath, app
 from ipusim.terminal import keep_watch, print_table, print_text, status, stoppable
 
 if TYPE_CHECKING:
+    from ipusim.study.suggest.budget import Budget
+    from ipusim.study.suggest.choices import Limits
     from ipusim.study.suggest.given import Given
     from ipusim.study.suggest.searched import Searched
     from ipusim.study.suggest.suggestion import Suggestion
@@ -64,12 +66,9 @@ def suggest(
 
     It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
     """
-    from ipusim.scenario.load import placed_request
     from ipusim.study.output_file import SUGGESTED, check_output
     from ipusim.study.suggest.budget import Budget
     from ipusim.study.suggest.choices import Limits
-    from ipusim.study.suggest.suggestion import suggest as find
-    from ipusim.study.suggest.words import so_far
 
     limits = Limits(
         global_batch=global_batch,
@@ -90,18 +89,27 @@ def suggest(
     keep_watch()
     with stoppable() as asked:
         budget = Budget(seconds, interrupted=asked)
-        with placed_request(scenario, overrides or ()) as request, status("suggest") as show:
-
-            def tell(given: Given, searched: Searched) -> None:
-                show(lambda: so_far(given, searched, budget.seconds))
-
-            found = find(request, limits, simulations=simulations, budget=budget, told=tell)
+        found = _searched(scenario, overrides or (), limits, simulations, budget)
         found.raise_if_none()
         _print_suggestion(found)
         if out is not None:
             _write(found, scenario, overrides or (), out)
         elif found.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")
+
+
+def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
+    """Return what a search finds, and say on standard error how far it is."""
+    from ipusim.scenario.load import placed_request
+    from ipusim.study.suggest.suggestion import suggest as find
+    from ipusim.study.suggest.words import so_far
+
+    with placed_request(scenario, overrides) as request, status("suggest") as show:
+
+        def tell(given: Given, searched: Searched) -> None:
+            show(lambda: so_far(given, searched, budget.seconds))
+
+        return find(request, limits, simulations=simulations, budget=budget, told=tell)
 
 
 def _write(found: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:

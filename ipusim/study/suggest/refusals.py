@@ -79,14 +79,14 @@ def why_none(given: Given, found: Searched) -> str:
         )
         return (
             f"No plan fits {system}, which is proven: {full}. {looked}; {cuts}. "
-            "Take more IPUs (--ipus), or smaller micro-batches (--micro-batch-sizes)."
+            "Take more IPUs, or smaller micro-batches."
         )
     clock = given.job.system.clock_hz if given.job else None
     fastest = "" if clock is None else f", of which none is faster than {format_seconds(found.left / clock)}"
     return (
         f"No plan was found, and that none fits {system} is not proven: {found.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open are {found.open} ways{fastest}. Take more time (--seconds), or search less (--ipus, "
-        "--stages, --schedules)."
+        f"{cuts}. Still open are {found.open} ways{fastest}. Take more time, or search less (ipus, stages, "
+        "schedules)."
     )
 
 

@@ -85,8 +85,8 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
                 "mine.yaml:2:14: amp_ceiling: expected a number from 0.01 to 1, got true",
                 "mine.yaml:4:3: rung_links: expected a whole number from 1 to 10, got 6.5",
                 "mine.yaml:5:1: amp_ceilin: got 'amp_ceilin'; did you mean amp_ceiling? Expected one of the keys "
-                "amp_ceiling, rail_links, gateway_link, gateway_links, link, rung_crossing_links, rung_links, "
-                f"hop_latency, machine_rung, compute_set_cycles, gateway_latency, pre_copy_cycles and "
+                "amp_ceiling, rail_links, program_code, gateway_link, gateway_links, link, rung_crossing_links, "
+                "rung_links, compute_set_code, hop_latency, machine_rung, compute_set_cycles and "
                 f"{len(RATES) - 12} more, which `ipusim schema` lists",
             ],
         ),
