@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks, variable_store
+from ipusim.ipu.compiled_computation import CompiledComputation, Result
 from ipusim.ipu.host import After, Fetch, Operation, collect
+from ipusim.ipu.lay_out import ProgramReached
 from ipusim.ipu.loop_body import check_takes
 from ipusim.ipu.remembered import Remembered
 from ipusim.ipu.run import Pipeline
+from ipusim.ipu.structures import mapped
+from ipusim.ipu.variable_store import VariableStore
 
 #: What has been compiled so far, whose variables an initializer sets.
 _COMPILED: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Build ``computation``, which holds a pipeline or a loop, and return what runs it in a session.
+    """Build ``computation`` and return what runs it in a session.
+
+    One with a pipeline or a loop in it is that program. Any other is a program by itself, of one execution in each run
+    of a session: its inputs come to the IPU and its results go to the host in copies of their own. It is sharded by
+    ``scopes.ipu_shard``, and trains with the operations that it returns.
 
     Stages are tried, and the program is laid out and checked, at once. As in Graphcore's, a computation without
     outputs gives an operation, one value a tuple of it, and several values a list or tuple of them; operations among
@@ -27,8 +35,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         computation: a function of ``inputs``.
         inputs: placeholders, other tensors of the host, or values.
 
-    Raises ProgramTypeError for what is no function, ProgramError for several pipelines, UnsupportedProgramError for a
-    computation without a pipeline or a loop, and what ``pipelining_ops.pipeline`` and ``loops.repeat`` raise.
+    Raises ProgramTypeError for what is no function, ProgramError for several pipelines, ModelError for a computation
+    that fails, and what ``pipelining_ops.pipeline`` and ``loops.repeat`` raise.
     """
     if not callable(computation):
         checks.wrong_type("computation", "a function of the inputs", computation)
@@ -36,22 +44,52 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if not isinstance(given, list | tuple):
         checks.wrong_type("inputs", "a list of placeholders, other tensors of the host, or values", inputs)
     check_takes("computation", computation, given, {})
-    found, programs = collect(computation, given)
+    variables = variable_store.store()
+    try:
+        found, programs = collect(computation, given)
+    except Exception as error:  # one without a pipeline or a loop computes what tensors of the host do not know
+        return _compiled_alone(computation, given, variables, error)
     if not programs:
-        raise UnsupportedProgramError(
-            "computation: expected a pipelining_ops.pipeline, a loops.repeat or a loops.while_loop in it, got none: "
-            "put what it computes into the body of a loop"
-        )
+        return _compiled_alone(computation, given, variables)
     if sum(isinstance(each, Pipeline) and each.pipelined for each in programs) > 1:
         raise ProgramError(
             "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
             "program needs to be split into multiple compilations."
         )
     _COMPILED.set((*compiled(), *programs))
+    return _fetched(found, programs)
+
+
+def _compiled_alone(
+    computation: Callable[..., Any], inputs: Sequence[Any], before: VariableStore, error: Exception | None = None
+) -> Any:
+    """Return what runs a computation as a program by itself, with the variables that there were ``before``.
+
+    Raises the ``error`` that the computation has raised where it does build a pipeline or a loop.
+    """
+    variable_store.restore(before)
+    try:
+        program, laid_out = collect(CompiledComputation, (computation, inputs))
+    except ProgramReached:
+        if error is None:
+            raise ProgramError("computation: expected one that builds its pipeline or loop in every call") from None
+        raise error from error.__cause__
+    _COMPILED.set((*compiled(), *laid_out))
+    return _fetched(program.results(), [program])
+
+
+def _fetched(found: Any, programs: Sequence[Fetch]) -> Any:
+    """Return what a session is asked for, to run ``programs`` and evaluate the tensors of what was ``found``."""
+
+    def tensor(value: Any) -> Any:
+        return value if isinstance(value, Result) else After(value, programs)
+
+    if isinstance(found, Mapping):
+        return mapped(tensor, found)
     if isinstance(found, list | tuple):
-        tensors = [After(each, programs) for each in found if not _is_operation(each)]
+        tensors = [mapped(tensor, each) for each in found if not _is_operation(each)]
         return type(found)(tensors) if tensors else After(None, programs)
-    return After(None, programs) if found is None or _is_operation(found) else (After(found, programs),)
+    return After(None, programs) if found is None or _is_operation(found) else (tensor(found),)
 
 
 def compiled() -> tuple[Fetch, ...]:

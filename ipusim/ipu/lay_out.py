@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
@@ -22,12 +24,32 @@ from ipusim.ipu.variable import NamedVariable
 from ipusim.ipu.variable_store import add, using
 from ipusim.model.stages.function_stage import as_results
 
+#: Whether a computation is being tried that may build no program of its own.
+_STOPPING: Final[ContextVar[bool]] = ContextVar("stopping", default=False)
+
+
+class ProgramReached(BaseException):
+    """Leaves a computation at the first pipeline or loop that it builds."""
+
+
+@contextmanager
+def stopping_at_programs() -> Iterator[None]:
+    """Raise ProgramReached in the block where a pipeline or a loop is built."""
+    token = _STOPPING.set(True)
+    try:
+        yield
+    finally:
+        _STOPPING.reset(token)
+
 
 def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     """Return a program's inputs as a session evaluates them, None where it runs at once, and values to try it on.
 
-    Raises ProgramError for a tensor of the host where no session will run.
+    Raises ProgramError for a tensor of the host where no session will run, and ProgramReached in a computation that may
+    build no program.
     """
+    if _STOPPING.get():
+        raise ProgramReached
     values = as_results(inputs)
     if compiling() is not None:
         return values, tuple(map(example, values))

@@ -16,6 +16,7 @@ from ipusim.ipu.enums import LoopSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.host_gradients import HostGradients
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.lay_out import ProgramReached
 from ipusim.ipu.loop_body import Asked, as_numbers, check_takes, run_body
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
@@ -25,7 +26,7 @@ from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.stage_options import PipelineStageOptions
 from ipusim.ipu.traced import as_tensor
 from ipusim.model.functions.untrained import Untrained, holding
-from ipusim.model.functions.users_code import Failing, told
+from ipusim.model.functions.users_code import Failing, line_of, told
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
@@ -87,8 +88,8 @@ class LoopProgram:
         """Return the loop-carried tensors as the last run has left them."""
         return self.inputs.values
 
-    def arguments(self, n: int) -> Arguments:
-        """Return what the program asks for, to run the body ``n`` times.
+    def arguments(self, n: int, name: str = "loop") -> Arguments:
+        """Return what the program called ``name`` asks for, to run the body ``n`` times.
 
         Raises ProgramError where that is no multiple of the mini-batches of a weight update.
         """
@@ -131,7 +132,7 @@ class LoopProgram:
             update_options=PipelineStageOptions(),
             outfeed_mask=None,
             accumulate_outfeed_dtype=None,
-            name="loop",
+            name=name,
             enqueued_alone=not isinstance(self._sent(asked), tuple | list),
             host_gradients=self._gradients,
         )
@@ -141,10 +142,11 @@ class LoopProgram:
         with trying():
             try:
                 return self._called(*as_numbers((*values, *self._element)))
-            except (IpusimError, KeyboardInterrupt):
+            except (IpusimError, KeyboardInterrupt, ProgramReached):
                 raise
             except BaseException as error:  # a user's function may do anything
-                raise ModelError(f"body failed: {told(error)}") from error
+                place = line_of(error)
+                raise ModelError(f"body failed: {place + ': ' if place else ''}{told(error)}") from error
 
     def _called(self, *given: Any) -> Asked:
         keywords = () if self._infeed is None else self._infeed.keywords

@@ -56,6 +56,11 @@ def forget() -> None:
     _STORE.set(VariableStore())
 
 
+def restore(before: VariableStore) -> None:
+    """Have the variables again that :func:`store` has returned, without those made since."""
+    _STORE.set(before)
+
+
 def wait_for_sessions(now: bool = True) -> None:
     """Let operations on variables wait for a session from now on, or not."""
     _GRAPH_MODE.set(now)

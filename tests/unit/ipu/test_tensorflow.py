@@ -537,8 +537,6 @@ def test_what_is_of_the_host_stays_there():
         bool(rate)
     with pytest.raises(ProgramTypeError, match="has a value in a session alone"):
         np.asarray(rate)
-    with pytest.raises(UnsupportedProgramError, match=r"expected a pipelining_ops\.pipeline, a loops\.repeat or"):
-        ipu_compiler.compile(lambda: np.ones(2))
     with pytest.raises(ProgramError, match="shape: expected sizes of all axes"):
         tf.placeholder(np.float32, [None, 2])
 

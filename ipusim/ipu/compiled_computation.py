@@ -1,0 +1,121 @@
+"""A computation without a pipeline or a loop as a program: one iteration, with host copies of inputs and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.host import Fetch, Running, Tensor, example
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.lay_out import lay_out, stopping_at_programs
+from ipusim.ipu.loop_body import asking, is_operation, is_training
+from ipusim.ipu.loop_program import LoopProgram
+from ipusim.ipu.one_at_a_time import device
+from ipusim.ipu.run import Pipeline
+from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.traced import as_tensor
+from ipusim.ipu.variable_store import using
+from ipusim.model.layers.layer import Array
+
+
+class _InputStreams(IPUInfeedQueue):
+    """The host copies of a computation's inputs: the values of each run, the same for every replica."""
+
+    def __init__(self, values: tuple[Array, ...]) -> None:
+        """Take values of the inputs' shapes and dtypes."""
+        super().__init__([values], prefetch_depth=1)
+        self.values = values
+
+    def check_started(self) -> None:
+        """Do nothing: a run brings its values along."""
+
+    def take(self, index: int) -> tuple[Array, ...]:
+        """Return the values of the run."""
+        return self.values
+
+
+class CompiledComputation(Fetch):
+    """A computation as a program of one iteration, laid out and checked, which runs once in each run of a session.
+
+    Attributes:
+        pipeline: the program.
+        structure: what the computation returned when it was tried: tensors, and operations among them.
+    """
+
+    def __init__(self, computation: Callable[..., Any], inputs: Sequence[Any]) -> None:
+        """Try the computation on the inputs' shapes and dtypes.
+
+        Args:
+            computation: a function of ``inputs``; with ``scopes.ipu_shard`` in it, of several IPUs.
+            inputs: tensors of the host, or values.
+
+        Raises:
+            ProgramReached: it builds a pipeline or a loop.
+            IpusimError: it fails, or asks for what is not simulated.
+        """
+        self._computation, self._symbols = computation, tuple(inputs)
+        self.structure: Any = None
+        self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
+        examples = tuple(as_tensor(example(value)) for value in inputs)
+        self._streams = _InputStreams(examples) if examples else None
+        with device(), using():
+            with stopping_at_programs():
+                program = LoopProgram(self._body, (), self._streams)
+            arguments = program.arguments(1, name=getattr(computation, "__name__", "") or "computation")
+            self.pipeline: Pipeline = lay_out(arguments, None, ())
+
+    def results(self) -> Any:
+        """Return what the computation returned, with a tensor of the host for each tensor."""
+        dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
+        replicated = self.pipeline.system.replicas > 1
+
+        def result(value: Any) -> Any:
+            return value if is_operation(value) else Result(self, next(dequeued), replicated)
+
+        return mapped(result, self.structure)
+
+    def evaluate(self, running: Running) -> None:
+        """Run the program on the values that the inputs have in this run of a session."""
+        if self._streams is not None:
+            self._streams.values = tuple(
+                as_tensor(running.value(symbol)).astype(before.dtype, copy=False)
+                for symbol, before in zip(self._symbols, self._streams.values, strict=True)
+            )
+        self.pipeline.run()
+
+    def _body(self, *values: Any) -> list[Any]:
+        """Run the computation as the body of a loop, which sends its tensors and returns what trains."""
+        self.structure = returned = self._computation(*values)
+        tensors = [_tensor(each) for each in leaves(returned) if not is_operation(each)]
+        asked = asking()
+        assert asked is not None
+        if tensors and asked.queue is not None:
+            raise UnsupportedProgramError(
+                "computation: expected one that enqueues to an outfeed, outside of a loop, to enqueue all its results, "
+                f"got {len(tensors)} that it returns"
+            )
+        if tensors:
+            self._results.enqueue(tensors)
+        return [each for each in leaves(returned) if is_training(each)]
+
+
+class Result(Tensor):
+    """A tensor that a computation returns: its value is there when the program has run."""
+
+    def __init__(self, computation: CompiledComputation, dequeued: Tensor, replicated: bool) -> None:
+        """Take the tensor that is dequeued; of replicas, all of which compute it, the first one's counts."""
+        super().__init__(dequeued.example[0] if replicated else dequeued.example)
+        self._computation, self._dequeued, self._replicated = computation, dequeued, replicated
+
+    def evaluate(self, running: Running) -> Array:
+        """Run the program, once in a run of a session, and return the tensor's value."""
+        running.value(self._computation)
+        value: Array = running.value(self._dequeued)
+        return value[0] if self._replicated else value
+
+
+def _tensor(value: Any) -> Any:
+    """Return a result as a tensor: Python's own numbers become float32 and int32."""
+    return as_tensor(value) if isinstance(value, bool | int | float) else value
