@@ -165,3 +165,26 @@ def rms_step(gradient, slots, rate, decay, momentum, epsilon, centered):
     slots[2] = decay * slots[2] + (1 - decay) * gradient
     slots[0] = momentum * slots[0] + rate * gradient / np.sqrt(1 + slots[1] - centered * slots[2] ** 2 + epsilon)
     return slots[0]
+
+
+def adagrad_step(gradient, slots, rate, initial_accumulator, epsilon):
+    """Return a step of Adagrad; ``slots`` begin with the sum of squares less the first one."""
+    slots[0] = slots[0] + gradient**2
+    return rate * gradient / (np.sqrt(initial_accumulator + slots[0]) + epsilon)
+
+
+def adadelta_step(gradient, slots, rate, rho, epsilon):
+    """Return a step of Adadelta; ``slots`` begin with the mean squares of gradients and of updates."""
+    slots[0] = rho * slots[0] + (1 - rho) * gradient**2
+    update = np.sqrt((slots[1] + epsilon) / (slots[0] + epsilon)) * gradient
+    slots[1] = rho * slots[1] + (1 - rho) * update**2
+    return rate * update
+
+
+def ftrl_weight(weight, gradient, slots, rate, initial_accumulator, l1, l2):
+    """Return the weight that FTRL sets; ``slots`` begin with the sum of squares less the first one, and z."""
+    before = np.sqrt(initial_accumulator + slots[0])
+    slots[0] = slots[0] + gradient**2
+    root = np.sqrt(initial_accumulator + slots[0])
+    slots[1] = slots[1] + gradient - (root - before) / rate * weight
+    return -np.sign(slots[1]) * np.maximum(np.abs(slots[1]) - l1, 0) / (root / rate + 2 * l2)

@@ -411,9 +411,30 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "keras.optimizers.RMSprop centered with momentum": lambda tf: tf.keras.optimizers.RMSprop(
         momentum=0.5, centered=True, epsilon=1e-3
     ),
+    "keras.optimizers.SGD with Nesterov's momentum": lambda tf: tf.keras.optimizers.SGD(momentum=0.9, nesterov=True),
+    "keras.optimizers.Adadelta": lambda tf: tf.keras.optimizers.Adadelta(),
+    "keras.optimizers.Adadelta of a large epsilon": lambda tf: tf.keras.optimizers.Adadelta(rho=0.5, epsilon=0.1),
+    "keras.optimizers.Adagrad": lambda tf: tf.keras.optimizers.Adagrad(),
+    "keras.optimizers.Adagrad from zero": lambda tf: tf.keras.optimizers.Adagrad(
+        initial_accumulator_value=0.0, epsilon=0.1
+    ),
+    "keras.optimizers.Ftrl": lambda tf: tf.keras.optimizers.Ftrl(),
+    "keras.optimizers.Ftrl with penalties": lambda tf: tf.keras.optimizers.Ftrl(
+        l1_regularization_strength=0.5,
+        l2_regularization_strength=0.1,
+        l2_shrinkage_regularization_strength=0.2,
+        beta=0.3,
+    ),
+    "train.AdadeltaOptimizer": lambda tf: tf.train.AdadeltaOptimizer(0.1),
+    "train.AdagradOptimizer": lambda tf: tf.train.AdagradOptimizer(0.1),
+    "train.FtrlOptimizer": lambda tf: tf.train.FtrlOptimizer(0.1),
+    "train.FtrlOptimizer of another power": lambda tf: tf.train.FtrlOptimizer(
+        0.1, -0.75, 0.2, 0.5, 0.1, l2_shrinkage_regularization_strength=0.2, beta=0.3
+    ),
     "train.AdamOptimizer": lambda tf: tf.train.AdamOptimizer(0.1),
     "train.GradientDescentOptimizer": lambda tf: tf.train.GradientDescentOptimizer(0.1),
     "train.MomentumOptimizer": lambda tf: tf.train.MomentumOptimizer(0.1, 0.9),
+    "train.MomentumOptimizer of Nesterov": lambda tf: tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
     "train.RMSPropOptimizer": lambda tf: tf.train.RMSPropOptimizer(0.1),
     "train.RMSPropOptimizer centered with momentum": lambda tf: tf.train.RMSPropOptimizer(
         0.1, momentum=0.5, epsilon=1e-3, centered=True

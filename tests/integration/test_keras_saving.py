@@ -343,6 +343,10 @@ OBJECTS = {
     "optimizer": [
         keras.optimizers.SGD(lr=0.1, momentum=0.9, decay=0.1, global_clipnorm=1.0),
         keras.optimizers.RMSprop(0.1, momentum=0.5, centered=True),
+        keras.optimizers.SGD(0.1, 0.5, nesterov=True),
+        keras.optimizers.Adagrad(0.1, 0.5, 0.01),
+        keras.optimizers.Adadelta(0.1, rho=0.5),
+        keras.optimizers.Ftrl(0.1, -0.75, l1_regularization_strength=0.5, beta=0.1),
         keras.optimizers.LAMB(SCHEDULES.PiecewiseConstantDecay([1], [0.1, 0.2]), exclude_from_weight_decay=["bias"]),
     ],
     "schedule": [SCHEDULES.CosineDecay(0.1, 10), SCHEDULES.PolynomialDecay(0.1, 10, cycle=True)],

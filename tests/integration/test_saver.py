@@ -51,6 +51,10 @@ OPTIMIZERS = {
     "adam": lambda: tf.train.AdamOptimizer(0.01),
     "lamb": lambda: ipu.optimizers.LAMBOptimizer(0.01) if hasattr(ipu.optimizers, "LAMBOptimizer") else None,
     "rmsprop": lambda: tf.train.RMSPropOptimizer(0.01, momentum=0.5, centered=True),
+    "nesterov": lambda: tf.train.MomentumOptimizer(0.01, 0.9, use_nesterov=True),
+    "adagrad": lambda: tf.train.AdagradOptimizer(0.01),
+    "adadelta": lambda: tf.train.AdadeltaOptimizer(1.0),
+    "ftrl": lambda: tf.train.FtrlOptimizer(0.01, l1_regularization_strength=0.01),
     "one's own": lambda: Counting(tf.train.AdamOptimizer(0.01).rule),
 }
 

@@ -11,8 +11,11 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
     AdamOptimizer,
     CrossReplicaOptimizer,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     LAMBOptimizer,
     MapGradientOptimizer,
@@ -44,6 +47,15 @@ DECAYED = "beta_1: 0.8, beta_2: 0.9, epsilon: 0.001"
 OPTIMIZERS = {
     "{type: sgd, learning_rate: 0.1}": lambda: GradientDescentOptimizer(0.1),
     "{type: momentum, learning_rate: 0.1, momentum: 0.5}": lambda: MomentumOptimizer(0.1, 0.5),
+    "{type: momentum, learning_rate: 0.1, momentum: 0.5, nesterov: true}": (
+        lambda: MomentumOptimizer(0.1, 0.5, use_nesterov=True)
+    ),
+    "{type: adagrad, learning_rate: 0.1, initial_accumulator: 0.2}": lambda: AdagradOptimizer(0.1, 0.2),
+    "{type: adadelta, learning_rate: 1, rho: 0.9, epsilon: 0.001}": lambda: AdadeltaOptimizer(1, 0.9, 0.001),
+    # Of a first sum that is small, as FTRL takes weights for those of the gradients before it.
+    "{type: ftrl, learning_rate: 0.1, initial_accumulator: 1.0e-8, l1: 0.001, beta: 0.1}": lambda: FtrlOptimizer(
+        0.1, initial_accumulator_value=1e-8, l1_regularization_strength=0.001, beta=0.1
+    ),
     "{type: adam, learning_rate: 0.01}": lambda: AdamOptimizer(0.01),
     f"{{type: adam, learning_rate: 0.01, {DECAYED}}}": lambda: AdamOptimizer(0.01, 0.8, 0.9, 0.001),
     "{type: lamb, learning_rate: 0.01}": lambda: LAMBOptimizer(0.01),

@@ -309,15 +309,24 @@ def synchronise(draw, pipeline):
     return sync == "point_to_point" or (pipeline["schedule"] in FREE and not sync)
 
 
+#: Optimizers that divide by what squares add up to, with their keys; an epsilon is large, as below.
+SUMMED = {
+    "rmsprop": {"decay": 0.75, "momentum": MOMENTUM, "epsilon": 0.01, "centered": True},
+    "adagrad": {"initial_accumulator": 0.01, "epsilon": 0.01},
+    "adadelta": {"rho": 0.75, "epsilon": 0.01},
+    "ftrl": {"initial_accumulator": 0.01, "l1": 0.01, "l2": 0.1},
+}
+
+
 @st.composite
 def optimizers(draw):
     """Return an optimizer, and what it does to each micro-batch's gradients."""
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
-    kind = draw(among("sgd", "momentum", "rmsprop", *["adam", "lamb"] * 3))
+    kind = draw(among("sgd", "momentum", *SUMMED, *["adam", "lamb"] * 6))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
-    squares = {"decay": 0.75, "momentum": MOMENTUM, "epsilon": 0.01, "centered": True}
-    more = {"sgd": {}, "momentum": {"momentum": MOMENTUM}, "rmsprop": squares}.get(kind, adaptive)
+    momentum = {"momentum": MOMENTUM, "nesterov": draw(st.booleans())}
+    more = {"sgd": {}, "momentum": momentum, **SUMMED}.get(kind, adaptive)
     clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
     return {"type": kind, "learning_rate": 0.05, "map_gradient": clip, **more}
 
@@ -439,12 +448,14 @@ def mapped(optimizer, gradient, weight):
 def stepped(optimizer, weight, gradient, slots):
     """Return the weight after one update; ``slots`` are the optimizer's, and its count of updates."""
     rate = optimizer["learning_rate"]
-    if optimizer["type"] == "rmsprop":
-        keys = {key: optimizer[key] for key in ("decay", "momentum", "epsilon", "centered")}
-        return weight - formulas.rms_step(gradient, slots, rate, **keys)
+    if optimizer["type"] == "ftrl":
+        return formulas.ftrl_weight(weight, gradient, slots, rate, **SUMMED["ftrl"])
+    if optimizer["type"] in SUMMED:
+        step = {"rmsprop": formulas.rms_step, "adagrad": formulas.adagrad_step, "adadelta": formulas.adadelta_step}
+        return weight - step[optimizer["type"]](gradient, slots, rate, **SUMMED[optimizer["type"]])
     if optimizer["type"] not in ("adam", "lamb"):
         slots[0] = optimizer.get("momentum", 0) * slots[0] + gradient
-        return weight - rate * slots[0]
+        return weight - rate * (gradient + MOMENTUM * slots[0] if optimizer.get("nesterov") else slots[0])
     slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
     slots[2] += 1
     if optimizer["type"] == "lamb":

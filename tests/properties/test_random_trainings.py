@@ -22,7 +22,9 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import (
+    AdadeltaOptimizer,
     CrossReplicaOptimizer,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     IpuOptimizer,
     LAMBOptimizer,
@@ -42,6 +44,7 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
+from ipusim.model.learning.accumulating_optimizers import Adagrad
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
 from tests.sharded import SHARDS, among, check_shard, drawn
@@ -59,8 +62,19 @@ RULES = {
     "momentum": lambda: MomentumOptimizer(RATE, 0.75),
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     "adam": lambda: Optimizer(Adam(RATE, epsilon=0.01, weight_decay=0.1)),
+    "nesterov": lambda: MomentumOptimizer(RATE, 0.75, use_nesterov=True),
     "rmsprop": lambda: RMSPropOptimizer(RATE, 0.75, 0.5, 0.01, centered=True),
+    "adagrad": lambda: Optimizer(Adagrad(RATE, 0.01, 0.01)),
+    "adadelta": lambda: AdadeltaOptimizer(1.0, 0.75, 0.01),
+    "ftrl": lambda: FtrlOptimizer(RATE, -0.5, 0.01, 0.01, 0.1),
     "lamb": lambda: LAMBOptimizer(RATE, 0.1, epsilon=0.01),
+}
+
+#: Formulas of steps over sums of squares, with the numbers of the rules above.
+SUMMED = {
+    "rmsprop": (formulas.rms_step, RATE, 0.75, 0.5, 0.01, True),
+    "adagrad": (formulas.adagrad_step, RATE, 0.01, 0.01),
+    "adadelta": (formulas.adadelta_step, 1.0, 0.75, 0.01),
 }
 
 
@@ -252,11 +266,14 @@ def mapped(training, gradient, weight):
 
 def stepped(rule, weight, gradient, slots):
     """The weight after an update; ``slots`` are m, v and the count of updates."""
-    if rule in ("sgd", "momentum"):
-        slots[0] = (0.75 if rule == "momentum" else 0) * slots[0] + gradient
-        return weight - RATE * slots[0]
-    if rule == "rmsprop":
-        return weight - formulas.rms_step(gradient, slots, RATE, 0.75, 0.5, 0.01, True)
+    if rule in ("sgd", "momentum", "nesterov"):
+        slots[0] = (0 if rule == "sgd" else 0.75) * slots[0] + gradient
+        return weight - RATE * (gradient + 0.75 * slots[0] if rule == "nesterov" else slots[0])
+    if rule == "ftrl":
+        return formulas.ftrl_weight(weight, gradient, slots, RATE, 0.01, 0.01, 0.1)
+    if rule in SUMMED:
+        formula, *numbers = SUMMED[rule]
+        return weight - formula(gradient, slots, *numbers)
     slots[0], slots[1] = 0.9 * slots[0] + 0.1 * gradient, 0.999 * slots[1] + 0.001 * gradient**2
     slots[2] += 1
     first, second = 1 - 0.9 ** slots[2], 1 - 0.999 ** slots[2]

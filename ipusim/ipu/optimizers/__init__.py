@@ -16,7 +16,10 @@ from ipusim.ipu.optimizers.map_gradient_optimizer import MapGradientOptimizer
 from ipusim.ipu.optimizers.optimizer import Optimizer, TrainOp
 from ipusim.ipu.optimizers.sharded_optimizer import ShardedOptimizer
 from ipusim.ipu.optimizers.train import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
     AdamOptimizer,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     LAMBOptimizer,
     MomentumOptimizer,
@@ -27,10 +30,13 @@ from ipusim.ipu.optimizers.weight_update import WeightUpdate
 
 __all__ = [
     "Accumulation",
+    "AdadeltaOptimizer",
+    "AdagradOptimizer",
     "AdamOptimizer",
     "CrossReplicaGradientAccumulationOptimizer",
     "CrossReplicaGradientAccumulationOptimizerV2",
     "CrossReplicaOptimizer",
+    "FtrlOptimizer",
     "GradientAccumulationOptimizer",
     "GradientAccumulationOptimizerV2",
     "GradientAccumulationReductionMethod",

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import refuse_captured
 from ipusim.ipu.optimizers.optimizer import Optimizer
 from ipusim.model.learning import optimizers as core
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 
 #: A number, or a tensor of one.
@@ -52,7 +53,7 @@ class GradientDescentOptimizer(Optimizer):
 
 
 class MomentumOptimizer(Optimizer):
-    """TensorFlow 1's momentum, without Nesterov: a = momentum * a + gradient; variable -= learning_rate * a."""
+    """TensorFlow 1's momentum: a = momentum * a + gradient; variable -= learning_rate * a; or Nesterov's."""
 
     def __init__(
         self,
@@ -62,16 +63,14 @@ class MomentumOptimizer(Optimizer):
         name: str = "Momentum",
         use_nesterov: bool = False,
     ) -> None:
-        """Take the step size and the decay of a; raises as gradient descent does.
-
-        Raises UnsupportedProgramError for Nesterov's.
-        """
+        """Take the step size, the decay of a, and whether it is Nesterov's; raises as gradient descent does."""
         checks.truth("use_locking", use_locking)
-        if checks.truth("use_nesterov", use_nesterov):
-            raise UnsupportedProgramError(
-                "use_nesterov: expected False, as Nesterov's momentum is not simulated, got True"
-            )
-        super().__init__(core.Momentum(_number("learning_rate", learning_rate), _number("momentum", momentum)), name)
+        rule = core.Momentum(
+            _number("learning_rate", learning_rate),
+            _number("momentum", momentum),
+            checks.truth("use_nesterov", use_nesterov),
+        )
+        super().__init__(rule, name)
 
 
 class AdamOptimizer(Optimizer):
@@ -124,6 +123,83 @@ class RMSPropOptimizer(Optimizer):
             _number("momentum", momentum),
             _number("epsilon", epsilon),
             checks.truth("centered", centered),
+        )
+        super().__init__(rule, name)
+
+
+class AdagradOptimizer(Optimizer):
+    """TensorFlow 1's Adagrad."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        initial_accumulator_value: Scalar = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+    ) -> None:
+        """Take the step size, and what the sums of squares begin with.
+
+        Raises ModelError for a step size below 0, ProgramError for a first sum that is not above 0, and as gradient
+        descent does.
+        """
+        checks.truth("use_locking", use_locking)
+        first = _number("initial_accumulator_value", initial_accumulator_value)
+        if first <= 0:
+            raise ProgramError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
+        super().__init__(Adagrad(_number("learning_rate", learning_rate), first), name)
+
+
+class AdadeltaOptimizer(Optimizer):
+    """TensorFlow 1's Adadelta."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar = 0.001,
+        rho: Scalar = 0.95,
+        epsilon: Scalar = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adadelta",
+    ) -> None:
+        """Take the step size, the decay of the means, and what is added under the roots.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Adadelta(_number("learning_rate", learning_rate), _number("rho", rho), _number("epsilon", epsilon))
+        super().__init__(rule, name)
+
+
+class FtrlOptimizer(Optimizer):
+    """TensorFlow 1's FTRL."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        learning_rate_power: Scalar = -0.5,
+        initial_accumulator_value: Scalar = 0.1,
+        l1_regularization_strength: Scalar = 0.0,
+        l2_regularization_strength: Scalar = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: Scalar = 0.0,
+        beta: Scalar | None = None,
+    ) -> None:
+        """Take the step size, its power of the sums of squares, what these begin with, and the penalties.
+
+        ``accum_name`` and ``linear_name`` have no effect. Raises ModelError for values out of range, ProgramTypeError
+        and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Ftrl(
+            _number("learning_rate", learning_rate),
+            _number("learning_rate_power", learning_rate_power),
+            _number("initial_accumulator_value", initial_accumulator_value),
+            _number("l1_regularization_strength", l1_regularization_strength),
+            _number("l2_regularization_strength", l2_regularization_strength),
+            _number("l2_shrinkage_regularization_strength", l2_shrinkage_regularization_strength),
+            0.0 if beta is None else _number("beta", beta),
         )
         super().__init__(rule, name)
 

@@ -9,7 +9,10 @@ from ipusim.ipu import optimizers
 from ipusim.ipu.tensorflow.offered import lack
 
 _NAMES: Final = (
+    "AdadeltaOptimizer",
+    "AdagradOptimizer",
     "AdamOptimizer",
+    "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "Optimizer",

@@ -122,7 +122,8 @@ class SGD:
 class Momentum:
     """Momentum: accumulator = momentum * accumulator + gradient; W -= learning_rate * accumulator.
 
-    It is TensorFlow 1's, without Nesterov, whose learning rate is outside the accumulator.
+    It is TensorFlow 1's (ResourceApplyMomentum), whose learning rate is outside the accumulator. Nesterov's takes the
+    next decay ahead: W -= learning_rate * (gradient + momentum * accumulator) (Sutskever et al., ICML 2013).
     """
 
     kind: ClassVar[str] = "momentum"
@@ -130,6 +131,7 @@ class Momentum:
 
     learning_rate: LearningRate
     momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the accumulator")]
+    nesterov: Annotated[bool, Doc("whether a step takes the next decay ahead, as Nesterov's")] = False
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
@@ -146,16 +148,17 @@ class Momentum:
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)
             accumulator += gradients[name]
-            np.subtract(variable, variable.dtype.type(self.learning_rate) * accumulator, out=variable)
+            step = gradients[name] + accumulator * self.momentum if self.nesterov else accumulator
+            np.subtract(variable, variable.dtype.type(self.learning_rate) * step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight.
 
-        Slot and weight are a compute set each.
+        Slot and weight are a compute set each. Nesterov's has another product and sum, and reads the gradient twice.
         """
         return Work(
-            vector=VectorWork(4 * parameter_count),
-            sram_bytes=5 * parameter_count * itemsize,
+            vector=VectorWork((6 if self.nesterov else 4) * parameter_count),
+            sram_bytes=(6 if self.nesterov else 5) * parameter_count * itemsize,
             itemsize=itemsize,
             compute_sets=2,
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from ipusim.model.learning import adaptive_optimizers, optimizers
+from ipusim.model.learning import accumulating_optimizers, adaptive_optimizers, optimizers
 from ipusim.model.rows import Row, classes, row_of
 
 
 @cache
 def rows() -> tuple[Row, ...]:
     """Return the row of each optimizer; the keys that all of them have come first."""
-    found = [row_of(each) for each in classes((optimizers.__name__, adaptive_optimizers.__name__))]
+    modules = optimizers, adaptive_optimizers, accumulating_optimizers
+    found = [row_of(each) for each in classes(tuple(module.__name__ for module in modules))]
     common = set.intersection(*({key.name for key in row.keys} for row in found))
     return tuple(_with_first(row, common) for row in found)
 

@@ -814,7 +814,7 @@ MISUSES = {
     ),
     "an unknown optimizer": (
         ProgramError,
-        "Unknown optimizer: adamw. Expected one of adam, lamb, rmsprop, sgd",
+        "Unknown optimizer: adamw. Expected one of adadelta, adagrad, adam, ftrl, lamb, rmsprop, sgd",
         lambda: regression(optimizer="adamw"),
     ),
     "eagerly": (

@@ -12,10 +12,13 @@ from ipusim.errors import ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import get_variable, optimizers
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.optimizers import (
+    AdadeltaOptimizer,
+    AdagradOptimizer,
     AdamOptimizer,
     CrossReplicaGradientAccumulationOptimizer,
     CrossReplicaGradientAccumulationOptimizerV2,
     CrossReplicaOptimizer,
+    FtrlOptimizer,
     GradientAccumulationOptimizer,
     GradientAccumulationOptimizerV2,
     GradientDescentOptimizer,
@@ -32,6 +35,7 @@ from ipusim.ipu.optimizers import (
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras.rules import KerasRMSProp
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.work import VectorWork, Work
 
@@ -198,6 +202,12 @@ def test_the_example_of_map_gradients_documentation():
         (LAMBOptimizer(0.1), ["m", "v"], [0.1 * 3, 0.001 * 9]),
         (RMSPropOptimizer(0.1), ["momentum", "rms"], [0.1 * 3 / np.sqrt(0.9 + 0.1 * 9), 0.9 + 0.1 * 9]),
         (RMSPropOptimizer(0.1, centered=True), ["mg", "momentum", "rms"], [0.3, 0.3 / np.sqrt(1.8 - 0.09), 1.8]),
+        (AdagradOptimizer(0.1), ["accumulator"], [9.1]),
+        (AdadeltaOptimizer(1.0, 0.9, 0.1), ["accum", "accum_update"], [0.9, 0.1 * 0.1 / 1.0 * 9]),
+        (FtrlOptimizer(0.1), ["accum", "linear"], [9.1, 3 - (np.sqrt(9.1) - np.sqrt(0.1)) / 0.1 * 2]),
+        (keras.optimizers.Adagrad(0.1), ["accumulator"], [9.1]),
+        (keras.optimizers.Adadelta(0.1, 0.9, 0.1), ["accum_grad", "accum_var"], [0.9, 0.1 * 0.1 / 1.0 * 9]),
+        (keras.optimizers.Ftrl(0.1), ["accumulator", "linear"], [9.1, 3 - (np.sqrt(9.1) - np.sqrt(0.1)) / 0.1 * 2]),
         (keras.optimizers.SGD(0.1, 0.5), ["momentum"], [-0.3]),
         (keras.optimizers.RMSprop(0.1), ["rms"], [0.1 * 9]),
         (keras.optimizers.RMSprop(0.1, centered=True), ["mg", "rms"], [0.3, 0.1 * 9]),
@@ -312,8 +322,11 @@ def test_names_and_defaults_of_tensorflow():
     assert AdamOptimizer().rule == Adam(0.001)
     assert RMSPropOptimizer(0.1).rule == RMSProp(0.1)
     assert LAMBOptimizer(0.1).rule == LAMB(0.1)
-    names = [each.get_name() for each in (AdamOptimizer(), RMSPropOptimizer(0.1), LAMBOptimizer(0.1))]
-    assert names == ["Adam", "RMSProp", "LAMBOptimizer"]
+    assert (AdagradOptimizer(0.1).rule, AdadeltaOptimizer().rule) == (Adagrad(0.1), Adadelta(0.001))
+    assert FtrlOptimizer(0.1).rule == Ftrl(0.1)
+    made = AdamOptimizer(), RMSPropOptimizer(0.1), LAMBOptimizer(0.1), AdagradOptimizer(0.1), AdadeltaOptimizer()
+    names = [each.get_name() for each in (*made, FtrlOptimizer(0.1))]
+    assert names == ["Adam", "RMSProp", "LAMBOptimizer", "Adagrad", "Adadelta", "Ftrl"]
     assert ShardedOptimizer(AdamOptimizer(name="mine")).get_name() == "mine"
     assert ShardedOptimizer(AdamOptimizer()).name == "ShardedOptimizer"
     assert (Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH) == (0, 1, 2)

@@ -218,6 +218,14 @@ HOST: list[tuple[str, Callable[..., object], dict[str, Callable[[], object]]]] =
                 "exclude_from_weight_decay": list,
             },
             "MomentumOptimizer": {"momentum": lambda: 0.9, "use_nesterov": lambda: False},
+            "AdagradOptimizer": {"initial_accumulator_value": lambda: 0.1, "use_locking": lambda: True},
+            "AdadeltaOptimizer": {"rho": lambda: 0.9, "epsilon": lambda: 1e-8, "name": lambda: "A"},
+            "FtrlOptimizer": {
+                "learning_rate_power": lambda: -0.5,
+                "initial_accumulator_value": lambda: 0.1,
+                "l1_regularization_strength": lambda: 0.1,
+                "beta": lambda: 0.1,
+            },
         }.items()
     ),
     *(

@@ -1,4 +1,4 @@
-"""Adam, LAMB, RMSProp and gradient maps: values worked out element by element, state, cost, refusals."""
+"""Optimizers and gradient maps: values worked out element by element, state, cost, refusals."""
 
 import math
 
@@ -9,6 +9,7 @@ from ipusim.errors import ModelError
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum
@@ -91,6 +92,38 @@ def test_rmsprop_steps_over_the_root_of_the_mean_square(momentum, centered):
         np.testing.assert_allclose(parameters[name], right, rtol=1e-12)
 
 
+def test_adagrad_steps_over_the_root_of_the_sum_of_squares():
+    start, gradients = case()
+    parameters, _ = trained(Adagrad(RATE, 0.5, 0.01), start, gradients)
+    for name in start:
+        every = np.array([step[name] for step in gradients])
+        steps = every / (np.sqrt(0.5 + np.cumsum(every**2, axis=0)) + 0.01)
+        np.testing.assert_allclose(parameters[name], start[name] - RATE * steps.sum(axis=0), rtol=1e-12)
+
+
+def test_adadelta_steps_by_the_ratio_of_both_means():
+    start, gradients = case()
+    parameters, _ = trained(Adadelta(0.5, 0.8, 1e-3), start, gradients)
+    for name in start:
+        updates = []
+        for t in range(4):
+            squares = sum(0.2 * 0.8 ** (t - s) * gradients[s][name] ** 2 for s in range(t + 1))
+            steps = sum(0.2 * 0.8 ** (t - 1 - s) * updates[s] ** 2 for s in range(t))
+            updates.append(np.sqrt((steps + 1e-3) / (squares + 1e-3)) * gradients[t][name])
+        np.testing.assert_allclose(parameters[name], start[name] - 0.5 * sum(updates), rtol=1e-12)
+
+
+def test_a_weight_by_ftrl_is_the_least_of_its_sum():
+    """Each weight w is the least of z w + l1 |w| + (root / rate / 2 + l2 + beta / rate / 2) w^2, of a fine grid."""
+    start, gradients = {"a/W": np.array([0.5, -1.0, 0.01])}, [{"a/W": np.array([0.3, -2.0, 0.05])}]
+    parameters, state = trained(Ftrl(RATE, l1=0.2, l2=0.1, beta=0.3), start, gradients)
+    grid = np.linspace(-1, 1, 200_001)
+    for weight, z, squares in zip(parameters["a/W"], state["a/W/linear"], state["a/W/accum"], strict=True):
+        curvature = (np.sqrt(squares) + 0.3) / RATE / 2 + 0.1
+        assert weight == pytest.approx(grid[np.argmin(z * grid + 0.2 * abs(grid) + curvature * grid**2)], abs=1e-5)
+    assert parameters["a/W"][2] == 0 != parameters["a/W"][0]
+
+
 def test_lamb_takes_a_ratio_of_one_where_a_norm_is_zero():
     zero, step = {"a/b": np.zeros(2)}, [{"a/b": np.array([3.0, -4.0])}]
     parameters, _ = trained(LAMB(RATE, B1, B2), zero, step)
@@ -112,7 +145,11 @@ def test_parameters_are_excluded_from_weight_decay_by_name(kind):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(
-    "optimizer", [SGD(RATE), Momentum(RATE, 0.9), Adam(RATE), LAMB(RATE), RMSProp(RATE, centered=True)]
+    "optimizer",
+    [
+        *(SGD(RATE), Momentum(RATE, 0.9), Momentum(RATE, 0.9, True), Adam(RATE), LAMB(RATE)),
+        *(RMSProp(RATE, centered=True), Adagrad(RATE), Adadelta(1, epsilon=1e-3), Ftrl(RATE, -0.75, l2_shrinkage=0.1)),
+    ],
 )
 def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
     parameters = {"a/W": np.ones(3, dtype)}
@@ -128,7 +165,10 @@ def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
 
 @pytest.mark.parametrize(
     ("optimizer", "slots"),
-    [(SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2), (RMSProp(1), 2), (RMSProp(1, centered=True), 3)],
+    [
+        *((SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2), (RMSProp(1), 2)),
+        *((RMSProp(1, centered=True), 3), (Adagrad(1), 1), (Adadelta(1), 2), (Ftrl(1), 2)),
+    ],
 )
 def test_state_bytes_are_those_of_the_state(optimizer, slots):
     start, _ = case()
@@ -137,7 +177,13 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
     assert optimizer.state_bytes(1000, 2) == slots * 2000
 
 
-@pytest.mark.parametrize("optimizer", [Adam(RATE), LAMB(RATE, weight_decay=0.1), RMSProp(RATE, centered=True)])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        *(Adam(RATE), LAMB(RATE, weight_decay=0.1), RMSProp(RATE, centered=True)),
+        *(Adagrad(RATE), Adadelta(1), Ftrl(RATE), Ftrl(RATE, -0.75), Momentum(RATE, 0.5, True)),
+    ],
+)
 def test_a_scalar_learns_as_an_element_does(optimizer):
     one, _ = trained(optimizer, {"w": np.array(2.0)}, [{"w": np.array(3.0)}] * 2)
     other, _ = trained(optimizer, {"w": np.array([2.0])}, [{"w": np.array([3.0])}] * 2)
@@ -148,6 +194,13 @@ def test_update_work_by_hand():
     assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280, compute_sets=4)
     assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
     assert RMSProp(1).work(10, 4) == Work(vector=VectorWork(90, 0, 10, 10), sram_bytes=280, compute_sets=3)
+    assert Momentum(1, 0.9).work(10, 4) == Work(vector=VectorWork(40), sram_bytes=200, compute_sets=2)
+    assert Momentum(1, 0.9, True).work(10, 4) == Work(vector=VectorWork(60), sram_bytes=240, compute_sets=2)
+    assert Adagrad(1).work(10, 4) == Work(vector=VectorWork(40, 0, 10, 10), sram_bytes=200, compute_sets=2)
+    assert Adagrad(1, epsilon=0.1).work(10, 4).vector == VectorWork(50, 0, 10, 10)
+    assert Adadelta(1).work(10, 4) == Work(vector=VectorWork(130, 0, 10, 20), sram_bytes=280, compute_sets=3)
+    assert Ftrl(1).work(10, 4) == Work(vector=VectorWork(130, 0, 10, 20), sram_bytes=280, compute_sets=3)
+    assert Ftrl(1, l2_shrinkage=0.1).work(10, 4).vector == VectorWork(150, 0, 10, 20)
     centered = RMSProp(1, centered=True).work(10, 2)
     assert centered == Work(vector=VectorWork(140, 0, 10, 10), sram_bytes=180, itemsize=2, compute_sets=4)
     assert LAMB(1).work(10, 2) == Work(vector=VectorWork(130, 20, 10, 10), sram_bytes=180, itemsize=2, compute_sets=6)
@@ -164,6 +217,13 @@ def test_update_work_by_hand():
         (lambda: RMSProp(1, decay=1), "a decay from 0 and below 1, got 1"),
         (lambda: RMSProp(1, momentum=-1), "momentum of 0 or more, got -1"),
         (lambda: RMSProp(1, epsilon=math.nan), "epsilon above 0, got nan"),
+        (lambda: Adagrad(1, -1), "initial accumulator of 0 or more, got -1"),
+        (lambda: Adagrad(1, 0), "initial accumulator or an epsilon above 0, got 0 for both"),
+        (lambda: Adadelta(1, 1), "a rho from 0 and below 1, got 1"),
+        (lambda: Adadelta(1, epsilon=0), "epsilon above 0, got 0"),
+        (lambda: Ftrl(0), "learning rate above 0, got 0"),
+        (lambda: Ftrl(1, 0.5), "learning rate power of 0 or less, got 0.5"),
+        (lambda: Ftrl(1, l1=-1), "l1 of 0 or more, got -1"),
         (lambda: Adam(1, weight_decay=-1), "weight decay of 0 or more, got -1"),
         (lambda: GradientMap(decay=-1), "decay of 0 or more, got -1"),
         (lambda: GradientMap(clip_by_norm=0), "clip by a norm above 0, got 0"),

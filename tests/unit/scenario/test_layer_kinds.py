@@ -18,6 +18,7 @@ from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
@@ -143,6 +144,8 @@ def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
     assert optimizer("{type: lamb, learning_rate: 0.1}") == LAMB(0.1)
     centered = "decay: 0.8, momentum: 0.5, epsilon: 0.1, centered: true"
     assert optimizer(f"{{type: rmsprop, learning_rate: 1, {centered}}}") == RMSProp(1, 0.8, 0.5, 0.1, True)
+    penalties = "learning_rate_power: -1, initial_accumulator: 2, l1: 0.1, l2: 0.2, l2_shrinkage: 0.3, beta: 0.4"
+    assert optimizer(f"{{type: ftrl, learning_rate: 1, {penalties}}}") == Ftrl(1, -1, 2, 0.1, 0.2, 0.3, 0.4)
     decayed = "weight_decay: 0.01, exclude_from_weight_decay: [beta, /b], beta_1: 0.8, beta_2: 0.9, epsilon: 0.5"
     assert optimizer(f"{{type: lamb, learning_rate: 1, {decayed}}}") == LAMB(1, 0.8, 0.9, 0.5, 0.01, ("beta", "/b"))
     assert optimizer("{type: sgd, learning_rate: 1, map_gradient: {clip_by_norm: 2}}") == SGD(
@@ -153,7 +156,8 @@ def test_optimizers(load) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_defaults_of_the_optimizers_are_those_of_the_schema(load) -> None:  # type: ignore[no-untyped-def]
-    for name, kind in (("adam", Adam), ("lamb", LAMB), ("rmsprop", RMSProp)):
+    kinds = {"adam": Adam, "lamb": LAMB, "rmsprop": RMSProp, "adagrad": Adagrad, "adadelta": Adadelta, "ftrl": Ftrl}
+    for name, kind in kinds.items():
         experiment = load(TOKENS, f"optimizer={{type: {name}, learning_rate: 0.1}}")
         assert experiment.workload(0) is not None
         assert dataclasses.asdict(experiment.workload(0).optimizer) == dataclasses.asdict(kind(0.1))  # type: ignore[call-overload]

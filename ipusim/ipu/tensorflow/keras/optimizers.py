@@ -14,7 +14,9 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.optimizers import Optimizer as BaseOptimizer
 from ipusim.ipu.optimizers.train import (
+    AdadeltaOptimizer,
     AdamOptimizer,
+    FtrlOptimizer,
     GradientDescentOptimizer,
     LAMBOptimizer,
     MomentumOptimizer,
@@ -23,11 +25,12 @@ from ipusim.ipu.optimizers.train import (
 from ipusim.ipu.optimizers.variable import GradientsAndVariables
 from ipusim.ipu.tensorflow.keras.configured import Configured
 from ipusim.ipu.tensorflow.keras.described import described, revived
-from ipusim.ipu.tensorflow.keras.rules import KerasMomentum, KerasRMSProp
+from ipusim.ipu.tensorflow.keras.rules import KerasAdadelta, KerasFtrl, KerasMomentum, KerasRMSProp
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
 from ipusim.ipu.tensorflow.keras.setting import Setting
 from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.learning import optimizers as core
+from ipusim.model.learning.accumulating_optimizers import Adagrad as CoreAdagrad
 
 #: What is added where no optimizer says otherwise, as Keras' backend has it.
 _EPSILON: Final = 1e-7
@@ -165,10 +168,11 @@ class SGD(Optimizer):
         name: str = "SGD",
         **limits: Any,
     ) -> None:
-        """Take the step size and the momentum's decay.
+        """Take the step size, the momentum's decay, and whether it is Nesterov's.
 
-        Raises ProgramError for a decay that is not from 0 to 1, UnsupportedProgramError for Nesterov's momentum.
+        Raises ProgramError for a decay that is not from 0 to 1.
         """
+        checks.truth("nesterov", nesterov)
         if checks.not_negative("momentum", momentum) > 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
 
@@ -229,6 +233,73 @@ class RMSprop(Optimizer):
         )
 
 
+class Adagrad(Optimizer):
+    """Keras' Adagrad."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = _EPSILON,
+        name: str = "Adagrad",
+        **limits: Any,
+    ) -> None:
+        """Take the step size, what the sums of squares begin with, and what is added to their root."""
+        first = checks.not_negative("initial_accumulator_value", initial_accumulator_value)
+        added = _EPSILON if epsilon is None else checks.not_negative("epsilon", epsilon)
+        super().__init__(lambda rate: CoreAdagrad(rate, first, added), learning_rate, name, **limits)
+
+
+class Adadelta(Optimizer):
+    """Keras' Adadelta."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        rho: float = 0.95,
+        epsilon: float = _EPSILON,
+        name: str = "Adadelta",
+        **limits: Any,
+    ) -> None:
+        """Take the step size, the decay of the means of squares, and what is added under their roots."""
+        added = _EPSILON if epsilon is None else epsilon
+        super().__init__(
+            lambda rate: KerasAdadelta(**vars(AdadeltaOptimizer(rate, rho, added).rule)), learning_rate, name, **limits
+        )
+
+
+class Ftrl(Optimizer):
+    """Keras' FTRL."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        name: str = "Ftrl",
+        l2_shrinkage_regularization_strength: float = 0.0,
+        beta: float = 0.0,
+        **limits: Any,
+    ) -> None:
+        """Take the step size, its power of the sums of squares, what these begin with, and the penalties."""
+
+        def made(rate: float) -> core.Optimizer:
+            rule = FtrlOptimizer(
+                rate,
+                learning_rate_power,
+                initial_accumulator_value,
+                l1_regularization_strength,
+                l2_regularization_strength,
+                l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
+                beta=beta,
+            ).rule
+            return KerasFtrl(**vars(rule))
+
+        super().__init__(made, learning_rate, name, **limits)
+
+
 class LAMB(Optimizer):
     """LAMB, as Graphcore's addons for Keras have it."""
 
@@ -254,7 +325,8 @@ class LAMB(Optimizer):
         )
 
 
-_BY_NAME: Final[dict[str, type[Any]]] = {"sgd": SGD, "adam": Adam, "rmsprop": RMSprop, "lamb": LAMB}
+_CLASSES: Final = (Adadelta, Adagrad, Adam, Ftrl, LAMB, RMSprop, SGD)
+_BY_NAME: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in _CLASSES}
 
 
 def get(identifier: Any) -> BaseOptimizer:
@@ -278,6 +350,6 @@ def get(identifier: Any) -> BaseOptimizer:
 
 __getattr__, __dir__ = offering(
     "tf.keras.optimizers",
-    {name: f"{__name__}:{name}" for name in ("Adam", "LAMB", "Optimizer", "RMSprop", "SGD", "get")}
+    {name: f"{__name__}:{name}" for name in (*(kind.__name__ for kind in _CLASSES), "Optimizer", "get")}
     | {"schedules": "ipusim.ipu.tensorflow.keras.schedules"},
 )

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Ftrl
 from ipusim.model.learning.adaptive_optimizers import RMSProp
 from ipusim.model.learning.optimizers import Momentum, State
 from ipusim.model.work import VectorWork, Work
@@ -20,7 +21,8 @@ from ipusim.model.work import VectorWork, Work
 class KerasMomentum(Momentum):
     """Momentum: accumulator = momentum * accumulator - learning_rate * gradient; W += accumulator.
 
-    With a step size that changes it is another rule than TensorFlow 1's, where steps are of the size of the moment.
+    Nesterov's is W += momentum * accumulator - learning_rate * gradient (ResourceApplyKerasMomentum). With a step size
+    that changes it is another rule than TensorFlow 1's, where steps are of the size of the moment.
     """
 
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
@@ -30,8 +32,10 @@ class KerasMomentum(Momentum):
         for name, variable in parameters.items():
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)
-            accumulator -= variable.dtype.type(self.learning_rate) * gradients[name]
-            np.add(variable, accumulator, out=variable)
+            step = variable.dtype.type(self.learning_rate) * gradients[name]
+            accumulator -= step
+            ahead = accumulator * self.momentum - step if self.nesterov else accumulator
+            np.add(variable, ahead, out=variable, casting="same_kind")
 
 
 class KerasRMSProp(RMSProp):
@@ -61,3 +65,15 @@ class KerasRMSProp(RMSProp):
             return found
         vector = found.vector - VectorWork(2 * parameter_count)
         return replace(found, vector=vector, compute_sets=found.compute_sets - 1)
+
+
+class KerasAdadelta(Adadelta):
+    """Adadelta under Keras' names of its slots."""
+
+    slots: ClassVar[tuple[str, ...]] = ("accum_grad", "accum_var")
+
+
+class KerasFtrl(Ftrl):
+    """FTRL under Keras' names of its slots."""
+
+    slots: ClassVar[tuple[str, ...]] = ("accumulator", "linear")

@@ -1,0 +1,216 @@
+"""Optimizers that divide steps by what a weight's gradients have added up to: Adagrad, Adadelta and FTRL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+from annotated_doc import Doc
+from annotated_types import Ge, Gt, Le, Lt
+
+from ipusim.errors import ModelError
+from ipusim.model.layers.layer import Array, Parameters
+from ipusim.model.learning.optimizers import GradientMapping, LearningRate, State, check_not_negative
+from ipusim.model.work import VectorWork, Work
+
+#: Compute sets of an update by Adagrad: the accumulator, and its quotient from the weight (assumed).
+_ADAGRAD_SETS: Final = 2
+#: Compute sets of an update by Adadelta: both means, and the weight (assumed).
+_ADADELTA_SETS: Final = 3
+#: Compute sets of an update by FTRL: the accumulator, the linear term, and the weight (assumed).
+_FTRL_SETS: Final = 3
+
+_First = Annotated[float, Ge(0), Le(1e6), Doc("what the sum of squares begins with")]
+_Penalty = Annotated[float, Ge(0), Le(1e6)]
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """Adagrad: steps along the gradient over the root of the sum of its squares.
+
+    Duchi, Hazan and Singer, Journal of Machine Learning Research 12 (2011), in the form of TensorFlow's
+    ResourceApplyAdagrad: accumulator += grad^2; var -= learning_rate * grad / (sqrt(accumulator) + epsilon), without
+    epsilon in TensorFlow 1 and with it in Keras (ResourceApplyAdagradV2).
+    """
+
+    kind: ClassVar[str] = "adagrad"
+    graphcore: ClassVar[str] = "AdagradOptimizer"
+    slots: ClassVar[tuple[str, ...]] = ("accumulator",)
+
+    learning_rate: LearningRate
+    initial_accumulator: _First = 0.1
+    epsilon: Annotated[float, Ge(0), Le(1), Doc("added to the root")] = 0.0
+    gradient_map: GradientMapping = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a value below 0 or not finite, and for neither a first sum nor an epsilon."""
+        check_not_negative(
+            learning_rate=self.learning_rate, initial_accumulator=self.initial_accumulator, epsilon=self.epsilon
+        )
+        if not self.initial_accumulator + self.epsilon:
+            raise ModelError("expected an initial accumulator or an epsilon above 0, got 0 for both")
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return the first sum of squares of each parameter."""
+        return _filled(parameters, self.slots, self.initial_accumulator)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Add to the sums, then step along the gradient."""
+        for name, variable in parameters.items():
+            gradient, accumulator = gradients[name], state[f"{name}/{self.slots[0]}"]
+            accumulator += np.square(gradient)
+            step = self.learning_rate * gradient / (np.sqrt(accumulator) + self.epsilon)
+            np.subtract(variable, step, out=variable, casting="same_kind")
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return a square, a sum, root, quotient, product and difference for each element, and a sum for epsilon."""
+        each = VectorWork(5 if self.epsilon else 4, quotients=1, transcendentals=1)
+        return _work(each, parameter_count, itemsize, len(self.slots), _ADAGRAD_SETS)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the sums."""
+        return len(self.slots) * parameter_count * itemsize
+
+
+@dataclass(frozen=True)
+class Adadelta:
+    """Adadelta: steps of the root of the mean square of steps over that of gradients.
+
+    Zeiler, arXiv 1212.5701, with a learning rate, as TensorFlow's ResourceApplyAdadelta:
+    accum = rho * accum + (1 - rho) * grad^2; update = sqrt(accum_update + epsilon) / sqrt(accum + epsilon) * grad;
+    var -= learning_rate * update; accum_update = rho * accum_update + (1 - rho) * update^2.
+    """
+
+    kind: ClassVar[str] = "adadelta"
+    graphcore: ClassVar[str] = "AdadeltaOptimizer"
+    slots: ClassVar[tuple[str, ...]] = ("accum", "accum_update")
+
+    learning_rate: LearningRate
+    rho: Annotated[float, Ge(0), Lt(1), Doc("decay of the mean squares")] = 0.95
+    epsilon: Annotated[float, Gt(0), Le(1), Doc("added under the roots")] = 1e-8
+    gradient_map: GradientMapping = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
+        check_not_negative(learning_rate=self.learning_rate)
+        if not 0 <= self.rho < 1:
+            raise ModelError(f"expected a rho from 0 and below 1, got {self.rho}")
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return zeros for both means of each parameter."""
+        return _filled(parameters, self.slots, 0)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Bring the mean of gradients up to date, step, then bring that of steps up to date."""
+        for name, variable in parameters.items():
+            squares, steps = (state[f"{name}/{slot}"] for slot in self.slots)
+            self._add(squares, gradients[name])
+            update = np.sqrt(steps + self.epsilon) / np.sqrt(squares + self.epsilon) * gradients[name]
+            np.subtract(variable, self.learning_rate * update, out=variable, casting="same_kind")
+            self._add(steps, update)
+
+    def _add(self, mean: Array, value: Array) -> None:
+        mean *= self.rho
+        mean += (1 - self.rho) * np.square(value)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work: for each element four operations for either mean, a sum and a root for either root,
+
+        their quotient, two products and the difference.
+        """
+        each = VectorWork(13, quotients=1, transcendentals=2)
+        return _work(each, parameter_count, itemsize, len(self.slots), _ADADELTA_SETS)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of both means."""
+        return len(self.slots) * parameter_count * itemsize
+
+
+@dataclass(frozen=True)
+class Ftrl:
+    """FTRL: follow the regularized leader, each weight by itself, which l1 sets to zero where gradients are small.
+
+    McMahan et al., Ad Click Prediction (KDD 2013), in the form of TensorFlow's ResourceApplyFtrlV2:
+    new = accum + grad^2; linear += grad + 2 * l2_shrinkage * var - (new^-power - accum^-power) / learning_rate * var;
+    var = (clip(linear, -l1, l1) - linear) / (new^-power / learning_rate + 2 * l2 + beta / learning_rate); accum = new.
+    """
+
+    kind: ClassVar[str] = "ftrl"
+    graphcore: ClassVar[str] = "FtrlOptimizer"
+    slots: ClassVar[tuple[str, ...]] = ("accum", "linear")
+
+    learning_rate: Annotated[float, Gt(0), Le(1e6), Doc("step size")]
+    learning_rate_power: Annotated[float, Ge(-10), Le(0), Doc("power of the sum of squares in the step size")] = -0.5
+    initial_accumulator: _First = 0.1
+    l1: Annotated[_Penalty, Doc("weight of the sum of absolute weights")] = 0.0
+    l2: Annotated[_Penalty, Doc("weight of the sum of squared weights")] = 0.0
+    l2_shrinkage: Annotated[_Penalty, Doc("weight of the squared weights in the gradient alone")] = 0.0
+    beta: Annotated[_Penalty, Doc("added to the root of the sum of squares")] = 0.0
+    gradient_map: GradientMapping = None
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a value below 0 or not finite, no step size, and a power above 0."""
+        check_not_negative(
+            initial_accumulator=self.initial_accumulator,
+            l1=self.l1,
+            l2=self.l2,
+            l2_shrinkage=self.l2_shrinkage,
+            beta=self.beta,
+        )
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise ModelError(f"expected a learning rate above 0, got {self.learning_rate}")
+        if not (math.isfinite(self.learning_rate_power) and self.learning_rate_power <= 0):
+            raise ModelError(f"expected a learning rate power of 0 or less, got {self.learning_rate_power}")
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Return the first sum of squares of each parameter, and zeros for the linear term."""
+        sums, linear = self.slots
+        return _filled(parameters, (sums,), self.initial_accumulator) | _filled(parameters, (linear,), 0)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Bring the sums and the linear terms up to date, then set the weights."""
+        for name, variable in parameters.items():
+            gradient = gradients[name]
+            accumulator, linear = (state[f"{name}/{slot}"] for slot in self.slots)
+            before = self._power(accumulator)
+            accumulator += np.square(gradient)
+            now = self._power(accumulator)
+            linear += gradient + 2 * self.l2_shrinkage * variable - (now - before) / self.learning_rate * variable
+            curvature = now / self.learning_rate + (2 * self.l2 + self.beta / self.learning_rate)
+            variable[...] = (np.clip(linear, -self.l1, self.l1) - linear) / curvature
+
+    def _power(self, accumulator: Array) -> Array:
+        if self.learning_rate_power == -0.5:
+            return np.asarray(np.sqrt(accumulator))
+        return np.asarray(np.power(accumulator, -self.learning_rate_power))
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work: for each element two operations for the sum, two powers, five for the linear term,
+
+        four for l1, a product, a sum and a quotient for the weight; two more for a shrinkage.
+        """
+        each = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
+        return _work(each, parameter_count, itemsize, len(self.slots), _FTRL_SETS)
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the sums and the linear terms."""
+        return len(self.slots) * parameter_count * itemsize
+
+
+def _filled(parameters: Parameters, slots: tuple[str, ...], value: float) -> State:
+    """Return slots of each parameter, full of one value."""
+    return {f"{name}/{slot}": np.full_like(array, value) for name, array in parameters.items() for slot in slots}
+
+
+def _work(each: VectorWork, parameter_count: int, itemsize: int, slots: int, compute_sets: int) -> Work:
+    """Return the work of an update that reads gradient, slots and weight, and writes slots and weight."""
+    return Work(
+        vector=each * parameter_count,
+        sram_bytes=(3 + 2 * slots) * parameter_count * itemsize,
+        itemsize=itemsize,
+        compute_sets=compute_sets,
+    )
