@@ -135,5 +135,5 @@ def nothing_of_other_tests():
         found.wait_for_sessions(now=False)
     if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
         found.forget()
-    if found := sys.modules.get("ipusim.ipu.tensorflow.keras.model_names"):
-        found.clear_session()
+    if found := sys.modules.get("ipusim.ipu.names"):
+        found.forget_models()

@@ -1,7 +1,8 @@
 """Names that a program leaves to its framework: scopes of variables, and a number for each layer of a kind.
 
-A stage's function runs once for every micro-batch. Each time its layers and variables must be called the same, and
-otherwise than those of the stages before it: so a stage begins to count where the one before it ended.
+A stage's function runs once for every micro-batch. Each time its layers, models and variables must be called the same,
+and otherwise than those of the stages before it: so a stage begins to count where the one before it ended, and the
+first one with the models that have been made outside of stages.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
 _TRAINS: Final[ContextVar[bool]] = ContextVar("trains", default=True)
 _GROUP: Final[ContextVar[int]] = ContextVar("group", default=1)
 _COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
+#: How many models of each kind have been made outside of stages, in the caller's thread or task.
+_MODELS: Final[ContextVar[dict[str, int] | None]] = ContextVar("models", default=None)
 
 
 def scope() -> Scope:
@@ -74,9 +77,31 @@ def counts() -> Counts:
     return Counts() if found is None else found
 
 
+def in_stage() -> bool:
+    """Tell whether a stage of a program is running."""
+    return _COUNTS.get() is not None
+
+
 def unique(name: str) -> str:
     """Return ``name`` the first time, and then with a number behind it, as Keras names layers."""
-    uses = counts().uses
+    return _numbered(name, counts().uses)
+
+
+def model_name(kind: str) -> str:
+    """Return the name of a model that was given none, as :func:`unique` does; outside of stages models are counted."""
+    if in_stage():
+        return unique(kind)
+    uses = dict(_MODELS.get() or {})
+    _MODELS.set(uses)
+    return _numbered(kind, uses)
+
+
+def forget_models() -> None:
+    """Count the models outside of stages anew."""
+    _MODELS.set(None)
+
+
+def _numbered(name: str, uses: dict[str, int]) -> str:
     uses[name] = uses.get(name, 0) + 1
     return name if uses[name] == 1 else f"{name}_{uses[name] - 1}"
 
@@ -98,7 +123,7 @@ class ProgramNames:
         """Begin to count at the first stage; layers ask whether the program ``trains``, and for its ``group``."""
         self._trains, self._group = trains, group
         self._scope = scope()
-        self._starts = [Counts()]
+        self._starts = [Counts(uses=dict(_MODELS.get() or {}))]
 
     @contextmanager
     def stage(self, number: int) -> Iterator[None]:

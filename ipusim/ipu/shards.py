@@ -109,6 +109,7 @@ class Shards:
         self._body, self._inputs, self._element = body, inputs, tuple(element)
         self._written: tuple[Array, ...] | None = None
         self._loss: Any = None
+        self._names = ProgramNames()
         self.asked = Asked()
         self._stages: list[_Stage] = []
         self._write()
@@ -141,7 +142,7 @@ class Shards:
             with (
                 looking_up(boxing(calls, trace)),
                 holding(untrained),
-                ProgramNames().stage(0),
+                self._names.stage(0),
                 Acting(Replica(known=False)),
             ):
                 asked = self._body(*given, *boxes)

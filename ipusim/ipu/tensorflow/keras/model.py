@@ -14,6 +14,7 @@ from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import concrete
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
+from ipusim.ipu.names import model_name
 from ipusim.ipu.structures import mapped
 from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
 from ipusim.ipu.tensorflow.keras.described import described, plain
@@ -27,7 +28,6 @@ from ipusim.ipu.tensorflow.keras.model_configs import (
     options_config,
     set_options,
 )
-from ipusim.ipu.tensorflow.keras.model_names import model_name
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.summary import summary_lines
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors

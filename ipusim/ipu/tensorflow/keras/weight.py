@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.ipu.names import in_stage
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.variables import looking_up
 from ipusim.model.layers.layer import Array, Shape
@@ -77,7 +78,7 @@ class Weight(NamedVariable):
         self._path, self._draw, self.own_name = path, draw, own_name
         self._shape, self._dtype = tuple(shape), np.dtype(dtype)
         self._initial: Array | None = None
-        self._begin(trainable and self._dtype.kind == "f")
+        self._begin(trainable and self._dtype.kind == "f", in_stage=in_stage())
 
     @property
     def name(self) -> str:  # type: ignore[override]
