@@ -121,8 +121,8 @@ class LoopProgram:
             infeed=self._infeed,
             outfeed=asked.queue,
             optimizer_function=self._optimizer if trains else None,
-            mapping=(0,) if self._shards is None else self._shards.mapping,
-            schedule=LoopSchedule.Single if self._shards is None else LoopSchedule.Sharded,
+            mapping=(0,) if self._shards is None or len(stages) == 1 else self._shards.mapping,
+            schedule=LoopSchedule.Single if len(stages) == 1 else LoopSchedule.Sharded,
             recomputation_mode=RecomputationMode.Auto,
             reduction_method=(
                 GradientAccumulationReductionMethod.SUM if accumulation is None else accumulation.reduction_method

@@ -227,13 +227,28 @@ def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
 
 
 def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Sequence[RecordedNode]) -> list[_Stage]:
-    """Return the stages: calls in a row on one shard; each takes from the one before what it or a later one needs."""
-    runs = [(index, list(found)) for index, found in groupby(calls, key=lambda call: call.shard)]
-    needed: list[set[RecordedNode]] = [{node for node in ends if node.variable is None}]
-    for _, found in reversed(runs):
-        own = {parent for call in found for parent in call.parents if parent.variable is None}
-        needed.insert(0, (needed[0] | own) - set(found))
-    order = {node: place for place, node in enumerate([*roots, *calls])}
+    """Return the stages: calls in a row on one shard; each takes from the one before what it or a later one needs.
+
+    A variable of several shards is on the first one, from where its value goes to the others.
+    """
+    runs = [(index, list(found)) for index, found in groupby(calls, key=lambda call: call.shard)] or [(0, [])]
+    read = [[parent for call in found for parent in call.parents] for _, found in runs]
+    read[-1] += ends
+    first: dict[RecordedNode, int] = {}
+    for place, nodes in enumerate(read):
+        for node in nodes:
+            first.setdefault(node, place)
+
+    def comes(node: RecordedNode, place: int) -> bool:
+        """Tell whether the stage at ``place`` gets a node's value from another one, where it does not compute it."""
+        return node.variable is None or runs[first[node]][0] != runs[place][0]
+
+    needed: list[set[RecordedNode]] = [set()]
+    for place, (_, found) in reversed(list(enumerate(runs))):
+        own = {node for node in read[place] if comes(node, place)}
+        begun = {node for node, at in first.items() if at == place and node.variable is not None}
+        needed.insert(0, (needed[0] | own) - set(found) - begun)
+    order = {node: place for place, node in enumerate([*roots, *calls, *first])}
     passed = [sorted(each, key=order.__getitem__) for each in needed]
     passed[0] = list(roots)
     return [_Stage(index, found, passed[place], passed[place + 1]) for place, (index, found) in enumerate(runs)]

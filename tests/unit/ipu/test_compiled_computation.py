@@ -116,6 +116,19 @@ def test_replicas_take_the_same_inputs_and_the_first_gives_the_results():
         reset_ipu_configuration()
 
 
+def test_shards_that_compute_nothing_give_what_they_take():
+    def computation(x):
+        with scopes.ipu_shard(0):
+            y = x
+        with scopes.ipu_shard(1):
+            return y, 3.0
+
+    x = tf.placeholder(tf.float32, [2])
+    fetches = ipu_compiler.compile(computation, [x])
+    with tf.Session() as session:
+        assert [each.tolist() for each in session.run(fetches, {x: [1, 2]})] == [[1, 2], 3]
+
+
 def test_a_computation_that_enqueues_sends_to_its_own_queue():
     queue = IPUOutfeedQueue()
     program = ipu_compiler.compile(lambda: queue.enqueue(tf.ones([2])))

@@ -65,6 +65,33 @@ def test_a_loop_learns_what_plain_numpy_does(split, accumulate):
     assert trained(6, accumulate, split) == pytest.approx(expected(6, accumulate), rel=1e-5)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_shards_share_a_variable_which_learns_from_all_of_them(accumulate):
+    def learned(split):
+        outfeed = IPUOutfeedQueue()
+
+        def body(x):
+            y, shared = x, []
+            for place, shard in enumerate([0, 1, 2, 0, 1]):
+                with scopes.ipu_shard(shard if split else 0), tf.variable_scope("same", reuse=tf.AUTO_REUSE):
+                    w = tf.get_variable("w", [], initializer="ones")
+                    y = y * w + (place + 1) * tf.get_variable(f"b{shard}", [], initializer="zeros")
+                    shared.append(w)
+            loss = tf.reduce_mean((y - 2 * x) ** 2)
+            outfeed.enqueue([loss, shared[-1]])
+            optimizer = GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(0.0001), accumulate)
+            return optimizer.minimize(loss)
+
+        loops.repeat(6, body, [], stream())
+        return outfeed.dequeue()
+
+    (losses, weights), (right, of_one) = learned(split=True), learned(split=False)
+    np.testing.assert_allclose(losses, right, rtol=1e-5)
+    np.testing.assert_allclose(weights, of_one, rtol=1e-6)
+    assert right[-2] < right[0]
+    assert of_one[-1] != 1
+
+
 def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses():
     outfeed = IPUOutfeedQueue()
 
