@@ -6,7 +6,7 @@ from typing import Any
 
 from ipusim.ipu.averaging import averaged
 from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer, said
 from ipusim.ipu.optimizers.variable import GradientsAndVariables
 
 
@@ -29,4 +29,4 @@ class CrossReplicaOptimizer(IpuOptimizer):
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
         """Average the gradients over replicas, and let the wrapped optimizer apply them."""
-        return super().apply_gradients(averaged(grads_and_vars), global_step, name)
+        return super().apply_gradients(averaged(grads_and_vars), **said(global_step=global_step, name=name))

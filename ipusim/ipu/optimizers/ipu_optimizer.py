@@ -7,7 +7,7 @@ from typing import Any
 
 from ipusim.ipu import checks
 from ipusim.ipu.optimizers.accumulation import Accumulation
-from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer, said
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
 
 
@@ -52,7 +52,7 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
         """Let the wrapped optimizer update the variables."""
-        return self._opt.apply_gradients(grads_and_vars, global_step, name)
+        return self._opt.apply_gradients(grads_and_vars, **said(global_step=global_step, name=name))
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Variable | None:
         """Return a slot of the wrapped optimizer."""

@@ -16,6 +16,7 @@ from ipusim.ipu.optimizers.asked_gradients import AskedUpdate
 from ipusim.ipu.optimizers.gradients import gradients_of
 from ipusim.ipu.optimizers.in_a_body import applying, computing
 from ipusim.ipu.optimizers.known_gradients import known
+from ipusim.ipu.optimizers.own_rule import OwnUpdates, own_rule, updates
 from ipusim.ipu.optimizers.slots import slot_names, slot_of
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
 from ipusim.ipu.variable import NamedVariable
@@ -51,8 +52,12 @@ class TrainOp:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Optimizer:
-    """Base of all optimizers. A subclass may change what compute_gradients and apply_gradients do."""
+class Optimizer(OwnUpdates):
+    """Base of all optimizers. A subclass may change what compute_gradients and apply_gradients do.
+
+    One of the program's own says how it updates a variable in ``_resource_apply_dense(grad, var)``, with slots of its
+    ``_create_slots(var_list)``.
+    """
 
     GATE_NONE: ClassVar[int] = 0
     GATE_OP: ClassVar[int] = 1
@@ -70,10 +75,19 @@ class Optimizer:
             if name in own:
                 setattr(cls, name, inside(own[name]))
 
-    def __init__(self, rule: core.Optimizer, name: str = "Optimizer") -> None:
-        """Apply gradients by ``rule``; raises ProgramTypeError for what is none, ProgramError for an empty name."""
+    def __init__(
+        self, rule: core.Optimizer | bool | None = None, name: str = "Optimizer", *, use_locking: bool = False
+    ) -> None:
+        """Apply gradients by ``rule``, or as a subclass says in ``_resource_apply_dense`` of its own.
+
+        In the place of a rule stands TensorFlow's ``use_locking`` then, which has no effect. Raises ProgramTypeError
+        for what is no rule, ProgramError for an empty name.
+        """
+        checks.truth("use_locking", use_locking)
+        if (rule is None or isinstance(rule, bool)) and updates(self) is not None:
+            rule = own_rule(self)
         if not callable(getattr(rule, "apply", None)) or isinstance(rule, type):
-            checks.wrong_type("rule", "an optimizer of ipusim.model", rule)
+            checks.wrong_type("rule", "an optimizer of ipusim.model, or a subclass's _resource_apply_dense", rule)
         self._rule = rule
         self.name = checks.text("name", name)
         if not name:
@@ -177,7 +191,7 @@ class Optimizer:
                 colocate_gradients_with_ops=colocate_gradients_with_ops,
                 grad_loss=grad_loss,
             )
-            return self.apply_gradients(pairs, global_step, name)
+            return self.apply_gradients(pairs, **said(global_step=global_step, name=name))
         if not is_tensor(loss):
             checks.wrong_type("loss", "a tensor, or a function", loss)
         operation = TrainOp(self, loss, None if wanted is None else sorted(wanted), global_step, name)
@@ -236,6 +250,11 @@ class Optimizer:
         """Return the slots of all variables that have been updated, in the order of these."""
         found = (self.get_slot(variable, name) for variable in self._updated.values() for name in self.get_slot_names())
         return [slot for slot in found if slot is not None]
+
+
+def said(**arguments: Any) -> dict[str, Any]:
+    """Return the arguments of apply_gradients that are not None, by name: Keras' has another order, and fewer."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def checked_pairs(grads_and_vars: Any) -> list[Pair]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.optimizers.optimizer import Optimizer, said
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair
 
 
@@ -27,4 +27,4 @@ class ShardedOptimizer(IpuOptimizer, maps_gradients=False):
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
         """Let the wrapped optimizer update the variables, each on its IPU."""
-        return super().apply_gradients(grads_and_vars, global_step, name)
+        return super().apply_gradients(grads_and_vars, **said(global_step=global_step, name=name))

@@ -19,11 +19,9 @@ class TapedOptimizer(IpuOptimizer, maps_gradients=False):
         super().__init__(opt)
         self._update = update
 
-    def apply_gradients(
-        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
-    ) -> Any:
-        """Compute, and let the body's optimizer apply."""
-        return self._opt.apply_gradients(self._update.applied(grads_and_vars), global_step, name)
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any) -> Any:
+        """Compute, and let the body's optimizer apply, with what the body has called it with."""
+        return self._opt.apply_gradients(self._update.applied(grads_and_vars), *args, **kwargs)
 
 
 def as_asked(opt: Optimizer, update: AskedUpdate | None) -> Optimizer:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu import checks
 from ipusim.model.layers.layer import Array
@@ -15,8 +16,8 @@ from ipusim.model.learning.optimizers import State
 
 
 @dataclass(frozen=True, eq=False)
-class Variable:
-    """A variable as an optimizer sees it in a weight update.
+class Variable(NDArrayOperatorsMixin):
+    """A variable as an optimizer sees it in a weight update; what is computed of it is computed of its value.
 
     Attributes:
         name: as in get_variable.
@@ -41,6 +42,17 @@ class Variable:
     def numpy(self) -> Array:
         """Return a copy of the value."""
         return self.array.copy()
+
+    read_value = value = numpy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return a copy of the value."""
+        return np.array(self.array, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute with the value."""
+        arrays = (each.array if isinstance(each, Variable) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
 
     def assign(self, value: npt.ArrayLike) -> None:
         """Set the value; raises ProgramTypeError and ProgramError for one that does not fit."""

@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.optimizers import Optimizer as BaseOptimizer
+from ipusim.ipu.optimizers.own_rule import own_rule
 from ipusim.ipu.optimizers.train import (
     AdadeltaOptimizer,
     AdamOptimizer,
@@ -43,9 +44,10 @@ class Optimizer(Configured, BaseOptimizer):
 
     def __init__(
         self,
-        made: _Made,
-        learning_rate: Any,
         name: str,
+        made: _Made | None = None,
+        learning_rate: Any = 0.0,
+        *,
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
@@ -55,13 +57,16 @@ class Optimizer(Configured, BaseOptimizer):
     ) -> None:
         """Take what makes the rule of a step size; and that, a number or a schedule, and limits of gradients.
 
-        ``lr`` is the older name of the step size, which ``decay`` divides by 1 + decay * iterations.
+        ``lr`` is the older name of the step size, which ``decay`` divides by 1 + decay * iterations. An optimizer of
+        the program's own takes a name and the limits alone, sets numbers by ``_set_hyper``, and updates a variable in
+        ``_resource_apply_dense(grad, var)``.
 
         Raises ModelError for numbers out of range, ProgramTypeError and ProgramError for what are none.
         """
         for argument in others:
             checks.wrong_type(type(self).__name__, "arguments of Keras' optimizer", argument)
-        self._made = made
+        self._made = made or (lambda _: own_rule(self))
+        self._hyper: dict[str, Any] = {}
         learning_rate = learning_rate if lr is None else lr
         self._decay = checks.not_negative("decay", decay)
         self._schedule = learning_rate if isinstance(learning_rate, LearningRateSchedule) else None
@@ -74,7 +79,7 @@ class Optimizer(Configured, BaseOptimizer):
         given = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
         self._limits = [None if value is None else checks.not_negative(name, value) for name, value in given.items()]
         self._calls, self._replicas = 0, 1
-        super().__init__(made(self._rate_now()), name)
+        super().__init__(self._made(self._rate_now()), name)
 
     @property
     def learning_rate(self) -> Any:
@@ -118,13 +123,34 @@ class Optimizer(Configured, BaseOptimizer):
         """The core's rule, with the step size of the next update."""
         return self._made(self._rate_now())
 
-    def apply_gradients(
-        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None, **_: Any
+    def apply_gradients(  # type: ignore[override]  # Keras' order
+        self, grads_and_vars: GradientsAndVariables, name: str | None = None, *_: Any, **given: Any
     ) -> Any:
         """Update the variables, with gradients limited as asked for, and count the update."""
-        found = super().apply_gradients(self._limited(list(grads_and_vars)), global_step, name)
+        found = super().apply_gradients(self._limited(list(grads_and_vars)), given.get("global_step"), name)
         self._calls += 1
         return found
+
+    def _set_hyper(self, name: str, value: Any) -> None:
+        """Set a number of an optimizer of the program's own."""
+        if name == "learning_rate":
+            self.learning_rate = value
+        else:
+            self._hyper[name] = Setting(name, value)
+
+    def _get_hyper(self, name: str, dtype: Any = None) -> Any:
+        """Return a number of an optimizer of the program's own, in a dtype where one is given; or its schedule."""
+        found = self.learning_rate if name == "learning_rate" else self._hyper[name]
+        return found if dtype is None or isinstance(found, LearningRateSchedule) else np.dtype(dtype).type(float(found))
+
+    def _decayed_lr(self, var_dtype: Any) -> Any:
+        """Return the step size of the next update."""
+        return np.dtype(var_dtype).type(self._rate_now())
+
+    def _serialize_hyperparameter(self, name: str) -> Any:
+        """Return a number for ``get_config``."""
+        found = self._get_hyper(name)
+        return described(found) if isinstance(found, LearningRateSchedule) else float(found)
 
     def _limited(self, pairs: list[Any]) -> list[Any]:
         norm, value, whole = self._limits
@@ -181,7 +207,7 @@ class SGD(Optimizer):
                 return KerasMomentum(**vars(MomentumOptimizer(rate, momentum, use_nesterov=nesterov).rule))
             return GradientDescentOptimizer(rate).rule
 
-        super().__init__(made, learning_rate, name, **limits)
+        super().__init__(name, made, learning_rate, **limits)
 
 
 class Adam(Optimizer):
@@ -204,7 +230,7 @@ class Adam(Optimizer):
         if checks.truth("amsgrad", amsgrad):
             raise UnsupportedProgramError("amsgrad: expected False, as it is not simulated, got True")
         added = _EPSILON if epsilon is None else epsilon
-        super().__init__(lambda rate: AdamOptimizer(rate, beta_1, beta_2, added).rule, learning_rate, name, **limits)
+        super().__init__(name, lambda rate: AdamOptimizer(rate, beta_1, beta_2, added).rule, learning_rate, **limits)
 
 
 class RMSprop(Optimizer):
@@ -226,9 +252,9 @@ class RMSprop(Optimizer):
         """
         added = _EPSILON if epsilon is None else epsilon
         super().__init__(
+            name,
             lambda rate: KerasRMSProp(**vars(RMSPropOptimizer(rate, rho, momentum, added, centered=centered).rule)),
             learning_rate,
-            name,
             **limits,
         )
 
@@ -247,7 +273,7 @@ class Adagrad(Optimizer):
         """Take the step size, what the sums of squares begin with, and what is added to their root."""
         first = checks.not_negative("initial_accumulator_value", initial_accumulator_value)
         added = _EPSILON if epsilon is None else checks.not_negative("epsilon", epsilon)
-        super().__init__(lambda rate: CoreAdagrad(rate, first, added), learning_rate, name, **limits)
+        super().__init__(name, lambda rate: CoreAdagrad(rate, first, added), learning_rate, **limits)
 
 
 class Adadelta(Optimizer):
@@ -264,7 +290,7 @@ class Adadelta(Optimizer):
         """Take the step size, the decay of the means of squares, and what is added under their roots."""
         added = _EPSILON if epsilon is None else epsilon
         super().__init__(
-            lambda rate: KerasAdadelta(**vars(AdadeltaOptimizer(rate, rho, added).rule)), learning_rate, name, **limits
+            name, lambda rate: KerasAdadelta(**vars(AdadeltaOptimizer(rate, rho, added).rule)), learning_rate, **limits
         )
 
 
@@ -297,7 +323,7 @@ class Ftrl(Optimizer):
             ).rule
             return KerasFtrl(**vars(rule))
 
-        super().__init__(made, learning_rate, name, **limits)
+        super().__init__(name, made, learning_rate, **limits)
 
 
 class LAMB(Optimizer):
@@ -316,11 +342,11 @@ class LAMB(Optimizer):
     ) -> None:
         """Take the step size, the decays of moments and weights, and parts of the names that do not decay."""
         super().__init__(
+            name,
             lambda rate: (
                 LAMBOptimizer(rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay).rule
             ),
             learning_rate,
-            name,
             **limits,
         )
 
