@@ -118,6 +118,14 @@ class Tensor(Fetch):
         """Its dtype."""
         return self.example.dtype
 
+    def sources(self) -> Iterator[Tensor]:
+        """Yield the tensors that it is a function of, which for any but a computed one is itself."""
+        yield self
+
+    def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
+        """Return what it is where each source has this ``value``, such as one that a gradient goes back to."""
+        return value(self)
+
     def __bool__(self) -> bool:
         """Refuse, as TensorFlow does. Raises ProgramTypeError."""
         raise ProgramTypeError("using a `tf.Tensor` as a Python `bool` is not allowed: it has a value in a session")
@@ -147,6 +155,15 @@ class _Computed(Tensor):
     @property
     def late(self) -> bool:
         return any(isinstance(each, Fetch) and each.late for each in self._arguments)
+
+    def sources(self) -> Iterator[Tensor]:
+        for each in self._arguments:
+            if isinstance(each, Tensor):
+                yield from each.sources()
+
+    def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
+        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self._arguments)
+        return self._function(*given)
 
     def evaluate(self, running: Running) -> Array:
         given = list(map(running.value, self._arguments))

@@ -7,11 +7,11 @@ first one with the models that have been made outside of stages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,12 @@ class Scope:
     Attributes:
         prefix: what names in it begin with: empty, or the names of the scopes around, each with a slash.
         reuse: whether a variable must be new (False), must be there (True), or may be either (None).
+        getters: functions that get_variable calls with what gives a variable, the outermost scope's first.
     """
 
     prefix: str = ""
     reuse: bool | None = False
+    getters: tuple[Callable[..., Any], ...] = ()
 
 
 @dataclass

@@ -5,6 +5,7 @@ Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by si
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import autograd.numpy as anp
@@ -12,7 +13,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.names import Scope, inside, scope, unique
+from ipusim.ipu.names import inside, scope, unique
 from ipusim.ipu.operations.recurrent import RecurrentOperation
 from ipusim.ipu.stage_options import partials_itemsize
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
@@ -105,7 +106,7 @@ class _Popnn:
         called = unique(self.kind) if self._given_name is None else self._given_name
         if self._scope is None:
             self._scope = f"{scope().prefix}{called}/"
-        with inside(Scope(self._scope, None)):
+        with inside(replace(scope(), prefix=self._scope, reuse=None)):
             shape = [elements + self.num_units, self.gates * self.num_units]
             return get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ipusim.ipu import checks
+from ipusim.ipu.host import Tensor
 from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.optimizers.known_gradients import UnknownGradient
 from ipusim.ipu.optimizers.optimizer import Optimizer
-from ipusim.ipu.optimizers.variable import GradientFunction, Pair
+from ipusim.ipu.optimizers.variable import GradientFunction, Pair, Variable
 
 
 class MapGradientOptimizer(IpuOptimizer):
@@ -44,8 +45,8 @@ class MapGradientOptimizer(IpuOptimizer):
         gradient, variable = pair
         if gradient is None or isinstance(gradient, UnknownGradient):
             return pair
-        returned = self._function(gradient, variable.array)
-        found = checks.numbers("gradient_mapping_function", returned)
+        returned = self._function(gradient, variable.array if isinstance(variable, Variable) else variable)
+        found = returned if isinstance(returned, Tensor) else checks.numbers("gradient_mapping_function", returned)
         if found.shape != np.shape(gradient):
             checks.wrong_value(
                 "gradient_mapping_function", f"a gradient of shape {np.shape(gradient)} from it", returned

@@ -10,10 +10,11 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.host import Tensor
 from ipusim.ipu.loop_body import Asked, asking
 from ipusim.ipu.optimizers.accumulation import Accumulation
 from ipusim.ipu.optimizers.asked_gradients import AskedUpdate
-from ipusim.ipu.optimizers.gradients import gradients_of
+from ipusim.ipu.optimizers.gradients import gradients_of, gradients_of_tensor
 from ipusim.ipu.optimizers.in_a_body import applying, computing
 from ipusim.ipu.optimizers.known_gradients import known
 from ipusim.ipu.optimizers.own_rule import OwnUpdates, own_rule, updates
@@ -86,7 +87,7 @@ class Optimizer(OwnUpdates):
         checks.truth("use_locking", use_locking)
         if (rule is None or isinstance(rule, bool)) and updates(self) is not None:
             rule = own_rule(self)
-        if not callable(getattr(rule, "apply", None)) or isinstance(rule, type):
+        if rule is None or not callable(getattr(rule, "apply", None)) or isinstance(rule, type | bool):
             checks.wrong_type("rule", "an optimizer of ipusim.model, or a subclass's _resource_apply_dense", rule)
         self._rule = rule
         self.name = checks.text("name", name)
@@ -153,6 +154,8 @@ class Optimizer(OwnUpdates):
             checks.wrong_type("grad_loss", "None, as the gradient of a loss by itself is one", grad_loss)
         wanted, pairs = names_of(var_list), known()
         if pairs is None:
+            if isinstance(loss, Tensor):
+                return [pair for pair in gradients_of_tensor(loss) if wanted is None or pair[1].name in wanted]  # type: ignore[misc]
             if not callable(loss):
                 raise UnsupportedProgramError(
                     "compute_gradients: expected to be called by a pipeline, or with a loss that is a function: the "
@@ -182,7 +185,7 @@ class Optimizer(OwnUpdates):
         if asked is not None:
             loss = loss() if callable(loss) else loss
         wanted = _names_in(asked, var_list)
-        if callable(loss):
+        if callable(loss) or isinstance(loss, Tensor):
             pairs = self.compute_gradients(
                 loss,
                 var_list=var_list,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from ipusim.ipu.names import Scope, inside, scope
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.names import inside, scope
 from ipusim.ipu.tensorflow import keras_layers
 from ipusim.ipu.tensorflow.offered import offering
 
@@ -22,7 +24,11 @@ _OF: Final = {
 def _function(kind: type[keras_layers.CoreLayer]) -> Any:
     def call(inputs: Any, *args: Any, training: bool | None = None, reuse: bool | None = None, **kwargs: Any) -> Any:
         here = scope()
-        with inside(Scope(here.prefix, None if reuse else here.reuse)):
+        if here.getters:
+            raise UnsupportedProgramError(
+                f"tf.layers.{kind.kind}: in a scope with a custom_getter expected variables of tf.get_variable alone"
+            )
+        with inside(replace(here, reuse=None if reuse else here.reuse)):
             return kind(*args, **kwargs)(inputs, training=training)
 
     call.__doc__ = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +58,10 @@ def variable_scope(
     default_name: str | None = None,
     values: object = None,
     initializer: object = None,
-    *,
+    regularizer: None = None,
+    caching_device: object = None,
+    partitioner: None = None,
+    custom_getter: Callable[..., Any] | None = None,
     reuse: bool | _Reuse | None = None,
     use_resource: bool | None = None,
     dtype: object = None,
@@ -66,10 +69,12 @@ def variable_scope(
 ) -> Iterator[VariableScope]:
     """Make variables inside the block under this name.
 
-    ``reuse`` is inherited from the scope around; the other arguments, but for the names, are without effect. Raises
-    ProgramTypeError for what is no name or scope, ProgramError for none at all.
+    ``reuse`` is inherited from the scope around, and so is ``custom_getter``, a function that get_variable calls in its
+    place: with what gives the variable, and its own arguments by name. The other arguments, but for the names, are
+    without effect. Raises ProgramTypeError for what is no name, scope or function, ProgramError for no name at all.
     """
     outer = scope()
+    _check_none(regularizer=regularizer, partitioner=partitioner)
     if isinstance(name_or_scope, VariableScope):
         prefix = f"{name_or_scope.name}/" if name_or_scope.name else ""
     elif name_or_scope is None:
@@ -80,7 +85,8 @@ def variable_scope(
         named = checks.text("name_or_scope", name_or_scope)
         prefix = f"{outer.prefix}{named}/" if named else outer.prefix
     chosen = outer.reuse if reuse is None else None if reuse is AUTO_REUSE else checks.truth("reuse", reuse)
-    with inside(Scope(prefix, outer.reuse if outer.reuse else chosen)) as inner:
+    getters = (*outer.getters, *_getters(custom_getter))
+    with inside(Scope(prefix, outer.reuse if outer.reuse else chosen, getters)) as inner:
         yield VariableScope(inner)
 
 
@@ -107,7 +113,7 @@ def get_variable(
     partitioner: None = None,
     validate_shape: bool = True,
     use_resource: bool | None = None,
-    custom_getter: None = None,
+    custom_getter: Callable[..., Any] | None = None,
     constraint: None = None,
     synchronization: object = None,
     aggregation: object = None,
@@ -118,14 +124,67 @@ def get_variable(
     the same IPU alone. With ``reuse`` programs that are compiled one after the other share it too, and without it each
     has its own. Initial values are drawn by name and ``tf.set_random_seed``. In a stage it is the array that the stage
     computes with. One with ``trainable=False`` no optimizer sees, and the stage may change: it is a
-    :class:`NamedVariable`, and so is one that is made outside of stages.
+    :class:`NamedVariable`, and so is one that is made outside of stages. ``custom_getter`` is called in its place,
+    within those of the scopes around, as :func:`variable_scope` says.
 
     Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take.
     """
-    for argument, value in (("regularizer", regularizer), ("partitioner", partitioner), ("constraint", constraint)):
+    arguments: dict[str, Any] = {
+        "shape": shape,
+        "dtype": checks.dtype("dtype", dtype, "biuf"),
+        "initializer": initializer,
+        "regularizer": regularizer,
+        "reuse": scope().reuse,
+        "trainable": trainable is not False,
+        "collections": collections,
+        "caching_device": caching_device,
+        "partitioner": partitioner,
+        "validate_shape": validate_shape,
+        "use_resource": use_resource,
+        "constraint": constraint,
+        "synchronization": synchronization,
+        "aggregation": aggregation,
+    }
+    getter: Callable[..., Any] = _variable
+    for custom in (*scope().getters, *_getters(custom_getter)):
+        getter = partial(custom, getter)
+    return getter(name=scope().prefix + checks.text("name", name), **arguments)
+
+
+def _getters(custom_getter: Any) -> tuple[Callable[..., Any], ...]:
+    if custom_getter is None:
+        return ()
+    if not callable(custom_getter):
+        checks.wrong_type("custom_getter", "a function of what gives a variable, and of its arguments", custom_getter)
+    return (custom_getter,)
+
+
+def _check_none(**arguments: object) -> None:
+    for argument, value in arguments.items():
         if value is not None:
             checks.wrong_value(argument, "None, as it is not simulated", value)
-    full = scope().prefix + checks.text("name", name)
+
+
+def _variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = np.float32,
+    initializer: Any = None,
+    regularizer: None = None,
+    reuse: object = None,
+    trainable: bool | None = None,
+    collections: object = None,
+    caching_device: object = None,
+    partitioner: None = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    constraint: None = None,
+    synchronization: object = None,
+    aggregation: object = None,
+) -> Any:
+    """Return the variable of a full name, as :func:`get_variable` does; a custom getter calls it, in this order."""
+    _check_none(regularizer=regularizer, partitioner=partitioner, constraint=constraint)
+    full = checks.text("name", name)
     kind = checks.dtype("dtype", dtype, "biuf")
     known = counts().variables if variables.inside() else store().by_name.keys()
     reuse = scope().reuse

@@ -6,7 +6,14 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError, ModelError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.errors import (
+    IpusimError,
+    ModelError,
+    ProgramError,
+    ProgramStateError,
+    ProgramTypeError,
+    UnsupportedProgramError,
+)
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.host import Running
@@ -302,3 +309,49 @@ def test_a_variable_in_an_optimizer_is_the_one_that_it_is_given():
             [lambda x: x * w, tf.reduce_sum],
             optimizer_function=lambda loss: OptimizerFunctionOutput(Reading(0.1), loss),
         )
+
+
+def half_in_float32(getter, name, dtype, trainable, shape=None, *args, **kwargs):
+    """Make variables in float32 whatever they are computed with, as programs in half precision do."""
+    if trainable and dtype != tf.float32:
+        return tf.cast(getter(name, shape, tf.float32, *args, trainable=trainable, **kwargs), dtype)
+    return getter(name, shape, dtype, *args, trainable=trainable, **kwargs)
+
+
+def test_a_custom_getter_makes_the_variables_of_its_scope_and_those_inside():
+    asked = []
+
+    def noting(getter, name, *args, **kwargs):
+        asked.append(name)
+        return getter(name, *args, **kwargs)
+
+    def computation(x):
+        with tf.variable_scope("outer", custom_getter=half_in_float32), tf.variable_scope("inner"):
+            w = tf.get_variable("w", [3], tf.float16, initializer="ones", custom_getter=noting)
+            still = tf.get_variable("still", [], tf.float16, initializer="ones", trainable=False)
+        loss = tf.reduce_sum(tf.cast(w * x, tf.float32))
+        assert (w.dtype, still.dtype) == (np.float16, np.float16)
+        return loss, tf.train.GradientDescentOptimizer(0.25).minimize(loss)
+
+    x = tf.placeholder(tf.float16, [3])
+    (loss,) = ipu_compiler.compile(computation, [x])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert [float(session.run(loss, {x: [1, 2, 0]})) for _ in range(2)] == [3, 0.75 + 2 * 0.5]
+    (made,) = [each for each in tf.global_variables() if each.name == "outer/inner/w"]
+    assert made.dtype == np.float32
+    assert set(asked) == {"outer/inner/w"}
+
+
+def test_a_custom_getter_is_refused_where_no_get_variable_asks():
+    def computation():
+        with tf.variable_scope("scope", custom_getter=half_in_float32):
+            return tf.layers.dense(np.ones((2, 3), np.float16), 2)
+
+    with pytest.raises(UnsupportedProgramError, match=r"tf\.layers\.dense: in a scope with a custom_getter"):
+        ipu_compiler.compile(computation)
+    with (
+        pytest.raises(ProgramTypeError, match="custom_getter: expected a function"),
+        tf.variable_scope("a", custom_getter=3),
+    ):
+        pass
