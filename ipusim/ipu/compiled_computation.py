@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.host import Fetch, Running, Tensor, example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -13,11 +13,26 @@ from ipusim.ipu.lay_out import lay_out, stopping_at_programs
 from ipusim.ipu.loop_body import asking, is_operation, is_training
 from ipusim.ipu.loop_program import LoopProgram
 from ipusim.ipu.one_at_a_time import device
+from ipusim.ipu.optimizers.optimizer import is_tensor
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.traced import as_tensor
+from ipusim.ipu.variable import plain
 from ipusim.ipu.variable_store import using
 from ipusim.model.layers.layer import Array
+
+
+class TrialError(Exception):
+    """A computation fails when it is tried.
+
+    Attributes:
+        error: how.
+    """
+
+    def __init__(self, error: IpusimError) -> None:
+        """Take the error."""
+        super().__init__(str(error))
+        self.error = error
 
 
 class _InputStreams(IPUInfeedQueue):
@@ -44,16 +59,21 @@ class CompiledComputation(Fetch):
         structure: what the computation returned when it was tried: tensors, and operations among them.
     """
 
-    def __init__(self, computation: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    def __init__(
+        self, computation: Callable[..., Any], inputs: Sequence[Any], *, name: str = "", at_once: bool = False
+    ) -> None:
         """Try the computation on the inputs' shapes and dtypes.
 
         Args:
             computation: a function of ``inputs``; with ``scopes.ipu_shard`` in it, of several IPUs.
             inputs: tensors of the host, or values.
+            name: the program's; by default the computation's.
+            at_once: run it now, and train where it says so, as in a function of TensorFlow 2.
 
         Raises:
             ProgramReached: it builds a pipeline or a loop.
-            IpusimError: it fails, or asks for what is not simulated.
+            TrialError: it fails when it is tried, or asks for what is not simulated.
+            IpusimError: the program cannot be laid out, or run.
         """
         self._computation, self._symbols = computation, tuple(inputs)
         self.structure: Any = None
@@ -61,10 +81,13 @@ class CompiledComputation(Fetch):
         examples = tuple(as_tensor(example(value)) for value in inputs)
         self._streams = _InputStreams(examples) if examples else None
         with device(), using():
-            with stopping_at_programs():
-                program = LoopProgram(self._body, (), self._streams)
-            arguments = program.arguments(1, name=getattr(computation, "__name__", "") or "computation")
-            self.pipeline: Pipeline = lay_out(arguments, None, ())
+            try:
+                with stopping_at_programs():
+                    program = LoopProgram(self._body, (), self._streams, at_once)
+            except IpusimError as error:
+                raise TrialError(error) from error
+            arguments = program.arguments(1, name=name or getattr(computation, "__name__", "") or "computation")
+            self.pipeline: Pipeline = lay_out(arguments, None, None if at_once else ())
 
     def results(self) -> Any:
         """Return what the computation returned, with a tensor of the host for each tensor."""
@@ -75,6 +98,29 @@ class CompiledComputation(Fetch):
             return value if is_operation(value) else Result(self, next(dequeued), replicated)
 
         return mapped(result, self.structure)
+
+    def run(self, inputs: Sequence[Any]) -> None:
+        """Run the program again, on other inputs of the same forms."""
+        self._symbols = tuple(inputs)
+        self.evaluate(Running())
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it gives results, sends some, or trains."""
+        return self._results.enqueued or self.pipeline.plan.shape.training or self.pipeline.sends
+
+    def values(self) -> Any:
+        """Return what the computation returned in the last run."""
+        dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
+        replicated = self.pipeline.system.replicas > 1
+
+        def value(tensor: Any) -> Any:
+            if is_operation(tensor):
+                return None
+            found = next(dequeued)
+            return found[0] if replicated else found
+
+        return mapped(value, self.structure)
 
     def evaluate(self, running: Running) -> None:
         """Run the program on the values that the inputs have in this run of a session."""
@@ -117,5 +163,15 @@ class Result(Tensor):
 
 
 def _tensor(value: Any) -> Any:
-    """Return a result as a tensor: Python's own numbers become float32 and int32."""
-    return as_tensor(value) if isinstance(value, bool | int | float) else value
+    """Return a result as a tensor: Python's own numbers become float32 and int32.
+
+    Raises UnsupportedProgramError for what is no tensor of numbers.
+    """
+    from ipusim.ipu.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+
+    found = concrete(plain(value))
+    if isinstance(found, bool | int | float):
+        return as_tensor(found)
+    if not is_tensor(found):
+        raise UnsupportedProgramError(f"computation: expected tensors and operations as its results, got {value!r}")
+    return found

@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.errors import IpusimError
+from ipusim.ipu.compiled_computation import CompiledComputation, TrialError
 from ipusim.ipu.function_body import FunctionBody, Loop, LoopFound, calls_device, running_as
 from ipusim.ipu.host import compiling
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.lay_out import lay_out
+from ipusim.ipu.lay_out import ProgramReached, lay_out
 from ipusim.ipu.loop_body import run_body
 from ipusim.ipu.loop_program import LoopProgram, trying
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.repeated import Made, repeating
 from ipusim.ipu.run import Pipeline
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.variable_store import using
 from ipusim.model.functions.variables import inside
 
@@ -27,8 +30,10 @@ class Function:
 
     A loop over ``tf.range`` in it runs on the device: the function, from its beginning to its end and with one
     iteration, is then the body of a loop. Called again with arguments of the same forms it runs on from the variables
-    as they are, with the arguments' new values. A function without such a loop is called as it is, and its pipelines
-    and loops run on in the same way. One that no strategy calls is called as it is.
+    as they are, with the arguments' new values. A function with pipelines or loops of its own is called as it is, and
+    these run on in the same way. Any other is a program by itself: it takes the arrays among its arguments to the
+    device, and its results to the host. What cannot be one, such as a function that sets variables which are trained,
+    and one that no strategy calls, is called as it is.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -37,6 +42,7 @@ class Function:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._programs: dict[Any, FunctionProgram] = {}
         self._made: dict[Any, list[Made]] = {}
+        self._computations: dict[Any, FunctionComputation | TrialError | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; raises UnsupportedProgramError for a loop that cannot be one on the device, and as loops do."""
@@ -47,9 +53,19 @@ class Function:
         found = self._programs.get(form)
         if found is not None:
             return found.run(args, kwargs)
+        computation: FunctionComputation | TrialError | None = None
         try:
+            if form not in self._computations:
+                self._computations[form] = _computation(self._function, self.name, args, kwargs)
+            computation = self._computations[form]
+            if isinstance(computation, FunctionComputation):
+                return computation.run(args, kwargs)
             with running_as(FunctionBody(self.name)), repeating(made):
                 return self._function(*args, **kwargs)
+        except IpusimError:
+            if isinstance(computation, TrialError):  # what the device does not take says more
+                raise computation.error from computation.error.__cause__
+            raise
         except LoopFound as found_loop:
             loop = found_loop.loop
         if loop.numbers.size:
@@ -58,6 +74,53 @@ class Function:
                     return self._programs[form].run(args, kwargs)
                 self._programs[form] = FunctionProgram(self._function, self.name, loop, args, kwargs)
         return None
+
+
+class FunctionComputation:
+    """A function without pipelines and loops as a program of one iteration."""
+
+    def __init__(self, function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Try it, and run it once; raises ProgramReached and LoopFound where it has a program or a loop."""
+        self._function, self._name, self._given = function, name, (args, kwargs)
+        self._computation = CompiledComputation(self._called, self._arrays(), name=name, at_once=True)
+        self.has_effect = self._computation.has_effect
+        self._first = True
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results for these arguments; that of the first call is there already."""
+        with device():
+            self._given = args, kwargs
+            if not self._first:
+                self._computation.run(self._arrays())
+            self._first = False
+            return self._computation.values()
+
+    def _arrays(self) -> list[Any]:
+        return [each for each in leaves(self._given) if isinstance(each, np.ndarray | np.generic)]
+
+    def _called(self, *arrays: Any) -> Any:
+        rest = iter(arrays)
+        args, kwargs = mapped(
+            lambda each: next(rest) if isinstance(each, np.ndarray | np.generic) else each, self._given
+        )
+        with running_as(FunctionBody(self._name)):
+            return self._function(*args, **kwargs)
+
+
+def _computation(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> FunctionComputation | TrialError | None:
+    """Return a function as a program by itself, or why it is none; None for one with programs, or without any effect.
+
+    Raises LoopFound for a loop, and IpusimError for a program that cannot be laid out, or run.
+    """
+    try:
+        found = FunctionComputation(function, name, args, kwargs)
+    except TrialError as error:
+        return error
+    except ProgramReached:
+        return None
+    return found if found.has_effect else None
 
 
 class FunctionProgram:

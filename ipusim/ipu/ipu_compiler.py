@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks, variable_store
-from ipusim.ipu.compiled_computation import CompiledComputation, Result
+from ipusim.ipu.compiled_computation import CompiledComputation, Result, TrialError
 from ipusim.ipu.host import After, Fetch, Operation, collect
 from ipusim.ipu.lay_out import ProgramReached
 from ipusim.ipu.loop_body import check_takes
@@ -70,6 +70,8 @@ def _compiled_alone(
     variable_store.restore(before)
     try:
         program, laid_out = collect(CompiledComputation, (computation, inputs))
+    except TrialError as failed:
+        raise failed.error from failed.error.__cause__
     except ProgramReached:
         if error is None:
             raise ProgramError("computation: expected one that builds its pipeline or loop in every call") from None

@@ -13,6 +13,7 @@ from ipusim.errors import IpusimError, ModelError, ProgramError, UnsupportedProg
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.enums import LoopSchedule, RecomputationMode
+from ipusim.ipu.function_body import LoopFound
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.host_gradients import HostGradients
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -142,7 +143,7 @@ class LoopProgram:
         with trying():
             try:
                 return self._called(*as_numbers((*values, *self._element)))
-            except (IpusimError, KeyboardInterrupt, ProgramReached):
+            except (IpusimError, KeyboardInterrupt, ProgramReached, LoopFound):
                 raise
             except BaseException as error:  # a user's function may do anything
                 place = line_of(error)

@@ -104,6 +104,11 @@ class Pipeline(Fetch):
         return self._timeline
 
     @property
+    def sends(self) -> bool:
+        """Whether it sends results to an outfeed queue."""
+        return self._outfeed is not None
+
+    @property
     def summary(self) -> RunTimes:
         """The times of the last run."""
         return run_times(self.timeline)

@@ -10,6 +10,7 @@ from ipusim.ipu import ipu_compiler, loops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.recording import Recorder, recording
 from ipusim.timeline.kinds import SpanKind
 
@@ -151,6 +152,11 @@ def test_what_fails_says_where_and_what_holds_a_loop_says_that_of_its_own():
         ipu_compiler.compile(lambda: [loops.repeat(2, lambda: None), {}["no"]])
 
 
+def test_results_are_tensors():
+    with pytest.raises(UnsupportedProgramError, match="expected tensors and operations as its results, got 'text'"):
+        ipu_compiler.compile(lambda: [np.ones(2), "text"])
+
+
 def test_variables_of_a_first_trial_on_tensors_of_the_host_are_forgotten():
     def computation(x):
         w = tf.get_variable("alone", [2], initializer="ones")
@@ -162,3 +168,54 @@ def test_variables_of_a_first_trial_on_tensors_of_the_host_are_forgotten():
         session.run(tf.global_variables_initializer())
         np.testing.assert_allclose(session.run(fetches, {x: X})[0][:, 0], X.sum(axis=1))
     assert [each.name for each in tf.global_variables() if each.name.startswith("alone")] == ["alone"]
+
+
+def test_a_strategy_runs_a_function_without_a_loop_on_the_device():
+    @tf.function
+    def step(x, factor=2.0):
+        w = tf.get_variable("w", [], initializer="ones")
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((factor * w * x - 3 * x) ** 2)
+        tf.train.GradientDescentOptimizer(0.01).apply_gradients([(tape.gradient(loss, w), w)])
+        return {"loss": loss, "sum": tf.reduce_sum(x)}
+
+    with recording(Recorder()) as recorder, IPUStrategy().scope() as strategy:
+        given = [T, 2 * T, T]
+        found = [strategy.run(step, [each], {"factor": 3.0}) for each in given]
+    w = 1.0
+    assert all(isinstance(each, dict) for each in found)
+    for each, x in zip(found, given, strict=True):
+        assert float(each["loss"]) == pytest.approx(np.mean((3 * w * x - 3 * x) ** 2), rel=1e-5, abs=1e-9)
+        assert each["sum"].numpy() == x.sum()
+        w -= 0.01 * np.mean(2 * (3 * w - 3) * 3 * x**2)
+    (program,) = recorder.programs
+    assert (program.ran, program.job.program.name) == (3, "step")
+
+
+def test_a_function_that_only_does_something_on_the_host_is_called_there_each_time():
+    seen = []
+
+    @tf.function
+    def note(text):
+        seen.append(text)
+
+    with recording(Recorder()) as recorder, IPUStrategy().scope() as strategy:
+        strategy.run(note, ["a"])
+        before = len(seen)
+        strategy.run(note, ["a"])
+    assert len(seen) == before + 1
+    assert all(program.ran == 1 for program in recorder.programs)
+
+
+def test_what_the_device_does_not_take_is_said_in_a_function_of_a_strategy():
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(x, x))
+        return tape.gradient(loss, x)
+
+    with (
+        IPUStrategy().scope() as strategy,
+        pytest.raises(ModelError, match=r"computation\.py:\d+: ValueError: shapes"),
+    ):
+        strategy.run(step, [X])
