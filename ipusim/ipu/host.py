@@ -104,6 +104,9 @@ class Tensor(Fetch):
         example: an array of its shape and dtype, which stages are tried on.
     """
 
+    #: So that operators of NumPy's arrays on its left are left to it.
+    __array_priority__: Final = 1000
+
     def __init__(self, example: Array) -> None:
         """Take an array of its shape and dtype."""
         self.example = example

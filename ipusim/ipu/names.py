@@ -38,16 +38,23 @@ class Counts:
         layers: the layers so far, which seed their initial parameters.
         variables: names of the variables so far.
         owners: the layer of each name.
+        parts: what had been named at the end of each part of a branch or loop, by the name of that, when the stage was
+            tried; all copies have the same.
     """
 
     uses: dict[str, int] = field(default_factory=dict)
     layers: int = 0
     variables: set[str] = field(default_factory=set)
     owners: dict[str, object] = field(default_factory=dict)
+    parts: dict[str, tuple[Counts, ...]] = field(default_factory=dict)
 
     def copy(self) -> Counts:
         """Return counts that go on from these by themselves."""
         return replace(self, uses=dict(self.uses), variables=set(self.variables), owners=dict(self.owners))
+
+    def go_on_from(self, other: Counts) -> None:
+        """Count on from others."""
+        vars(self).update(vars(other.copy()))
 
 
 _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")

@@ -80,6 +80,15 @@ def boxing(calls: list[RecordedNode], trace: int) -> Lookup:
     return lookup
 
 
+def refuse_written(name: str, arrays: Sequence[Any], remedy: str) -> None:
+    """Refuse arrays of a body that is written down, whose values are others in each iteration.
+
+    Raises UnsupportedProgramError in the ``name`` of the function that needs their values, with what to write instead.
+    """
+    if any(isbox(each) and isinstance(each._node, RecordedNode) for each in arrays):
+        raise UnsupportedProgramError(f"{name}: not simulated in a loop over several shards: {remedy}")
+
+
 #: Functions of the form alone, whose results are not written down but used as they are.
 for _function in tuple(notrace_primitives[VJPNode]):
     if getattr(_function, "__name__", "") in ("shape", "ndim", "size", "result_type", "iscomplexobj"):

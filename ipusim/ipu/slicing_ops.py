@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.operations.sequence_slice import SequenceSlice
-from ipusim.ipu.tensorflow.array_functions import tensor, whole_numbers
+from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.layers.layer import Array
 
@@ -24,7 +24,7 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
     places = _offsets("dst_offsets", dst_offsets)
     if not counts.size or not counts.shape == sources.shape == places.shape:
         raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _sliced(tensor(dst), tensor(src), counts, sources, places, zero_unused)
+    return _sliced(*_of_one_type(dst, src), counts, sources, places, zero_unused)
 
 
 def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
@@ -48,7 +48,17 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
     if not counts.size or counts.shape != places.shape:
         raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _sliced(tensor(dst), tensor(src), counts, _behind(counts), places, zero_unused)
+    return _sliced(*_of_one_type(dst, src), counts, _behind(counts), places, zero_unused)
+
+
+def _of_one_type(dst: Any, src: Any) -> tuple[Any, Any]:
+    """Return both as tensors, a list of Python's whole numbers in the dtype of the other, as TensorFlow has them."""
+    rows, given = tensor(dst, "dst"), tensor(src, "src")
+    if isinstance(src, list | tuple) and given.dtype.kind == "i":
+        given = cast(given, rows.dtype)
+    elif isinstance(dst, list | tuple) and rows.dtype.kind == "i":
+        rows = cast(rows, given.dtype)
+    return rows, given
 
 
 def _behind(counts: Array) -> Array:

@@ -169,6 +169,35 @@ case("expand_dims", call("expand_dims", 1), ROWS)
 case("gather", lambda tf, x: tf.gather(x, np.array([0, 2, 2])), ROWS)
 case("one_hot", lambda tf, x: tf.one_hot(x, 3), CLASSES)
 case("reshape", call("reshape", (2, 8)), ROWS)
+case("add_n", lambda tf, *arrays: tf.add_n(list(arrays)), ROWS, ROWS, ROWS[::-1].copy())
+case("pad", call("pad", [[1, 0], [0, 2]], constant_values=3.0), ROWS)
+for _name in ("reflect", "SYMMETRIC"):
+    case(f"pad {_name}", call("pad", [[2, 1], [0, 3]], _name), ROWS)
+case("reverse", call("reverse", [1, 0]), ROWS)
+case("slice", call("slice", [1, 0], [-1, 3]), ROWS)
+case("strided_slice", call("strided_slice", [3, 0], [0, 4], [-2, 3]), ROWS)
+case("strided_slice of negative bounds", call("strided_slice", [-3, 0], [-1, 9]), ROWS)
+_MASKS = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 2, "new_axis_mask": 4, "shrink_axis_mask": 8}
+case("strided_slice by masks", call("strided_slice", [9, 0, 0, -1], [9, 0, 0, 0], [2, 1, 1, 1], **_MASKS), IMAGES)
+case("cond", lambda tf, x: tf.cond(tf.reduce_sum(x) > 1.0, lambda: [x * x, x], lambda: [x, x]), ROWS)
+case("cond that does not hold", lambda tf, x: tf.cond(x[0, 0] > 1.0, lambda: x * x, lambda: tf.exp(x)), ROWS)
+case("while_loop", lambda tf, x: tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), [0, x]), ROWS)
+case(
+    "while_loop of at most two iterations",
+    lambda tf, x: tf.while_loop(lambda x: tf.reduce_sum(x) > 0.0, lambda x: [x * x], [x], maximum_iterations=2),
+    ROWS,
+)
+
+
+def _own_gradient(tf: Any, x: Any, y: Any) -> Any:
+    @tf.custom_gradient
+    def product(x: Any, y: Any) -> Any:
+        return (x * y, x + y), lambda first, second: (first * 3.0, second * x)
+
+    return product(x, y)
+
+
+case("custom_gradient", _own_gradient, ROWS, ROWS[::-1].copy())
 case("split", call("split", [1, 3], axis=1), ROWS)
 case("squeeze", call("squeeze"), IMAGES)
 case("stack", lambda tf, x, y: tf.stack([x, y, x]), ROWS, ROWS)
@@ -219,6 +248,11 @@ for _name in ("softmax_cross_entropy_with_logits", "softmax_cross_entropy_with_l
     _path = f"nn.{_name}"
     case(_path, lambda tf, z, x, path=_path: named(path, tf)(labels=z, logits=x), SHARES, LOGITS)
 case("losses.mean_squared_error", lambda tf, x: tf.losses.mean_squared_error(ROWS[::-1].copy(), x), ROWS)
+case(
+    "losses.sparse_softmax_cross_entropy of labels in rows",
+    lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES.reshape(-1, 1), x),
+    LOGITS,
+)
 case("losses.sparse_softmax_cross_entropy", lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES, x), LOGITS)
 
 # Keras' activations, by their functions and by the names that layers take.
@@ -340,6 +374,11 @@ case(_L + "GroupNormalization", layer(_L + "GroupNormalization", groups=1), np.c
 case(_L + "InstanceNormalization", layer(_L + "InstanceNormalization"), np.concatenate([IMAGES, IMAGES * 2], -1))
 case(_L + "Conv1D", layer(_L + "Conv1D", 2, 2, activation="elu", kernel_initializer=ramp), STEPS)
 case(_L + "Conv2D", layer(_L + "Conv2D", 2, 2, activation="selu", kernel_initializer=ramp), IMAGES)
+case(
+    _L + "DepthwiseConv2D",
+    layer(_L + "DepthwiseConv2D", 2, depth_multiplier=2, activation="elu", depthwise_initializer=ramp),
+    np.concatenate([IMAGES, IMAGES * 2], -1),
+)
 case(_L + "Dropout", layer(_L + "Dropout", 0.0), ROWS)
 case(_L + "Embedding", layer(_L + "Embedding", 4, 2, embeddings_initializer=ramp), CLASSES.reshape(2, 2))
 case(_L + "Flatten", layer(_L + "Flatten"), IMAGES)
@@ -347,6 +386,14 @@ for _name in ("GRU", "LSTM"):
     _recurrent = {"kernel_initializer": ramp, "recurrent_initializer": ramp}
     _given = {"reset_after": False} if _name == "GRU" else {}
     case(_L + _name, layer(_L + _name, 2, **_recurrent, **_given), STEPS)
+    case(f"{_L}{_name} with its states", layer(_L + _name, 2, return_state=True, **_recurrent, **_given), STEPS)
+    case(
+        f"{_L}{_name} of given states",
+        lambda tf, x, *states, n=_name, given=(_recurrent | _given): named(_L + n, tf)(
+            2, return_sequences=True, return_state=True, **given
+        )(x, initial_state=states[0] if len(states) == 1 else list(states)),
+        *(STEPS, STEPS[:, 0], STEPS[:, 1])[: 3 if _name == "LSTM" else 2],
+    )
     _hard = {"activation": "relu", "recurrent_activation": "hard_sigmoid"}
     case(f"{_L}{_name} with corners", layer(_L + _name, 2, **_recurrent, **_given, **_hard), STEPS * np.float32(4))
 for _name in ("Input", "InputLayer"):

@@ -8,6 +8,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -82,6 +83,8 @@ LAYERS = {
     "conv in groups": (Conv2D(6, (2, 3), (1, 2), "same", "tanh", groups=2), (4, 5, 4)),
     "conv depthwise": (Conv2D(3, (3, 2), groups=3), (4, 3, 3)),
     "conv depthwise, two filters each": (Conv2D(6, (2, 2), padding="same", use_bias=False, groups=3), (3, 3, 3)),
+    "depthwise": (DepthwiseConv2D((3, 2)), (4, 3, 3)),
+    "depthwise, two channels each": (DepthwiseConv2D((2, 2), (2, 1), "same", 2, "tanh", use_bias=False), (3, 3, 3)),
     "conv of sequences": (Conv1D(3, 3), (5, 2)),
     "conv of sequences, same": (Conv1D(2, 4, 2, "same", "gelu"), (5, 3)),
     "conv of sequences with gaps": (Conv1D(2, 2, 3, use_bias=False), (7, 2)),

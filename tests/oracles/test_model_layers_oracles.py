@@ -16,6 +16,7 @@ from ipusim.model.layers.activations import ACTIVATIONS, activate, pull_back
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
@@ -276,6 +277,11 @@ FORMULAS = {
     "convolution": (Conv2D(6, (3, 2), padding="same"), (4, 5, 3), convolution),
     "convolution in groups": (Conv2D(6, (3, 2), padding="same", groups=2), (4, 5, 4), lambda *a: convolution(*a, 2)),
     "convolution of sequences": (Conv1D(6, 3, padding="same"), (5, 4), convolution_1d),
+    "depthwise convolution of images": (
+        DepthwiseConv2D((3, 2), padding="same", depth_multiplier=2),
+        (4, 5, 3),
+        lambda x, W, b: convolution(x, W.reshape(3, 2, 1, 6), b, 3),
+    ),
     "depthwise convolution": (Conv1D(4, 3, padding="same", groups=4), (5, 4), lambda *a: convolution_1d(*a, 4)),
 }
 

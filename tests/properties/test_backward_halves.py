@@ -18,6 +18,7 @@ from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, HostEmbedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -100,6 +101,7 @@ SHAPES = {
         Conv2D(WIDTH, (1, 1), use_bias=False),
         Conv2D(WIDTH, (3, 1), padding="same", activation="tanh", groups=2),
         Conv2D(WIDTH, (2, 2), padding="same", groups=WIDTH),
+        DepthwiseConv2D((2, 2), padding="same", activation="tanh"),
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
         Residual(inner(Reshape((2 * WIDTH, 3)), Reshape((3, 2, WIDTH)))),

@@ -37,6 +37,7 @@ from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule,
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layers import Dense
@@ -107,6 +108,7 @@ KINDS = {
     "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),
     "convolution": (Conv2D(1, (2, 3), padding="same"), image(formulas.convolution)),
     "sequence convolution": (Conv1D(WIDTH, 3, padding="same"), formulas.convolution_1d),
+    "depthwise images": (DepthwiseConv2D((2, 3), padding="same"), image(formulas.convolution)),
     "depthwise": (Conv1D(WIDTH, 2, padding="same", groups=WIDTH), lambda *a: formulas.convolution_1d(*a, WIDTH)),
     "layer norm": (LayerNorm(), formulas.layer_norm),
     "batch norm": (BatchNorm(), formulas.batch_norm),
@@ -217,12 +219,12 @@ def run_layer(kind, name, h, seed):
     if kind == "shared product":
         return anp.tanh(anp.dot(h, get_variable(name, PRODUCT)))
     layer = KINDS["dense" if kind == "shared dense" else kind][0]
-    if kind == "convolution":
+    if kind in ("convolution", "depthwise images"):
         h = anp.reshape(h, (*h.shape, 1))
     if kind == "gated":
         h = doubled(h)
     y = layers.layer(name, layer, h, seed=seed)
-    return anp.reshape(y, y.shape[:3]) if kind == "convolution" else y
+    return anp.reshape(y, y.shape[:3]) if kind in ("convolution", "depthwise images") else y
 
 
 def stage_of(training, at):

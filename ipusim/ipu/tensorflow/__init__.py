@@ -36,16 +36,19 @@ _NAMES: Final = (
     )
     | found_in(
         f"{_HERE}.array_functions",
-        "abs add argmax argmin cast clip_by_value constant convert_to_tensor cos divide einsum equal exp eye fill "
-        "greater greater_equal identity less less_equal linspace log log1p logical_and logical_not logical_or matmul "
-        "maximum minimum multiply negative not_equal ones ones_like pow range rank reduce_max reduce_mean reduce_min "
-        "reduce_prod reduce_sum round shape sigmoid sign sin size sqrt square squared_difference stop_gradient "
-        "subtract tanh tensordot zeros zeros_like",
+        "abs add add_n argmax argmin cast clip_by_value constant convert_to_tensor cos divide einsum equal exp eye "
+        "fill greater greater_equal identity less less_equal linspace log log1p logical_and logical_not logical_or "
+        "matmul maximum minimum multiply negative not_equal ones ones_like pow range rank reduce_max reduce_mean "
+        "reduce_min reduce_prod reduce_sum round shape sigmoid sign sin size sqrt square squared_difference "
+        "stop_gradient subtract tanh tensordot zeros zeros_like",
     )
     | found_in(
         f"{_HERE}.shaping",
         "broadcast_to concat expand_dims gather one_hot reshape split squeeze stack tile transpose unstack where",
     )
+    | found_in(f"{_HERE}.slices", "pad reverse slice strided_slice")
+    | found_in(f"{_HERE}.control_flow", "cond while_loop")
+    | {"custom_gradient": f"{_HERE}.own_gradients:custom_gradient"}
     | found_in(
         f"{_HERE}.variables",
         "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "

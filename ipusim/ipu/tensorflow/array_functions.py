@@ -145,6 +145,15 @@ subtract = _two("subtract", anp.subtract, "difference")
 
 
 @also_on_host
+def add_n(inputs: Any, name: str | None = None) -> Any:
+    """Return the sum of tensors of one shape; raises ProgramError for none, and for several shapes."""
+    found = [tensor(each, "inputs") for each in inputs]
+    if len({anp.shape(each) for each in found}) != 1:
+        checks.wrong_value("inputs", "a list of at least one tensor, all of one shape", list(map(anp.shape, found)))
+    return sum(found[1:], found[0])
+
+
+@also_on_host
 def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
     """Return (x - y)^2 for each element; the mean of it is the core's mean squared error where it can be."""
     from ipusim.ipu.tensorflow.squared_errors import squared_errors  # noqa: PLC0415 - which stands on this module's kind

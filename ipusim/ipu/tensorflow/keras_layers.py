@@ -32,9 +32,10 @@ from ipusim.ipu.tensorflow.keras.plain_layers import (
     add,
     concatenate,
 )
+from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.variable import NamedVariable
-from ipusim.model.layers import convolution, dropout, embedding, gru, layers, lstm, normalisation, pooling
+from ipusim.model.layers import convolution, depthwise, dropout, embedding, gru, layers, lstm, normalisation, pooling
 
 __all__ = [
     "Add",
@@ -141,6 +142,19 @@ class Conv1D(CoreLayer):
     _axes = 1
 
 
+class DepthwiseConv2D(CoreLayer):
+    """Keras ``DepthwiseConv2D``."""
+
+    core, kind = depthwise.DepthwiseConv2D, "depthwise_conv2d"
+    _order = (
+        *("kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation"),
+        *("use_bias", "depthwise_kernel_initializer", "bias_initializer"),
+    )
+
+    def _names(self) -> dict[str, str]:
+        return {"W": "depthwise_kernel", "b": "bias"}
+
+
 class MaxPooling2D(CoreLayer):
     """Keras ``MaxPooling2D``."""
 
@@ -188,14 +202,14 @@ class Embedding(CoreLayer):
         return super()._applied(x if x.dtype.kind in "iu" else cast(x, np.int32), variables, training)
 
 
-class LSTM(CoreLayer):
+class LSTM(RecurrentLayer):
     """Keras ``LSTM``."""
 
     core, kind = lstm.LSTM, "lstm"
     _order = (*_RECURRENT, "unit_forget_bias")
 
 
-class GRU(CoreLayer):
+class GRU(RecurrentLayer):
     """Keras ``GRU``."""
 
     core, kind = gru.GRU, "gru"
@@ -203,10 +217,11 @@ class GRU(CoreLayer):
 
 
 _OFFERED: Final = (
-    "Activation Add Average AveragePooling2D BatchNormalization Concatenate Conv1D Conv2D Dense Dropout Embedding "
-    "Flatten GRU GlobalAveragePooling1D GlobalAveragePooling2D GlobalMaxPooling1D GlobalMaxPooling2D "
-    "GroupNormalization InstanceNormalization LSTM Lambda LayerNormalization LeakyReLU MaxPooling2D Maximum Minimum "
-    "Multiply Permute ReLU RepeatVector Rescaling Reshape Softmax Subtract add concatenate"
+    "Activation Add Average AveragePooling2D BatchNormalization Concatenate Conv1D Conv2D Dense DepthwiseConv2D "
+    "Dropout Embedding Flatten GRU GlobalAveragePooling1D GlobalAveragePooling2D GlobalMaxPooling1D "
+    "GlobalMaxPooling2D GroupNormalization InstanceNormalization LSTM Lambda LayerNormalization LeakyReLU "
+    "MaxPooling2D Maximum Minimum Multiply Permute ReLU RepeatVector Rescaling Reshape Softmax Subtract add "
+    "concatenate"
 )
 __getattr__, __dir__ = offering(
     "tf.keras.layers",

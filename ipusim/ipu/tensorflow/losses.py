@@ -6,7 +6,8 @@ from typing import Any
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.host import also_on_host
-from ipusim.ipu.tensorflow.array_functions import reduce_mean
+from ipusim.ipu.tensorflow.array_functions import reduce_mean, tensor
+from ipusim.ipu.tensorflow.keras.labels import classes_of
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
 from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.tensorflow.squared_errors import squared_errors
@@ -23,10 +24,12 @@ def mean_squared_error(labels: Any, predictions: Any, weights: float = 1.0) -> A
 def sparse_softmax_cross_entropy(labels: Any, logits: Any, weights: float = 1.0) -> Any:
     """Return the mean cross entropy of ``logits`` (batch, ..., classes) and whole-number ``labels`` (batch, ...).
 
+    These may have a last axis of one element more, as TensorFlow's loss takes them and ``tf.nn`` does not.
     Raises UnsupportedProgramError for weights.
     """
     _refuse_weights(weights)
-    return reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    classes = classes_of(labels, tensor(logits))
+    return reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits))
 
 
 def _refuse_weights(weights: Any) -> None:

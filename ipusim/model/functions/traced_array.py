@@ -112,6 +112,8 @@ for _comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(TracedArray, f"__{_comparison}__", _reading(getattr(ArrayBox, f"__{_comparison}__")))
 TracedArray.__hash__ = ArrayBox.__hash__  # type: ignore[method-assign]
 TracedArray.register(TracedArray)
+for _scalar in (np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64):  # which are written down too, as by shards
+    ArrayBox.register(_scalar)
 _KINDS: Final = [kind for kind, box in Box.type_mappings.items() if box is ArrayBox and kind is not ArrayBox]
 
 

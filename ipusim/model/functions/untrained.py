@@ -31,11 +31,12 @@ class Untrained:
         self.values = values
         self.changed: set[str] = set()
         self._names = names
-        self._takes_new = takes_new
+        #: Whether the function is tried, and what it asks for is not known yet.
+        self.takes_new = takes_new
 
     def copy(self) -> Untrained:
         """Return the same values, whose changes are for itself."""
-        return Untrained(dict(self.values), self._names, takes_new=self._takes_new)
+        return Untrained(dict(self.values), self._names, takes_new=self.takes_new)
 
     def read(self, name: str, initial: Array) -> Array:
         """Return a value, which nobody can change in place.
@@ -43,7 +44,7 @@ class Untrained:
         Raises ModelError for a variable that was not asked for when the function was first tried, and for one asked
         for in two shapes or dtypes.
         """
-        if name not in self.values and self._takes_new:
+        if name not in self.values and self.takes_new:
             self.values[name] = frozen(initial)
         self._check(name)
         check_same(name, self.values[name], initial)

@@ -16,7 +16,8 @@ from ipusim.model.rows import Row, classes, row_of
 
 #: The order in which messages and docs name the layers of modules; those of others follow by the modules' names.
 _ORDER: Final = (
-    *("layers", "glu", "dropout", "embedding", "positions", "normalisation", "convolution", "pooling"),
+    *("layers", "glu", "dropout", "embedding", "positions", "normalisation", "convolution"),
+    *("depthwise", "pooling"),
     *(
         "lstm",
         "gru",

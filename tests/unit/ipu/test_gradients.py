@@ -38,6 +38,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, HostEmbedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -107,6 +108,11 @@ def keras_gru_from(x, state):
     return list(ipu_layers.PopnnGRU(2, return_sequences=True, return_state=True)(x, initial_state=state))
 
 
+def keras_states(name):
+    """Return a use of a recurrent layer of Keras from states, with those behind its last step."""
+    return lambda x, *states: getattr(tf.keras.layers, name)(2, return_state=True)([x, *states])
+
+
 #: A use of each name from which gradients go back: a function of arrays, and the arrays.
 CASES = {
     "tf.layers.average_pooling2d": (lambda x: tf.layers.average_pooling2d(x, 2, 2), IMAGES),
@@ -132,6 +138,7 @@ CASES = {
     "tf.keras.layers.Conv1D": (in_keras("Conv1D", 2, 2, activation="elu"), STEPS),
     "tf.keras.layers.Conv2D": (in_keras("Conv2D", 2, 2, 2, activation="swish"), IMAGES),
     "tf.keras.layers.Dense": (in_keras("Dense", 3, "tanh"), X),
+    "tf.keras.layers.DepthwiseConv2D": (in_keras("DepthwiseConv2D", 2, depth_multiplier=2, activation="tanh"), IMAGES),
     "tf.keras.layers.Dropout": (in_keras("Dropout", 0.3), X),
     "tf.keras.layers.Embedding": (in_keras("Embedding", 5, 3), IDS),
     "tf.keras.layers.Flatten": (in_keras("Flatten"), STEPS),
@@ -149,6 +156,8 @@ CASES = {
     "tf.keras.layers.GroupNormalization": (in_keras("GroupNormalization", 2), IMAGES),
     "tf.keras.layers.InstanceNormalization": (in_keras("InstanceNormalization"), IMAGES),
     "tf.keras.layers.LSTM": (in_keras("LSTM", 2, return_sequences=True), STEPS),
+    "tf.keras.layers.LSTM from states": (keras_states("LSTM"), STEPS.swapaxes(0, 1), *STATE),
+    "tf.keras.layers.GRU from a state": (keras_states("GRU"), STEPS.swapaxes(0, 1), STATE[0]),
     "tf.keras.layers.LayerNormalization": (in_keras("LayerNormalization"), X),
     "tf.keras.layers.MaxPooling2D": (in_keras("MaxPooling2D", 2), IMAGES),
     "tf.keras.layers.ReLU": (in_keras("ReLU"), X),
@@ -421,6 +430,7 @@ CORE = {
     "batch_norm": (BatchNorm(), X),
     "conv2d": (Conv2D(2, (2, 2), groups=2), IMAGES),
     "conv1d": (Conv1D(2, 2), STEPS),
+    "depthwise_conv2d": (DepthwiseConv2D((2, 2), depth_multiplier=2), IMAGES),
     "max_pool2d": (MaxPool2D(), IMAGES),
     "average_pool2d": (AveragePool2D(), IMAGES),
     "lstm": (LSTM(2), STEPS),

@@ -20,7 +20,7 @@ from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.tensorflow import array_functions, shaping
+from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping, slices
 from tests.special_points import assert_gradient, with_special_points
 
 RNG = np.random.default_rng(7)
@@ -33,12 +33,15 @@ LABELS = np.array([0, 2, 1, 1])
 DIFFERENTIABLE = {
     "abs": (tf.abs, X),
     "add": (lambda x: tf.add(x, 2 * x), X),
+    "add_n": (lambda x: tf.add_n([x, x * x, x]), X),
     "broadcast_to": (lambda x: tf.broadcast_to(x, (2, 4, 3)), X),
     "cast": (lambda x: tf.cast(x, tf.float64), X),
     "clip_by_value": (lambda x: tf.clip_by_value(x, -0.5, 0.5), X),
     "concat": (lambda x: tf.concat([x, x * x], 1), X),
+    "cond": (lambda x: tf.cond(tf.reduce_sum(x) > 100.0, lambda: x, lambda: x * x), X),
     "convert_to_tensor": (tf.convert_to_tensor, X),
     "cos": (tf.cos, X),
+    "custom_gradient": (tf.custom_gradient(lambda x: (tf.exp(x), lambda dy: dy * tf.exp(x))), X),
     "divide": (lambda x: tf.divide(1.0, x), POSITIVE),
     "einsum": (lambda x: tf.einsum("ij,kj->ik", x, x), X),
     "exp": (tf.exp, X),
@@ -53,6 +56,8 @@ DIFFERENTIABLE = {
     "minimum": (lambda x: tf.minimum(x, 0.1), X),
     "multiply": (lambda x: tf.multiply(x, x), X),
     "negative": (tf.negative, X),
+    "pad": (lambda x: tf.pad(x, [[1, 0], [0, 2]], constant_values=3.0), X),
+    "pad by reflection": (lambda x: tf.pad(x, [[1, 2], [2, 0]], "REFLECT"), X),
     "pow": (lambda x: tf.pow(x, 3.0), X),
     "reduce_max": (lambda x: tf.reduce_max(x, axis=1), X),
     "reduce_mean": (lambda x: tf.reduce_mean(x, axis=[0]), X),
@@ -60,20 +65,24 @@ DIFFERENTIABLE = {
     "reduce_prod": (lambda x: tf.reduce_prod(x, axis=1), X),
     "reduce_sum": (lambda x: tf.reduce_sum(x, keepdims=True), X),
     "reshape": (lambda x: tf.reshape(x, (2, 6)), X),
+    "reverse": (lambda x: tf.reverse(x, [0, -1]), X),
     "sigmoid": (tf.sigmoid, X),
     "sin": (tf.sin, X),
+    "slice": (lambda x: tf.slice(x, [1, 0], [-1, 2]), X),
     "split": (lambda x: tf.split(x, [1, 2], axis=1)[1], X),
     "sqrt": (tf.sqrt, POSITIVE),
     "square": (tf.square, X),
     "squared_difference": (lambda x: concrete(tf.squared_difference(x, np.ones((4, 3)))), X),
     "squeeze": (lambda x: tf.squeeze(x, [0]), X[None]),
     "stack": (lambda x: tf.stack([x, 2 * x]), X),
+    "strided_slice": (lambda x: tf.strided_slice(x, [0, 1], [4, 2], [3, 1]), X),
     "subtract": (lambda x: tf.subtract(1.0, x), X),
     "tanh": (tf.tanh, X),
     "tensordot": (lambda x: tf.tensordot(x, x, [[0], [0]]), X),
     "tile": (lambda x: tf.tile(x, [2, 1]), X),
     "transpose": (tf.transpose, X),
     "unstack": (lambda x: tf.unstack(x)[1], X),
+    "while_loop": (lambda x: tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), [0, x])[1], X),
     "where": (lambda x: tf.where(x > 0, x, 2 * x), X),
     "nn.avg_pool": (lambda x: tf.nn.avg_pool(x, [1, 2, 2, 1], 2, "VALID"), IMAGES),
     "nn.bias_add": (lambda x: tf.nn.bias_add(x, np.ones(3)), X),
@@ -151,7 +160,7 @@ def test_the_gradient_of_each_function_is_that_of_finite_differences(name):
 
 def test_every_function_has_a_gradient_that_is_checked_or_none_at_all():
     known = {name.split()[0] for name in DIFFERENTIABLE} | WITHOUT_GRADIENT
-    homes = {array_functions.__name__, shaping.__name__}
+    homes = {each.__name__ for each in (array_functions, shaping, slices, control_flow, own_gradients)}
     here = {name for name in dir(tf) if getattr(getattr(tf, name), "__module__", "") in homes}
     offered = {f"nn.{name}" for name in dir(tf.nn)} | here
     assert offered - known == set()
@@ -173,6 +182,12 @@ ON_HOST = {
     "broadcast_to": lambda x: tf.broadcast_to(x, [2, 2, 3]),
     "gather": lambda x: tf.gather(x, [1, 1, 0]),
     "gather by it": lambda x: tf.gather(np.arange(9), tf.cast(x, np.int32)),
+    "pad": lambda x: tf.pad(x, [[0, 1], [2, 0]], "SYMMETRIC"),
+    "slice": lambda x: tf.slice(x, [0, 1], [2, -1]),
+    "strided_slice": lambda x: tf.strided_slice(x, [0, 0], [2, 3], [1, 2]),
+    "reverse": lambda x: tf.reverse(x, [1]),
+    "cond": lambda x: tf.cond(tf.reduce_sum(x) > 3.0, lambda: [x, 2 * x], lambda: [x * x, x]),
+    "while_loop": lambda x: tf.while_loop(lambda x: tf.reduce_sum(x) < 99.0, lambda x: 2 * x, [x]),
     "where": lambda x: tf.where(x > 1, x, -x) if isinstance(x, np.ndarray) else tf.where(tf.greater(x, 1.0), x, -x),
     "one_hot": lambda x: tf.one_hot(tf.cast(x, np.int32), 6),
     "softmax": tf.nn.softmax,

@@ -13,6 +13,7 @@ from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
+from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.dropout import Dropout, keep_mask
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
@@ -48,6 +49,7 @@ LAYERS = {
     "instance norm": (InstanceNorm(), (3, 2, 4)),
     "conv": (Conv2D(3, (2, 3), (2, 1), "same", "tanh"), (4, 5, 2)),
     "conv in groups": (Conv2D(4, (2, 3), (2, 1), "same", "tanh", groups=2), (4, 5, 2)),
+    "depthwise": (DepthwiseConv2D((2, 3), (2, 1), "same", 2, "tanh"), (4, 5, 2)),
     "conv of sequences": (Conv1D(3, 2, 1, "same", "gelu"), (4, 2)),
     "max pool": (MaxPool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
     "average pool": (AveragePool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
@@ -200,15 +202,18 @@ def test_starts():
     assert {name: array.shape for name, array in gru.items()} == {"W": (3, 6), "U": (2, 6), "b": (2, 6)}
     assert GRU(2, reset_after=False).parameter_shapes((5, 3))["b"] == (6,)
     assert Conv2D(6, (3, 2), groups=3).parameter_shapes((9, 9, 12)) == {"W": (3, 2, 4, 6), "b": (6,)}
+    assert DepthwiseConv2D((3, 2), depth_multiplier=2).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 2), "b": (10,)}
     assert Conv1D(6, 3, use_bias=False).parameter_shapes((9, 5)) == {"W": (3, 5, 6)}
     assert Conv2D(7, (3, 2)).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 7), "b": (7,)}
     assert list(MultiHeadAttention(2, 3).parameter_shapes((9, 4))) == ["Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo"]
     assert MultiHeadAttention(2, 3, use_bias=False).parameter_shapes((9, 4))["Wo"] == (6, 4)
 
 
-@pytest.mark.parametrize("layer", [LSTM(6), GRU(6), MultiHeadAttention(2), Conv2D(3, (2, 2)), Embedding(5, 4)])
+@pytest.mark.parametrize(
+    "layer", [LSTM(6), GRU(6), MultiHeadAttention(2), Conv2D(3, (2, 2)), DepthwiseConv2D((2, 2)), Embedding(5, 4)]
+)
 def test_every_dtype_starts_from_the_same_draws(layer):
-    shape = (4, 4, 2) if isinstance(layer, Conv2D) else (4, 4)
+    shape = (4, 4, 2) if isinstance(layer, Conv2D | DepthwiseConv2D) else (4, 4)
     single, double = (layer.initial_parameters(shape, np.random.default_rng(3), d) for d in (np.float32, np.float64))
     for name, array in single.items():
         np.testing.assert_array_equal(array, double[name].astype(np.float32))
@@ -267,6 +272,11 @@ REFUSED = {
     "groups of channels": (
         lambda: Conv2D(4, (1, 1), groups=2).output_shape((5, 5, 3)),
         "divides the 3 channels, got 2",
+    ),
+    "multiplier": (lambda: DepthwiseConv2D((1, 1), depth_multiplier=0), "multiplier from 1, got 0"),
+    "no image to go through by channels": (
+        lambda: DepthwiseConv2D((1, 1)).output_shape((4, 4)),
+        r"height, width and channels, got .* shape \(4, 4\)",
     ),
     "short sequence": (lambda: Conv1D(1, 3).output_shape((2, 4)), "no shorter than the window of 3 steps, got 2"),
     "no sequence": (lambda: Conv1D(1, 3).output_shape((2, 4, 1)), r"steps and channels, got .* shape \(2, 4, 1\)"),
@@ -389,6 +399,14 @@ def test_a_convolution_in_groups_has_a_product_for_each():
     depthwise = Conv2D(12, (3, 3), padding="same", groups=12).cost((8, 6, 12), 2, 4)
     assert depthwise.forward.products == (Convolution(96, 1, 1, 9, groups=12),)
     assert inner_sizes(Conv2D(8, (3, 2), groups=4), (8, 6, 12)).passing == 6 * 5 * 3 * 2 * 12
+
+
+def test_a_depthwise_convolution_costs_what_one_in_groups_does():
+    layer = DepthwiseConv2D((3, 2), (2, 1), "same", 2, "gelu")
+    grouped = Conv2D(8, (3, 2), (2, 1), "same", "gelu", groups=4)
+    for need in (True, False):
+        assert layer.cost((6, 5, 4), 3, 2, need) == grouped.cost((6, 5, 4), 3, 2, need)
+    assert inner_sizes(layer, (6, 5, 4)) == inner_sizes(grouped, (6, 5, 4))
 
 
 def test_a_sequence_costs_what_an_image_of_one_row_does():

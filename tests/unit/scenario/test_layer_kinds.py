@@ -225,7 +225,7 @@ WRONG = {
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
         "position_embedding, dense, take_positions, flatten, reshape, activation, layer_norm, batch_norm, max_pool2d, "
-        "multi_head_attention, instance_norm, average_pool2d and 9 more, which `ipusim schema` lists",
+        "multi_head_attention, instance_norm, average_pool2d and 10 more, which `ipusim schema` lists",
     ),
     "table of no layer": (
         TOKENS,

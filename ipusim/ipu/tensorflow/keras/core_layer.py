@@ -34,6 +34,11 @@ from ipusim.model.layers.recurrent import Recurrent
 
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
+#: Keras' names of initializers that are not called as their weights are.
+_INITIALIZERS: Final = {
+    "recurrent_kernel_initializer": "recurrent_initializer",
+    "depthwise_kernel_initializer": "depthwise_initializer",
+}
 #: Arguments that change nothing that is simulated, and those that must be what they stand with.
 _WITHOUT_EFFECT: Final = frozenset({"seed"})
 _OF_ALL_LAYERS: Final = ("name", "trainable", "dtype", "input_shape", "batch_input_shape")
@@ -42,10 +47,9 @@ _ONLY: Final[dict[str, tuple[Any, ...]]] = {
     "dilation_rate": (1, (1, 1), [1, 1]),
     "axis": (-1, [-1]),
     "noise_shape": (None,),
-    "return_state": (False,),
-    "stateful": (False,),
     "unroll": (False,),
     "go_backwards": (False,),
+    "dropout": (0, 0.0),
     "recurrent_dropout": (0, 0.0),
     "mask_zero": (False,),
 }
@@ -146,10 +150,7 @@ class CoreLayer(Layer):
         """Return its arguments."""
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
         own |= {name: keras_name(core) for name, core in own.items() if name.endswith("activation")}
-        given = {
-            "recurrent_initializer" if name == "recurrent_kernel_initializer" else name: described(value)
-            for name, value in self._arguments.items()
-        }
+        given = {_INITIALIZERS.get(name, name): described(value) for name, value in self._arguments.items()}
         return super().get_config() | own | given
 
     @classmethod
@@ -299,8 +300,9 @@ def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:
     for name in ("input_dim", "input_length"):
         if name not in own and (size := kwargs.pop(name, None)) is not None:
             kwargs.setdefault("input_shape", (size,))
-    if "recurrent_initializer" in kwargs:
-        kwargs["recurrent_kernel_initializer"] = kwargs.pop("recurrent_initializer")
+    for weight, name in _INITIALIZERS.items():
+        if name in kwargs:
+            kwargs[weight] = kwargs.pop(name)
 
 
 def _fitting(name: str, value: Any, axes: int) -> Any:

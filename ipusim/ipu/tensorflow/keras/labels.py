@@ -58,6 +58,6 @@ def fitted_weights(sample_weight: Any, values: Any) -> Any:
 def classes_of(y_true: Any, y_pred: Any) -> Any:
     """Return class numbers (batch, ...) for predictions (batch, ..., classes), without a last axis of one element."""
     labels, axes = tensor(y_true), len(anp.shape(y_pred)) - 1
-    if len(anp.shape(labels)) == axes + 1 and anp.shape(labels)[-1] == 1:
+    if len(anp.shape(labels)) == axes + 1 and anp.shape(labels)[-1:] == (1,):
         labels = anp.reshape(labels, anp.shape(labels)[:-1])
     return labels if labels.dtype.kind in "iu" else cast(labels, np.int32)

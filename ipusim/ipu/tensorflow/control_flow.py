@@ -1,0 +1,237 @@
+"""``tf.cond`` and ``tf.while_loop``: what runs, and how often, is told by the values of a micro-batch.
+
+Each micro-batch takes the branch, and makes the iterations, that its own values ask for. Time is that of the first
+micro-batch, as of all that a stage computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import autograd.numpy as anp
+import numpy as np
+from autograd.tracer import getval
+
+from ipusim.errors import ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.host import Fetch, Placeholder, Running, Tensor, compute, example
+from ipusim.ipu.loop_body import asking
+from ipusim.ipu.names import Counts, counts, unique
+from ipusim.ipu.shards import refuse_written
+from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.model.functions.untrained import held
+from ipusim.model.functions.variables import inside
+
+#: Iterations of a loop after which it is taken for one that never ends.
+_LIMIT: Final = 1_000_000
+
+
+def cond(
+    pred: Any = None,
+    true_fn: Any = None,
+    false_fn: Any = None,
+    strict: bool = False,
+    name: str | None = None,
+    fn1: Any = None,
+    fn2: Any = None,
+) -> Any:
+    """Return what ``true_fn`` gives where ``pred`` holds, else what ``false_fn`` gives; gradients go through that.
+
+    Both are called where a stage is tried, so that its variables are known. Raises ProgramTypeError for what is no
+    function or no truth value, ProgramError for branches that give tensors of different forms.
+    """
+    branches = [true_fn or fn1, false_fn or fn2]
+    for argument, branch in zip(("true_fn", "false_fn"), branches, strict=True):
+        if not callable(branch):
+            checks.wrong_type(argument, "a function without arguments", branch)
+    if isinstance(pred, Tensor) and not inside():
+        whole = [_tensors(branch()) for branch in branches]
+        _check_alike(*whole)
+        other = iter(list(leaves(whole[1])))
+        return mapped(lambda value: compute(_chosen, pred, value, next(other), name="cond"), whole[0])
+    holds, named, key = _truth("pred", pred), counts(), unique("cond")
+    if _is_tried():
+        return _of_both(branches, holds, named, key)
+    ends = named.parts.get(key, ())
+    if ends and not holds:
+        named.go_on_from(ends[0])
+    found = _tensors(branches[not holds]())
+    if ends:
+        named.go_on_from(ends[1])
+    return found
+
+
+def _of_both(branches: Sequence[Callable[[], Any]], holds: bool, named: Counts, key: str) -> Any:
+    """Call both branches, the first one first, as names are made in a graph; return what the one gives that is taken.
+
+    What is not taken changes nothing but names. Raises ProgramError for results of different forms.
+    """
+    found, ends = [], []
+    for place, branch in enumerate(branches):
+        found.append(_left_alone(branch) if holds == bool(place) else _tensors(branch()))
+        ends.append(named.copy())
+    named.parts[key] = tuple(ends)
+    _check_alike(*found)
+    return found[not holds]
+
+
+def while_loop(
+    cond: Any,
+    body: Any,
+    loop_vars: Any,
+    shape_invariants: object = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    name: str | None = None,
+    maximum_iterations: Any = None,
+    return_same_structure: bool = True,
+) -> Any:
+    """Return the tensors that ``body`` makes of ``loop_vars``, again and again as long as ``cond`` of them holds.
+
+    ``loop_vars`` are a list or tuple, or one structure for one argument. The other arguments but maximum_iterations
+    are without effect. Raises ProgramError for a body that gives tensors of another form, and for a loop without an
+    end; ProgramTypeError for what is no function, and as :func:`cond`.
+    """
+    for argument, function in (("cond", cond), ("body", body)):
+        if not callable(function):
+            checks.wrong_type(argument, "a function of the loop's variables", function)
+    alone = not isinstance(loop_vars, list | tuple)
+    values = _tensors([loop_vars] if alone else loop_vars)
+    most = (
+        None if maximum_iterations is None else checks.whole("maximum_iterations", np.asarray(maximum_iterations)[()])
+    )
+    waits = not inside() and any(isinstance(each, Tensor) for each in (*leaves(values), cond(*values)))
+    values = _Loop(cond, body, values, most).results() if waits else _looped(cond, body, values, most)
+    return values[0] if alone or (len(values) == 1 and not return_same_structure) else values
+
+
+def _looped(cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> Any:
+    """Return the values after the last iteration; what the body names has the same name in each."""
+    count, named, key = 0, counts(), unique("while")
+    begin = named.copy()
+    while count != most and _truth("cond", cond(*values)):
+        named.go_on_from(begin)
+        values, count = _next(body, values), count + 1
+        _check_ends(count, most)
+    if not _is_tried():
+        if key in named.parts:
+            named.go_on_from(named.parts[key][0])
+        return values
+    if not count:
+        _left_alone(partial(_next, body, values))
+    named.parts[key] = (named.copy(),)
+    return values
+
+
+def _next(body: Callable[..., Any], values: Any) -> Any:
+    """Return the values that the body makes of others; raises ProgramError for those of another form."""
+    returned = body(*values)
+    several = isinstance(returned, list | tuple) and len(values) == len(returned)
+    after = _tensors(list(returned) if several else [returned])
+    _check_as_before(values, after)
+    return type(values)(*after) if hasattr(values, "_fields") else type(values)(after)
+
+
+def _check_ends(count: int, most: int | None) -> None:
+    if most is None and count == _LIMIT:
+        raise ProgramError(f"cond: expected a loop that ends, got one of {count} iterations: give maximum_iterations")
+
+
+class _Loop(Fetch):
+    """A loop that each run of a session makes as often as its values ask for."""
+
+    def __init__(self, cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> None:
+        self._first, self._most = values, most
+        given = mapped(lambda each: Placeholder("loop_vars", np.asarray(example(each))), values)
+        self._given = list(leaves(given))
+        self._goes_on, self._after = cond(*given), list(leaves(_next(body, given)))
+
+    def results(self) -> Any:
+        """Return tensors of its last values."""
+        places = iter(range(len(self._given)))
+        return mapped(lambda _: _Last(self, place := next(places), self._given[place].example), self._first)
+
+    def evaluate(self, running: Running) -> list[Any]:
+        values, count = list(leaves(running.values(self._first))), 0
+        while count != self._most:
+            inner = Running(running.feeds | dict(zip(self._given, values, strict=True)))
+            if not _truth("cond", inner.value(self._goes_on)):
+                break
+            values, count = inner.values(self._after), count + 1
+            _check_ends(count, self._most)
+        return values
+
+
+class _Last(Tensor):
+    """One of the tensors that a loop gives."""
+
+    def __init__(self, loop: _Loop, place: int, form: Any) -> None:
+        super().__init__(form)
+        self._loop, self._place = loop, place
+
+    def evaluate(self, running: Running) -> Any:
+        return np.asarray(running.value(self._loop)[self._place], self.dtype)
+
+
+def _is_tried() -> bool:
+    """Tell whether a stage or a body is tried, to see what it asks for."""
+    now = held()
+    return now is not None and now.takes_new
+
+
+def _left_alone(branch: Callable[[], Any]) -> Any:
+    """Return what a branch gives that is not taken: what it asks for is noted, and what it changes is put back.
+
+    Raises ProgramError for a branch that trains or sends results.
+    """
+    now, asked = held(), asking()
+    assert now is not None
+    values, queue, train = dict(now.values), getattr(asked, "queue", None), getattr(asked, "train", None)
+    found = _tensors(branch())
+    if asked is not None and (asked.queue is not queue or asked.train is not train):
+        raise ProgramError("cond: expected branches that neither train nor send results: do that behind the cond")
+    now.values.update(values)
+    return found
+
+
+def _tensors(structure: Any) -> Any:
+    return mapped(tensor, structure)
+
+
+def _chosen(pred: Any, one: Any, other: Any) -> Any:
+    return one if _truth("pred", pred) else other
+
+
+def _truth(argument: str, value: Any) -> bool:
+    given = tensor(value)
+    refuse_written(argument, [given], "take elements of both results with tf.where")
+    found = np.asarray(getval(given))
+    if found.size != 1:
+        checks.wrong_type(argument, "one truth value", found)
+    return bool(found)
+
+
+def _forms(structure: Any) -> list[tuple[Any, Any]]:
+    return [(anp.shape(each), each.dtype) for each in leaves(structure)]
+
+
+def _check_alike(one: Any, other: Any) -> None:
+    if _forms(one) != _forms(other):
+        raise ProgramError(
+            f"true_fn and false_fn: expected tensors of the same shapes and dtypes, got {_text(one)} and {_text(other)}"
+        )
+
+
+def _check_as_before(before: Any, after: Any) -> None:
+    if _forms(before) != _forms(after):
+        raise ProgramError(
+            f"body: expected loop variables of the shapes and dtypes that it takes, {_text(before)}, got {_text(after)}"
+        )
+
+
+def _text(structure: Any) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in _forms(structure)) or "none"

@@ -1,0 +1,147 @@
+"""``tf.custom_gradient``: a function whose gradient the program says itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import autograd.builtins  # noqa: F401 - lets an operation have several results under a trace
+import autograd.numpy as anp
+import numpy as np
+from autograd.core import VJPNode
+from autograd.extend import defvjp_argnums, primitive
+from autograd.tracer import isbox, register_notrace
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import checks
+from ipusim.ipu.shards import refuse_written
+from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.model.functions.variables import inside, noting
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    """From the gradients of a function's results to those of its arguments and variables, by the program's function.
+
+    Attributes:
+        name: of the function.
+        function: the one that it returned beside its results.
+        results, arguments: how many there are; variables stand behind the arguments.
+        variables: what the function was given for those that it asked for.
+        trace: of the arguments; the function may compute with them as it has seen them.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    results: int
+    arguments: int
+    variables: tuple[Any, ...]
+    trace: int
+
+    def pull(self, sources: Sequence[Any], wanted: Sequence[int], grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of the sources at the places ``wanted``; None counts as zeros."""
+        if self.variables:
+            given, own = self.function(*grads, variables=list(self.variables))
+        else:
+            given, own = self.function(*grads), ()
+        found = [*_listed(given), *_listed(own)]
+        if len(found) != len(sources):
+            raise ProgramError(
+                f"custom_gradient of {self.name}: expected gradients of {self.arguments} arguments and "
+                f"{len(self.variables)} variables, got {len(found)}"
+            )
+        return tuple(self._fitting(found[place], sources[place], place) for place in wanted)
+
+    def _fitting(self, grad: Any, source: Any, place: int) -> Any:
+        while isbox(grad) and grad._trace >= self.trace:
+            grad = grad._value
+        if grad is None:
+            return np.zeros(anp.shape(source), source.dtype)
+        if anp.shape(grad) != anp.shape(source):
+            raise ProgramError(
+                f"custom_gradient of {self.name}: expected gradient {place} of shape {anp.shape(source)}, got "
+                f"{anp.shape(grad)}"
+            )
+        return grad
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _constant(value: Any) -> Any:
+    return value
+
+
+# What the function computes with is the forward pass alone: no gradient goes back through that.
+register_notrace(VJPNode, _constant)
+
+
+@primitive  # type: ignore[untyped-decorator]
+def _with_gradient(gradient: _Gradient, *arrays: Any) -> Any:
+    return arrays[: gradient.results]
+
+
+def _pull_back(argnums: Sequence[int], _: Any, args: Sequence[Any], __: Any) -> Callable[[Any], tuple[Any, ...]]:
+    gradient, first = args[0], 1 + args[0].results
+
+    def pull(grads: Any) -> tuple[Any, ...]:
+        arriving = [grads[place] for place in range(gradient.results)]
+        return gradient.pull(args[first:], [at - first for at in argnums], arriving)  # type: ignore[no-any-return]
+
+    return pull
+
+
+defvjp_argnums(_with_gradient, _pull_back)
+
+
+def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
+    """Return a function of tensors with the results of ``f``, whose gradient is the function that it returns beside.
+
+    That takes the gradients of all results, and where ``f`` asks for variables ``variables``; it returns those of the
+    arguments, and behind them a list of those of the variables. Raises ProgramTypeError for what is no function, and
+    when it is called, for one that does not return both or does not take its variables; ProgramError for gradients of
+    other numbers or shapes.
+    """
+    if f is None:
+        return custom_gradient
+    if not callable(f):
+        checks.wrong_type("f", "a function that returns its result and its gradient function", f)
+    name = getattr(f, "__name__", type(f).__name__)
+
+    @wraps(f)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        if not inside():  # no gradient is taken there
+            return _both(name, f(*args, **kwargs))[0]
+        arguments = [tensor(each) for each in args]
+        asked: dict[str, Any] = {}
+        with noting(asked.__setitem__):
+            results, function = _both(name, f(*arguments, **kwargs))
+        if asked and "variables" not in inspect.signature(function).parameters:
+            raise ProgramTypeError(
+                "If using @custom_gradient with a function that uses variables, then grad_fn must accept a 'variables' "
+                "keyword argument."
+            )
+        sources = (*arguments, *asked.values())
+        refuse_written("custom_gradient", sources, "write the function as stages of a pipeline")
+        traces = [each._trace for each in sources if isbox(each)]
+        if not traces:
+            return results
+        made = [_constant(tensor(each)) for each in leaves(results)]
+        gradient = _Gradient(name, function, len(made), len(arguments), tuple(asked.values()), max(traces))
+        found = _with_gradient(gradient, *made, *sources)
+        places = iter(range(len(made)))
+        return mapped(lambda _: found[next(places)], results)
+
+    return decorated
+
+
+def _both(name: str, returned: Any) -> tuple[Any, Callable[..., Any]]:
+    if not (isinstance(returned, tuple | list) and len(returned) == 2 and callable(returned[1])):
+        checks.wrong_type(f"custom_gradient of {name}", "its result and its gradient function", returned)
+    return returned[0], returned[1]
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple | list) else (value,)
