@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ipusim.ipu.functions import TracedFunctions
 from ipusim.ipu.scope_names import short_names
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.job import Job
@@ -44,7 +45,9 @@ def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
 def _stages(job: Job) -> list[dict[str, Any]]:
     """Return each stage; the weight update of an IPU is that of its first."""
     shape, costs = job.program.shape, job.costs
-    names = short_names([profile.name for profile in job.program.stages])
+    functions = job.request.functions
+    assert isinstance(functions, TracedFunctions)
+    names = short_names(functions.shown_names)
     updates = dict(costs.updates) if shape.training else {}
     found = []
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.functions import TracedFunctions, accumulator_dtype
+from ipusim.ipu.scope_names import plain_name
 from ipusim.ipu.scopes_of_stages import short_names_of
 from ipusim.ipu.shards import RecordedNode
 from ipusim.ipu.tensorflow.keras.rules import KerasMomentum
@@ -98,7 +99,7 @@ def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
         raise NotLayersError("variables are of several types")
     precision = np.dtype(next(iter(dtypes), np.float32)).name
     samples = program.micro_batch_size * program.shape.micro_batches * program.repeat_count * job.system.learners
-    pipeline: dict[str, Any] = {"stages": [list(stage) for stage in names], "micro_batch_size": len(flat[0].input)}
+    pipeline: dict[str, Any] = {"stages": _stages(functions, names), "micro_batch_size": len(flat[0].input)}
     accumulators = _accumulators(functions, flat_names, flat, precision)
     return {
         "data": _data(flat, samples),
@@ -107,6 +108,15 @@ def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
         **({"optimizer": _optimizer(functions)} if functions.training else {}),
         **({"precision": precision} if precision != "float32" else {}),
     }
+
+
+def _stages(functions: TracedFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
+    """Return the layers of each stage, by the names of stages where functions have said them."""
+    shown = [plain_name(name, "stage") for name in functions.shown_names]
+    said = [own != each for own, each in zip(functions.names, functions.shown_names, strict=True)]
+    if len(set(shown)) < len(shown) or not all(said):
+        return [list(stage) for stage in names]
+    return [{"name": name, "layers": list(stage)} for name, stage in zip(shown, names, strict=True)]
 
 
 def _chained(node: RecordedNode, end: RecordedNode | None, stage: WrittenStage) -> tuple[Chained, RecordedNode]:

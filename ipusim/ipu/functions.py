@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,18 @@ class TracedFunctions:
     def names(self) -> tuple[str, ...]:
         """The name of each computational stage; concurrent ones have one."""
         return tuple(f"{self.arguments.name}_stage_{position}" for position in range(len(self.arguments.stages)))
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The name of each stage in pictures: that of its function, where no other stage has it.
+
+        Of others, such as functions without a name or of Keras' models, it is Graphcore's.
+        """
+        given = [stage_name(function) for functions in self.arguments.stages for function in functions]
+        return tuple(
+            name if name and given.count(name) == 1 else each.stage.name
+            for name, each in zip(given, self.traced.stages, strict=True)
+        )
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -97,6 +110,15 @@ class TracedFunctions:
             reduction=self.arguments.reduction_method.reduction,
             accumulation_dtype=dtype_of,
         )
+
+
+def stage_name(function: Callable[..., Any]) -> str:
+    """Return the name of a stage's function; empty for one without a name, and for those of ipusim's own."""
+    while isinstance(function, partial):
+        function = function.func
+    name = str(getattr(function, "__name__", ""))
+    own = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    return name if name.isidentifier() and not own else ""
 
 
 def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[StageProfile], system: System) -> None:

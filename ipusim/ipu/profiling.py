@@ -115,7 +115,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
             assert isinstance(functions, TracedFunctions)
-            runs[path] = each.run(request, scopes_of(functions))
+            runs[path] = each.run(request, functions.shown_names, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {

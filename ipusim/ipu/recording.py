@@ -73,16 +73,22 @@ class Recorded:
             return job
         return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
 
-    def run(self, request: Request, layers: tuple[str, ...] = ()) -> Run:
+    def run(self, request: Request, stages: tuple[str, ...] = (), layers: tuple[str, ...] = ()) -> Run:
         """Return all that is kept as one Run: steps one after the other, as those of a scenario.
 
-        ``request`` is what the Run says that was asked for, and its name is the Run's; ``layers`` are names of the
-        layers of each stage.
+        ``request`` is what the Run says that was asked for, and its name is the Run's; ``stages`` are the names of the
+        stages in pictures, and ``layers`` those of the layers of each.
         """
         job = replace(self.kept(request.name), request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
-        info = replace(timeline.info, name=job.name, layers=layers, title=title_of(request.description))
+        info = replace(
+            timeline.info,
+            name=job.name,
+            stages=stages or timeline.info.stages,
+            layers=layers,
+            title=title_of(request.description),
+        )
         timeline = timeline.about(info)
         return sum_up(job, timeline, self._learning())
 

@@ -17,7 +17,7 @@ from ipusim.render.lettering import cut, text_width
 from ipusim.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
 from ipusim.timeline.kinds import LOOKS
-from ipusim.timeline.timeline import Timeline
+from ipusim.timeline.timeline import Timeline, ends_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,6 +67,9 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
     for ipu in info.ipu_rows:
         stages = info.stages_of_ipu.get(ipu, ())
         named = [info.stages[stage] for stage in stages]
+        if len(stages) == 1:
+            two_lines = row_points >= 1.1 * TEXT_SIZE + 2.4 * STAGE_SIZE
+            named = [_with_layers(stages[0], named[0], info.layers_of[stages[0]], "\n" if two_lines else ": ")]
         if several:
             named = [
                 name if name == f"stage{stage}" else f"{stage} {name}"
@@ -76,8 +79,15 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
         while len(named) > 1 and most > 0.5 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
             most *= 0.9
             named = [cut(name, STAGE_SIZE, most) for name in named]
-        names.append(cut(", ".join(named) or "no stage", STAGE_SIZE, _WIDEST_STAGES))
+        lines = (", ".join(named) or "no stage").split("\n")
+        names.append("\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES) for line in lines))
     return names
+
+
+def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
+    """Return a stage's name and from where to where it goes through its layers; of one without a name that alone."""
+    among = ends_text(layers)
+    return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
 
 
 def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -> float:
@@ -86,7 +96,7 @@ def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -
     return max(
         [
             *(text_width(name, TEXT_SIZE) for name in row_names(timeline, ipus_to_a_row)),
-            *(text_width(name, STAGE_SIZE) for name in stages),
+            *(text_width(line, STAGE_SIZE) for name in stages for line in name.split("\n")),
         ]
     )
 

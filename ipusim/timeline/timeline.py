@@ -345,6 +345,19 @@ def layers_text(names: Sequence[str]) -> str:
     return f"{first}, ... {names[-1]} ({len(names)} layers)"
 
 
+def ends_text(layers: str) -> str:
+    """Return the first and the last of the layers that a text as :func:`layers_text` returns it names.
+
+    >>> ends_text("flatten, dense256, dense128, dense64"), ends_text("flatten"), ends_text("")
+    ('flatten to dense64', 'flatten', '')
+    """
+    first, *others = layers.split(", ")
+    if not others:
+        return first
+    last = others[-1].removeprefix("... ").partition(" (")[0]
+    return f"{first} to {last}"
+
+
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= _MOST
 

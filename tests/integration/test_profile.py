@@ -131,6 +131,7 @@ def test_its_scenario_has_its_layers_and_takes_its_time(left):
     stored = read_run(folder).timeline
     assert same(stored, twin.timeline)
     assert stored.info.layers == twin.timeline.info.layers == ("hidden", "logits, softmax_cross_entropy")
+    assert stored.info.stages == twin.timeline.info.stages == ("first", "last")
     assert (twin.learning is not None, twin.summary.steps) == (True, 2)
     assert run_files(twin, picture_window(twin.timeline), folder).keys() == FILES == files_of(folder)
     found = opened(folder)
@@ -144,7 +145,7 @@ def test_traces_name_variable_scopes(left):
     folder, *_ = left
     reader = PerfettoReader(gzip.decompress((folder / "trace.pftrace.gz").read_bytes()))
     named = {(each.args["stage_name"], each.args["layers"]) for each in reader.slices if "layers" in each.args}
-    assert named == {("small_stage_0", "hidden"), ("small_stage_1", "logits, softmax_cross_entropy")}
+    assert named == {("first", "hidden"), ("last", "logits, softmax_cross_entropy")}
 
 
 def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path):

@@ -11,7 +11,7 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.layer_spec import PythonSpec
-from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec
 from ipusim.runs.request.schema import Options
 
 
@@ -101,10 +101,12 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
             yield RequestedStage(spec.name, timed=spec)
         elif isinstance(spec, PythonSpec):
             yield RequestedStage(spec.name, (RequestedLayer(path, spec),))
-        elif (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
+        elif isinstance(spec, tuple) and (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
             yield RequestedStage(f"stage{index}", concurrent=tuple(costs))
         else:
-            start = position
+            start, own = position, f"stage{index}"
+            if isinstance(spec, NamedStageSpec):
+                own, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - the rest is as of a list
             for item, name in enumerate(map(str, spec)):
                 right = names[position] if position < len(names) else None
                 if name == right:
@@ -115,7 +117,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
                 findings.add((*path, item), f"expected {wanted}, got {name!r}{near}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
-            yield RequestedStage(f"stage{index}", tuple(layers[start:position]))
+            yield RequestedStage(own, tuple(layers[start:position]))
     if position < len(names):
         text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
         findings.add(("pipeline", "stages"), text)

@@ -59,19 +59,28 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
     )
 
 
+class NamedStageSpec(Node, title="named"):
+    """A stage of layers with a name of its own."""
+
+    name: Name = Field(description="the stage's name in charts")
+    layers: Annotated[tuple[Name, ...], Strict(False)] = Field(
+        min_length=1, max_length=MAX_LAYERS, description="the names of its layers"
+    )
+
+
 def _stage_kind(value: object) -> str | None:
     if isinstance(value, list | tuple):
         return "<concurrent>" if any(isinstance(item, dict | Node) for item in value) else "<layers>"
-    if isinstance(value, dict | Node):
-        return (
-            "<python>"
-            if isinstance(value, PythonSpec) or (isinstance(value, dict) and "python" in value)
-            else "<timed>"
-        )
-    return None
+    if not isinstance(value, dict | Node):
+        return None
+    keys = value if isinstance(value, dict) else ()
+    if isinstance(value, PythonSpec) or "python" in keys:
+        return "<python>"
+    return "<named>" if isinstance(value, NamedStageSpec) or "layers" in keys else "<timed>"
 
 
-#: One stage: names of layers, a Python function, or a cost alone; or several of these that run at the same time.
+#: One stage: names of layers, with a name of its own or without, a Python function, or a cost alone; or several of
+#: these that run at the same time.
 StageSpec = Annotated[
     Annotated[
         tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=MAX_LAYERS), Tag("<layers>")
@@ -82,8 +91,9 @@ StageSpec = Annotated[
         Field(title="concurrent", min_length=1, max_length=16),
         Tag("<concurrent>"),
     ]
+    | Annotated[NamedStageSpec, Tag("<named>")]
     | Annotated[PythonSpec, Tag("<python>")]
     | Annotated[TimedStageSpec, Tag("<timed>")],
     Discriminator(_stage_kind),
-    Field(json_schema_extra=expects("a list of layer names, or a mapping with a name, and python or forward")),
+    Field(json_schema_extra=expects("a list of layer names, or a mapping with a name, and layers, python or forward")),
 ]

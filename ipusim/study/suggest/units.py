@@ -25,6 +25,7 @@ from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
 from ipusim.runs.request.layer_spec import BuiltSpec
+from ipusim.runs.request.model_spec import NamedStageSpec
 from ipusim.runs.request.pipeline_spec import MAX_STAGES
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
@@ -131,7 +132,10 @@ def movable(options: Options) -> bool:
         pipeline.forward_propagation_stages_poplar_options,
         pipeline.backward_propagation_stages_poplar_options,
     )
-    listed = all(isinstance(stage, tuple) and isinstance(stage[0], str) for stage in pipeline.stages or ())
+    listed = all(
+        isinstance(stage, NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
+        for stage in pipeline.stages or ()
+    )
     concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
     return options.model is not None and all(each is None for each in own) and listed and not concurrent
 

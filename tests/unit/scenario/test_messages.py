@@ -180,8 +180,8 @@ CASES = {
     "number for a stage": (
         "splits: [logits]",
         "stages: [7]",
-        "bad.yaml:12:12: pipeline.stages.0: expected a list of layer names, or a mapping with a name, and python or "
-        "forward, got 7",
+        "bad.yaml:12:12: pipeline.stages.0: expected a list of layer names, or a mapping with a name, and layers, "
+        "python or forward, got 7",
     ),
     "bad name": (
         "name: hidden",
@@ -353,6 +353,17 @@ CASES = {
         "splits: [logits]",
         "stages: [[flatten, hiden], [logits, cel]]",
         "bad.yaml:12:22: pipeline.stages.0.1: expected the layer 'hidden', got 'hiden'; did you mean hidden? " + ORDER,
+    ),
+    "named stage of an unknown layer": (
+        "splits: [logits]",
+        "stages: [{name: first, layers: [flatten, hiden]}, [logits, cel]]",
+        "bad.yaml:12:44: pipeline.stages.0.layers.1: expected the layer 'hidden', got 'hiden'; did you mean hidden? "
+        + ORDER,
+    ),
+    "two stages of one name": (
+        "splits: [logits]",
+        "stages: [{name: stage1, layers: [flatten, hidden]}, [logits, cel]]",
+        "bad.yaml:12:55: pipeline.stages.1.name: expected a name that no other stage has, got 'stage1' again",
     ),
     "stage that computes nothing beside others": (
         "splits: [logits]",

@@ -22,6 +22,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
+from ipusim.study.suggest.units import movable
 from tests.own_schedules import registered
 
 TRAINING = """\
@@ -94,6 +95,15 @@ def test_defaults(load) -> None:  # type: ignore[no-untyped-def]
     assert workload(experiment).dtype == np.float32
     assert workload(experiment).optimizer == SGD(0.1)
     assert [stage.layers for stage in workload(experiment).stages] == [("flatten", "hidden"), ("logits", "cel")]
+
+
+def test_stages_of_layers_may_have_names(load) -> None:  # type: ignore[no-untyped-def]
+    """They change nothing else: such a model may be cut anew as one of plain lists is."""
+    named = "stages: [{name: first, layers: [flatten, hidden]}, [logits, cel]]"
+    plain, found = load(TRAINING), load(TRAINING.replace("splits: [logits]", named))
+    assert [stage.name for stage in found.program.stages] == ["first", "stage1"]
+    assert [stage.layers for stage in found.program.stages] == [stage.layers for stage in plain.program.stages]
+    assert (found.costs.passes, movable(found.request.options)) == (plain.costs.passes, True)
 
 
 def test_every_key_of_system_reaches_the_hardware(load) -> None:  # type: ignore[no-untyped-def]
