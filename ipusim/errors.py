@@ -49,6 +49,11 @@ class IpusimError(Exception):
         """Return the message."""
         return bounded(super().__str__())
 
+    @property
+    def message(self) -> str:
+        """The whole message, as programs ask TensorFlow's errors for it."""
+        return str(self)
+
 
 class OptionError(IpusimError, ValueError):
     """A value of an option that nothing can be made of; each door says it with its own word for the option."""

@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import MissingImportError, MissingNameError, OptionError, ProgramError
+from ipusim.errors import MissingImportError, MissingNameError, OptionError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow
 from ipusim.ipu.import_names import NAMES, VERSIONS, install
 from ipusim.ipu.program_file import ProgramEnded, ProgramFile
@@ -64,6 +64,33 @@ def test_every_row_is_importable(name):
         assert dir(module)
         for attribute in dir(module):
             getattr(module, attribute)
+
+
+FORMS = """
+import tensorflow.compat.v1 as tf
+from keras.optimizer_v2 import optimizer_v2
+from tensorflow.python.framework import errors
+from tensorflow.python.ops import control_flow_ops, custom_gradient
+
+shape = tf.TensorShape([4, None])
+forms = shape == (4, None), shape.as_list(), shape.ndims, shape.num_elements(), tf.TensorShape(3).num_elements()
+bases = isinstance(tf.optimizers.SGD(), optimizer_v2.OptimizerV2), control_flow_ops.cond is tf.cond
+own = custom_gradient.custom_gradient is tf.custom_gradient
+try:
+    tf.reshape([1.0, 2.0], [3])
+except (errors.InvalidArgumentError, tf.errors.OutOfRangeError) as error:
+    message = error.message
+"""
+
+
+def test_shapes_errors_and_bases_that_programs_ask_for():
+    found = ran(FORMS)
+    assert found["forms"] == (True, [4, None], 2, None, 3)
+    assert (found["bases"], found["own"]) == ((True, True), True)
+    assert found["message"].startswith("reshape: expected tensors that go together")
+    for dims, kind in ((None, ProgramError), ([-1], ProgramError), (["a"], ProgramTypeError)):
+        with pytest.raises(kind, match=r"^dims: expected a"):
+            tensorflow.TensorShape(dims)
 
 
 @pytest.mark.parametrize(
