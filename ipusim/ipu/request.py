@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
@@ -26,6 +26,12 @@ from ipusim.runs.request.graphcore_options import arguments, attributes
 from ipusim.runs.request.request import Request, validate
 from ipusim.schedules.registry import find
 
+#: What a loop without a pipeline has to say of its I/O tiles.
+_NOT_OVERLAPPED: Final = (
+    "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
+    "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
+)
+
 
 def job_of(
     asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
@@ -47,7 +53,13 @@ def job_of(
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
     sent = () if asked.outfeed is None else asked.outfeed.notes
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes()))
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(asked, chosen) else ()
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+
+
+def _leaves_io_tiles(asked: Arguments, config: IPUConfig) -> bool:
+    """Tell whether a loop without a pipeline asks for feeds on I/O tiles: none of its passes runs beside them."""
+    return config.io_tiles.place_ops_on_io_tiles and not find(asked.schedule.value).pipelined
 
 
 def _request(
@@ -67,6 +79,8 @@ def _request(
     functions = TracedFunctions(asked, traced, feed)
     options: dict[str, Any] = config.options()
     options["system"] |= device
+    if _leaves_io_tiles(asked, config):
+        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
     if distribution is not None:
         options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(asked, functions.parts)

@@ -118,6 +118,34 @@ def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses():
 
 
 @pytest.mark.parametrize("split", [False, True])
+def test_io_tiles_of_a_loop_compute_nothing_and_its_feeds_wait(split):
+    """They take from each IPU, and say that nothing is overlapped; it was an error."""
+
+    def ran(tiles):
+        config, outfeed = IPUConfig(), IPUOutfeedQueue()
+        config.auto_select_ipus = 1 + split
+        config.io_tiles.num_io_tiles, config.io_tiles.place_ops_on_io_tiles = tiles, tiles > 0
+        config.configure_ipu_system()
+
+        def body(x):
+            with scopes.ipu_shard(0):
+                a = x * tf.get_variable("a", [], initializer="ones")
+            with scopes.ipu_shard(int(split)):
+                outfeed.enqueue(a + 1)
+
+        ipu_compiler.compile(lambda: loops.repeat(2, body, None, stream()))
+        program = ipu_compiler.compiled()[-1]
+        program.run()
+        return program, outfeed._packed(outfeed._taken()).tolist()
+
+    (plain, elements), (tiled, others) = (contextvars.copy_context().run(ran, tiles) for tiles in (0, 32))
+    assert elements == others == [(X + 1).tolist(), (2 * X + 1).tolist()]
+    assert tiled.system.ipu.tiles == plain.system.ipu.tiles - 32
+    assert [note for note in tiled.notes if "place_ops_on_io_tiles will have no effect" in note]
+    assert not [note for note in plain.notes if "io_tiles" in note]
+
+
+@pytest.mark.parametrize("split", [False, True])
 def test_a_body_sends_a_tuple_with_names(split):
     outfeed = IPUOutfeedQueue()
 
