@@ -85,7 +85,7 @@ NAMES: Final[dict[str, str]] = {
     "tensorflow.python.training.optimizer": f"{_TENSORFLOW}.train",
     "keras": _KERAS,
     "keras.optimizer_v2.optimizer_v2": f"{_KERAS}.optimizer_v2",
-    "ipu_tensorflow_addons.keras.layers": "ipusim.ipu.keras.layers",
+    "ipu_tensorflow_addons.keras.layers": "ipusim.ipu.keras.addons",
     "ipu_tensorflow_addons.keras.optimizers": f"{_KERAS}.optimizers",
     "ipu_tensorflow_addons.layers": "ipusim.ipu.rnn_ops",  # of its releases for TensorFlow 1
     "ipu_tensorflow_addons.layers.rnn_ops": "ipusim.ipu.rnn_ops",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from ipusim.errors import ProgramError
 from ipusim.hardware.generations import GC200
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.import_names import install
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.keras import layers
@@ -116,3 +119,15 @@ def test_partial_sums_in_half_precision_take_less_time_and_compute_the_same(kind
     np.testing.assert_array_equal(outputs[np.float16], outputs[np.float32])
     with pytest.raises(ProgramError, match="partials_dtype: expected float16 or float32, got 'float64'"):
         kind(4, partials_dtype=np.float64)
+
+
+def test_the_lstm_of_the_addons_has_its_states_apart():
+    with install():
+        addons = import_module("ipu_tensorflow_addons.keras.layers")
+        assert addons.LSTM is addons.PopnnLSTM is not layers.PopnnLSTM
+        assert addons.PopnnGRU is layers.PopnnGRU
+        layer = addons.PopnnLSTM(UNITS, return_state=True)
+    tf.keras.Sequential([layer]).build((None, STEPS, ELEMENTS))
+    _, h, c = layer(X[:, :2])
+    y, *_ = layer(X[:, 2:], initial_state=(h, c))
+    np.testing.assert_allclose(y, layer(X)[0], rtol=1e-5)
