@@ -224,8 +224,8 @@ WRONG = {
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
-        "position_embedding, dense, take_positions, flatten, reshape, activation, layer_norm, batch_norm, max_pool2d, "
-        "multi_head_attention, instance_norm, average_pool2d and 10 more, which `ipusim schema` lists",
+        "position_embedding, dense, take_positions, flatten, reshape, depthwise_conv2d, activation, layer_norm, "
+        "batch_norm, max_pool2d, multi_head_attention, instance_norm and 10 more, which `ipusim schema` lists",
     ),
     "table of no layer": (
         TOKENS,

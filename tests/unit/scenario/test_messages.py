@@ -157,15 +157,15 @@ CASES = {
         "type: dense, units: 8",
         "type: desne, units: 8",
         "bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
-        "dense, reshape, flatten, take_positions, residual, embedding, layer_norm, position_embedding, "
-        "mean_squared_error, add, instance_norm, lstm and 19 more, which `ipusim schema` lists",
+        "dense, reshape, depthwise_conv2d, flatten, take_positions, residual, embedding, layer_norm, "
+        "position_embedding, mean_squared_error, add, instance_norm and 20 more, which `ipusim schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
         "bad.yaml:7:7: model.layers.1.type: got nothing; expected "
         "flatten, reshape, dense, activation, glu, dropout, position_embedding, take_positions, layer_norm, "
-        "group_norm, instance_norm, batch_norm and 19 more, which `ipusim schema` lists",
+        "group_norm, instance_norm, batch_norm and 20 more, which `ipusim schema` lists",
     ),
     "key of another type of layer": (
         "type: flatten",
