@@ -10,7 +10,7 @@ import stat
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
@@ -131,13 +131,16 @@ def read_up_to(file: Readable, size: int) -> bytearray:
 
 
 def read_arrays(
-    file: BinaryIO, names: Sequence[str] | None = None, most_bytes: int | None = None
+    file: BinaryIO,
+    names: Sequence[str] | None = None,
+    most_bytes: int | None = None,
+    unpickle: Callable[[bytes], Any] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of those names, or all, from a NumPy archive (npz), which may come from anywhere.
 
-    Nothing is unpickled, and no array takes more memory than the archive holds of it; where all of them would take
-    more than ``most_bytes``, none is unpacked. Raises FileError, whose text is the reason, for that, for what is no
-    such archive, and for an array that is missing or damaged.
+    No array takes more memory than the archive holds of it; where all of them would take more than ``most_bytes``,
+    none is unpacked. Arrays of Python objects are read by ``unpickle``, and refused without it. Raises FileError,
+    whose text is the reason, for that, for what is no such archive, and for an array that is missing or damaged.
     """
     with _opened(file, most_bytes) as (archive, members):
         names = list(members) if names is None else names
@@ -146,7 +149,7 @@ def read_arrays(
                 held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
                 raise FileError(f"no array {name!r}; it holds {held or 'none'}")
         _check_unpacked([members[name].file_size for name in names], most_bytes)
-        return {name: _array(archive, members[name], name) for name in names}
+        return {name: _array(archive, members[name], name, unpickle) for name in names}
 
 
 def array_names(file: BinaryIO) -> list[str]:
@@ -219,13 +222,17 @@ def naming(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error
 
 
-def _array(archive: ZipFile, info: ZipInfo, name: str) -> npt.NDArray[Any]:
+def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes], Any] | None) -> npt.NDArray[Any]:
     what = f"not a NumPy archive of plain arrays: {name!r}"
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise FileError(f"{what} is compressed by method {info.compress_type}, which NumPy does not write")
     try:
         with archive.open(info) as member:
             shape, fortran, dtype = _header(member, what)
+            if dtype.hasobject:
+                if unpickle is None:
+                    raise FileError(f"{what} holds Python objects, expected numbers")
+                return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, what)
             wanted, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
             if wanted != stated or min(shape, default=0) < 0:
                 raise FileError(f"{what} says {dtype} of {shape}, {wanted} bytes, and has {stated}")
@@ -247,9 +254,13 @@ def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtyp
         raise
     except Exception as error:  # NumPy's own text advises to unpickle
         raise FileError(f"{what} has no header of a plain array") from error
-    if dtype.hasobject:
-        raise FileError(f"{what} holds Python objects, expected numbers")
     return shape, fortran, dtype
+
+
+def _objects(array: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[Any]:
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise FileError(f"{what} says objects of {shape}, and holds something else")
+    return array
 
 
 def _reason(error: Exception) -> str:

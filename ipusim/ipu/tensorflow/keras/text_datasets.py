@@ -1,0 +1,199 @@
+"""``imdb`` and ``reuters`` of ``tf.keras.datasets``: texts as lists of numbers of words.
+
+Texts are those of the person's own files in ``~/.keras/datasets``, or drawn with lengths and frequencies like theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import FileError, ProgramError
+from ipusim.ipu import checks
+from ipusim.ipu.tensorflow.keras.dataset_folder import arrays_of, from_file_or_drawn, words_of
+from ipusim.model.data.stand_ins import Texts, drawn_texts, drawn_words
+from ipusim.model.layers.layer import Array
+
+#: Texts and their classes to train on and to test on.
+Split = tuple[tuple[Array, Array], tuple[Array, Array]]
+
+#: Words that each dataset numbers.
+_IMDB_WORDS: Final = 88_584
+_REUTERS_WORDS: Final = 30_979
+
+
+def _from_lists(lists: Array, labels: Array) -> Texts:
+    """Return texts of a file; raises FileError where they are not lists of whole numbers with a label each."""
+    lengths = np.array([len(each) for each in lists], np.int64)
+    words = np.concatenate([np.asarray(each) for each in lists])
+    if (
+        words.dtype.kind not in "iu"
+        or words.ndim != 1
+        or labels.shape != lengths.shape
+        or labels.dtype.kind not in "iu"
+    ):
+        raise FileError(f"expected lists of whole numbers and as many labels, got {words.dtype}, {labels.shape}")
+    return Texts(words.astype(np.int64), lengths, labels.astype(np.int64))
+
+
+def _shuffled(texts: Texts, seed: int) -> Texts:
+    """Return texts in Keras' order for a seed."""
+    order = np.arange(len(texts.lengths))
+    np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
+    return _picked(texts, order)
+
+
+def _picked(texts: Texts, numbers: Array) -> Texts:
+    ends = np.cumsum(texts.lengths)
+    starts, lengths = (ends - texts.lengths)[numbers], texts.lengths[numbers]
+    first = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) + np.repeat(starts - first, lengths)
+    return Texts(texts.words[places], lengths, texts.labels[numbers])
+
+
+def _begun(texts: Texts, start_char: int | None, index_from: int | None) -> Texts:
+    """Return texts that begin with ``start_char``, and whose words are numbered from ``index_from`` on."""
+    words = texts.words + (index_from or 0)
+    if start_char is None:
+        return replace(texts, words=words)
+    starts = np.cumsum(texts.lengths) - texts.lengths
+    return Texts(np.insert(words, starts, start_char), texts.lengths + 1, texts.labels)
+
+
+def _short(texts: Texts, maxlen: int | None) -> Texts:
+    """Return the texts that are shorter than ``maxlen``, where it is a number; raises ProgramError for none."""
+    if not maxlen:
+        return texts
+    short = np.flatnonzero(texts.lengths < maxlen)
+    if not len(short):
+        raise ProgramError(
+            f"After filtering for sequences shorter than maxlen={maxlen}, no sequence was kept. Increase maxlen."
+        )
+    return _picked(texts, short)
+
+
+def _within(texts: Texts, num_words: int | None, skip_top: int, oov_char: int | None) -> Texts:
+    """Return texts whose words are those from ``skip_top`` up to ``num_words``; others are ``oov_char``, or gone."""
+    within = (texts.words >= skip_top) & (texts.words < (num_words or texts.words.max()))
+    if oov_char is not None:
+        return replace(texts, words=np.where(within, texts.words, oov_char))
+    counts = np.concatenate([[0], np.cumsum(within)])
+    ends = np.cumsum(texts.lengths)
+    return Texts(texts.words[within], counts[ends] - counts[ends - texts.lengths], texts.labels)
+
+
+def _as_lists(texts: Texts) -> tuple[Array, Array]:
+    """Return an array of lists, and the labels."""
+    numbers = np.arange(texts.words.max(initial=0) + 1).astype(object)  # one object for all places of a word
+    flat = numbers[texts.words].tolist()
+    ends = np.concatenate([[0], np.cumsum(texts.lengths)]).tolist()
+    lists = np.empty(len(texts.lengths), object)
+    lists[:] = [flat[start:end] for start, end in pairwise(ends)]
+    return lists, texts.labels
+
+
+def _parts(texts: Texts, first: int) -> tuple[Texts, Texts]:
+    numbers = np.arange(len(texts.lengths))
+    return _picked(texts, numbers[:first]), _picked(texts, numbers[first:])
+
+
+def _joined(parts: Sequence[Texts]) -> Texts:
+    words, lengths, labels = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "lengths", "labels")
+    )
+    return Texts(words, lengths, labels)
+
+
+def _imdb_file(path: Path) -> tuple[Texts, Texts]:
+    x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
+    return _from_lists(x, y), _from_lists(x_test, y_test)
+
+
+def _reuters_file(path: Path) -> Texts:
+    return _from_lists(*arrays_of(path, "x", "y"))
+
+
+class imdb:  # noqa: N801 - Keras' name of a module
+    """Reviews of films in lists of numbers of words, 25,000 to train on and 25,000 to test on, bad (0) or good (1)."""
+
+    @staticmethod
+    def load_data(
+        path: str = "imdb.npz",
+        num_words: int | None = None,
+        skip_top: int = 0,
+        maxlen: int | None = None,
+        seed: int = 113,
+        start_char: int | None = 1,
+        oov_char: int | None = 2,
+        index_from: int | None = 3,
+    ) -> Split:
+        """Return (reviews, labels) to train on and to test on: arrays of lists, and labels in int64.
+
+        Args:
+            path: of the file below ``~/.keras/datasets``.
+            num_words, skip_top: words from ``skip_top`` on and below ``num_words`` stay, by their frequency.
+            maxlen: reviews of fewer words stay.
+            seed: of the order.
+            start_char: what a review begins with, None for nothing.
+            oov_char: what stands for a word that does not stay, None for nothing.
+            index_from: is added to all words.
+
+        Raises:
+            ProgramError: where no review is short enough.
+            FileError: for a file of another form.
+        """
+
+        def draw() -> tuple[Texts, Texts]:
+            return _parts(drawn_texts(50_000, 2, _IMDB_WORDS, 175.0, 0.75, 2493, seed=5), 25_000)
+
+        parts = [
+            _short(_begun(_shuffled(part, seed), start_char, index_from), maxlen)
+            for part in from_file_or_drawn("imdb", path, _imdb_file, draw)
+        ]
+        texts = _within(_joined(parts), num_words, skip_top, oov_char)
+        train, test = _parts(texts, len(parts[0].lengths))
+        return _as_lists(train), _as_lists(test)
+
+    @staticmethod
+    def get_word_index(path: str = "imdb_word_index.json") -> dict[str, int]:
+        """Return the number of each word; raises FileError for a file of another form."""
+        return from_file_or_drawn("imdb.get_word_index", path, words_of, lambda: drawn_words(_IMDB_WORDS))
+
+
+class reuters:  # noqa: N801 - Keras' name of a module
+    """News in lists of numbers of words, 11,228 in 46 topics."""
+
+    @staticmethod
+    def load_data(
+        path: str = "reuters.npz",
+        num_words: int | None = None,
+        skip_top: int = 0,
+        maxlen: int | None = None,
+        test_split: float = 0.2,
+        seed: int = 113,
+        start_char: int | None = 1,
+        oov_char: int | None = 2,
+        index_from: int | None = 3,
+    ) -> Split:
+        """Return (news, topics) to train on and to test on: arrays of lists, and labels in int64.
+
+        ``test_split`` is the share to test on; other arguments, and what is raised, are those of ``imdb.load_data``.
+        """
+
+        def draw() -> Texts:
+            return drawn_texts(11_228, 46, _REUTERS_WORDS, 94.0, 0.9, 2375, seed=6)
+
+        texts: Any = _shuffled(from_file_or_drawn("reuters", path, _reuters_file, draw), seed)
+        texts = _within(_short(_begun(texts, start_char, index_from), maxlen), num_words, skip_top, oov_char)
+        train, test = _parts(texts, int(len(texts.lengths) * (1 - test_split)))
+        return _as_lists(train), _as_lists(test)
+
+    @staticmethod
+    def get_word_index(path: str = "reuters_word_index.json") -> dict[str, int]:
+        """Return the number of each word; raises FileError for a file of another form."""
+        return from_file_or_drawn("reuters.get_word_index", path, words_of, lambda: drawn_words(_REUTERS_WORDS))

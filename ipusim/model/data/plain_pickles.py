@@ -1,0 +1,54 @@
+"""Pickles that hold plain containers and NumPy arrays, read without running anything that they name."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import FileError
+
+
+def unpickled(content: bytes) -> Any:
+    """Return what a pickle holds: numbers, texts, lists, tuples, dictionaries and NumPy arrays.
+
+    Raises:
+        FileError: for a pickle that names anything else, and for damaged bytes; its text is the reason.
+    """
+    try:
+        return _Plain(io.BytesIO(content), encoding="bytes").load()
+    except FileError:
+        raise
+    except Exception as error:  # damaged bytes fail in many ways
+        raise FileError(f"not a pickle: {str(error) or type(error).__name__}") from error
+
+
+def _empty(*_: object) -> np.ndarray[Any, Any]:
+    """Return an array without elements, whose own state follows in the pickle."""
+    return np.empty(0, np.int8)
+
+
+def _bytes(text: str, _: str = "") -> bytes:
+    """Return bytes that Python 3 has pickled for Python 2, as a text of them."""
+    return text.encode("latin1")
+
+
+#: What pickles of NumPy arrays name, and what is called for it.
+_KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+    ("numpy", "dtype"): np.dtype,
+    ("numpy", "ndarray"): _empty,  # never called, but handed to the next
+    ("numpy.core.multiarray", "_reconstruct"): _empty,
+    ("numpy._core.multiarray", "_reconstruct"): _empty,
+    ("_codecs", "encode"): _bytes,
+}
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what builds an array; raises FileError for any other name."""
+        if (module, name) not in _KNOWN:
+            raise FileError(f"expected plain containers and NumPy arrays, got a pickle of {module}.{name}")
+        return _KNOWN[module, name]

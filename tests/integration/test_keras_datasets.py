@@ -1,0 +1,213 @@
+"""Datasets by Keras' names: the forms that Keras gives them, drawn or read, and classes that models learn."""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.errors import FileError, ProgramError
+from ipusim.ipu.tensorflow import keras
+from ipusim.ipu.tensorflow.keras import dataset_folder, datasets
+
+#: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.
+IMAGES = {
+    "mnist": ((60_000, 28, 28), (60_000,), np.uint8, 10),
+    "fashion_mnist": ((60_000, 28, 28), (60_000,), np.uint8, 10),
+    "cifar10": ((50_000, 32, 32, 3), (50_000, 1), np.uint8, 10),
+    "cifar100": ((50_000, 32, 32, 3), (50_000, 1), np.int64, 100),
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """An empty home, of which nothing has been said."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(dataset_folder, "_SAID", set())
+    folder = tmp_path / ".keras" / "datasets"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_have_the_datasets_form_and_are_the_same_each_time(name):
+    shape, labels_shape, label_dtype, classes = IMAGES[name]
+    (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+    assert (x.shape, x.dtype, y.shape, y.dtype) == (shape, np.uint8, labels_shape, label_dtype)
+    assert (x_test.shape, y_test.shape) == ((10_000, *shape[1:]), (10_000, *labels_shape[1:]))
+    assert (x.min(), x.max()) == (x_test.min(), x_test.max()) == (0, 255)
+    assert set(y.ravel().tolist()) == set(y_test.ravel().tolist()) == set(range(classes))
+    (again, labels_again), _ = getattr(datasets, name).load_data()
+    assert np.array_equal(again, x)
+    assert np.array_equal(labels_again, y)
+    assert not np.array_equal(x[:100], x_test[:100])
+
+
+def test_that_images_are_drawn_is_said_once(capsys, home):
+    datasets.mnist.load_data()
+    datasets.mnist.load_data()
+    assert capsys.readouterr().err == (
+        f"tf.keras.datasets.mnist is drawn, in the dataset's form: there is no {home / 'mnist.npz'}\n"
+    )
+
+
+def _perceptron():
+    return [keras.layers.Flatten(), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10)]
+
+
+def _convolutions():
+    return [
+        keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
+        keras.layers.MaxPooling2D(2),
+        keras.layers.Flatten(),
+        keras.layers.Dense(32, activation="relu"),
+        keras.layers.Dense(10),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "samples"),
+    [("mnist", _perceptron, 8000), ("fashion_mnist", _perceptron, 8000), ("cifar10", _convolutions, 8000)],
+)
+def test_models_learn_images_far_better_than_by_chance(name, layers, samples):
+    (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+    model = keras.Sequential(layers())
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(0.002), loss=loss, steps_per_execution=samples // 32)
+    as_fed = [(each[:samples] / 255).astype(np.float32) for each in (x, x_test)]
+    as_fed = [each.reshape(*each.shape[:3], -1) for each in as_fed]
+    model.fit(as_fed[0], y[:samples].astype(np.int32).ravel(), batch_size=32, epochs=2, verbose=0)
+    found = model.predict(as_fed[1][:1024], batch_size=32).argmax(1)
+    assert (found == y_test[:1024].ravel()).mean() > 0.8
+
+
+def test_reviews_are_lists_of_words_as_keras_numbers_them():
+    (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000, maxlen=80, skip_top=10)
+    assert x.dtype == x_test.dtype == object
+    assert isinstance(x[0], list)
+    assert type(x[0][0]) is int
+    assert len(x) == len(y)
+    assert len(x_test) == len(y_test)
+    assert set(y.tolist()) == {0, 1}
+    assert all(len(review) < 80 and review[0] == 2 for review in x)  # start_char is below skip_top
+    numbers = {number for review in x for number in review}
+    assert min(numbers) == 2
+    assert max(numbers) == 1999
+    assert not numbers & set(range(3, 10))
+    (bare, _), _ = datasets.imdb.load_data(num_words=2000, start_char=None, oov_char=None, index_from=0)
+    assert {number for review in bare for number in review} <= set(range(2000))
+    assert len(bare) == 25_000
+    (other, _), _ = datasets.imdb.load_data(num_words=2000, start_char=None, oov_char=None, index_from=0, seed=1)
+    assert list(other) != list(bare)
+    assert sorted(other) == sorted(bare)
+    with pytest.raises(ProgramError, match="shorter than maxlen=5, no sequence was kept"):
+        datasets.imdb.load_data(maxlen=5)
+
+
+def test_words_tell_good_reviews_from_bad_ones():
+    (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000)
+    counts = np.zeros((2, 2000))
+    for review, label in zip(x[:5000], y[:5000], strict=True):
+        np.add.at(counts[label], review, 1)
+    shares = (counts + 1) / counts.sum(1, keepdims=True)
+    weights = np.log(shares[1] / shares[0])
+    right = [(weights[review].sum() > 0) == label for review, label in zip(x_test[:2000], y_test[:2000], strict=True)]
+    assert np.mean(right) > 0.8
+
+
+def test_news_and_houses_have_their_forms():
+    (x, y), (x_test, y_test) = datasets.reuters.load_data()
+    assert (len(x), len(x_test)) == (len(y), len(y_test)) == (8982, 2246)
+    assert set(y.tolist()) == set(range(46))
+    words = datasets.reuters.get_word_index()
+    assert len(words) == len(set(words.values())) == 30_979
+    assert min(words.values()) == 1
+    (features, prices), (features_test, prices_test) = datasets.boston_housing.load_data()
+    assert (features.shape, prices.shape, features_test.shape) == ((404, 13), (404,), (102, 13))
+    assert features.dtype == prices.dtype == np.float64
+    assert prices.min() >= 5
+    assert prices.max() <= 50
+    weights, *_ = np.linalg.lstsq(np.c_[features, np.ones(404)], prices, rcond=None)
+    error = np.c_[features_test, np.ones(102)] @ weights - prices_test
+    assert error.std() < 0.5 * prices_test.std()
+
+
+def _objects(*lists):
+    array = np.empty(len(lists), object)
+    array[:] = lists
+    return array
+
+
+def _images(shape):
+    return np.arange(2 * np.prod(shape), dtype=np.uint32).astype(np.uint8).reshape(2, *shape)
+
+
+def test_a_persons_own_files_are_read(home, capsys):
+    digits, labels = _images((28, 28)), np.array([3, 4], np.uint8)
+    np.savez(home / "mnist.npz", x_train=digits, y_train=labels, x_test=digits[::-1], y_test=labels[::-1])
+    (x, y), (_, y_test) = datasets.mnist.load_data()
+    assert np.array_equal(x, digits)
+    assert y.tolist() == [3, 4]
+    assert y_test.tolist() == [4, 3]
+    (home / "fashion-mnist").mkdir()
+    for part in ("train", "t10k"):
+        for kind, array in (("images-idx3", digits), ("labels-idx1", labels)):
+            sizes = np.array(array.shape, ">u4").tobytes()
+            packed = gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
+            (home / "fashion-mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(packed)
+    assert np.array_equal(datasets.fashion_mnist.load_data()[1][0], digits)
+    pictures = _images((3, 32, 32))
+    batch = {b"data": pictures.reshape(2, -1), b"labels": [7, 8], b"fine_labels": [70, 80], b"coarse_labels": [7, 8]}
+    names = [*(f"cifar-10-batches-py/data_batch_{n}" for n in range(1, 6)), "cifar-10-batches-py/test_batch"]
+    for name in [*names, "cifar-100-python/train", "cifar-100-python/test"]:
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_bytes(pickle.dumps(batch, protocol=2))
+    (x, y), (_x_test, y_test) = datasets.cifar10.load_data()
+    assert np.array_equal(x[:2], pictures.transpose(0, 2, 3, 1))
+    assert x.shape == (10, 32, 32, 3)
+    assert y.tolist() == [[7], [8]] * 5
+    assert y.dtype == y_test.dtype == np.uint8
+    assert datasets.cifar100.load_data("fine")[0][1].tolist() == [[70], [80]]
+    assert datasets.cifar100.load_data("coarse")[1][1].tolist() == [[7], [8]]
+    texts = _objects([5, 6, 7], [8, 9])
+    np.savez(home / "imdb.npz", x_train=texts, y_train=[0, 1], x_test=texts, y_test=[0, 1])
+    (x, y), _ = datasets.imdb.load_data()
+    assert {tuple(review): label for review, label in zip(x, y, strict=True)} == {(1, 8, 9, 10): 0, (1, 11, 2): 1}
+    (home / "imdb_word_index.json").write_text(json.dumps({"film": 1}))
+    assert datasets.imdb.get_word_index() == {"film": 1}
+    assert capsys.readouterr().err == ""
+
+
+class _Runs:
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "load", "why"),
+    [
+        ("cifar-100-python/train", pickle.dumps(_Runs()), datasets.cifar100.load_data, "a pickle of pathlib"),
+        ("cifar-100-python/train", b"\x80\x02}", datasets.cifar100.load_data, "not a pickle"),
+        ("cifar-100-python/train", pickle.dumps({b"data": [1]}), datasets.cifar100.load_data, "fine_labels"),
+        ("mnist.npz", b"PK", datasets.mnist.load_data, "not a NumPy archive"),
+        ("imdb_word_index.json", b"[1]", datasets.imdb.get_word_index, "expected a number for each word"),
+    ],
+)
+def test_files_that_are_not_the_dataset_are_refused(home, tmp_path, monkeypatch, file, content, load, why):
+    monkeypatch.chdir(tmp_path)
+    (home / file).parent.mkdir(exist_ok=True)
+    (home / file).write_bytes(content)
+    with pytest.raises(FileError, match=why) as error:
+        load()
+    assert str(error.value).startswith(str(home / file.partition("/")[0]))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_archive_of_objects_runs_nothing(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez(home / "reuters.npz", x=_objects(_Runs(), _Runs()), y=[0, 1])
+    with pytest.raises(FileError, match="a pickle of pathlib"):
+        datasets.reuters.load_data()
+    assert not (tmp_path / "ran").exists()
