@@ -11,6 +11,7 @@ from ipusim.errors import CountError, ProgramError, ProgramTypeError, Unsupporte
 from ipusim.ipu import checks
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import LoopSchedule, PipelineSchedule, RecomputationMode
+from ipusim.ipu.form import Holder
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.host_gradients import HostGradients
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -53,7 +54,7 @@ class Arguments:
         outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
         accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
-        enqueued_alone: whether an element of the outfeed is one value by itself; None for what a pipeline sends.
+        enqueued_in: what holds an element of a loop's outfeed; None for a pipeline.
         host_gradients: the gradients in it, which the host applies; None for none.
     """
 
@@ -75,7 +76,7 @@ class Arguments:
     outfeed_mask: tuple[bool, ...] | None
     accumulate_outfeed_dtype: Any
     name: str
-    enqueued_alone: bool | None = None
+    enqueued_in: Holder | None = None
     host_gradients: HostGradients | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from ipusim.errors import ModelError
@@ -11,6 +12,19 @@ from ipusim.ipu.host import Operation
 from ipusim.ipu.variable import plain
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
+
+
+class Holder(Enum):
+    """What holds the values of an element of an outfeed: nothing, where it is one value by itself, a list or a tuple."""
+
+    ALONE = 0
+    LIST = 1
+    TUPLE = 2
+
+    @classmethod
+    def of(cls, enqueued: Any) -> Holder:
+        """Return what holds the values that the body of a loop enqueues."""
+        return cls.TUPLE if isinstance(enqueued, tuple) else cls.LIST if isinstance(enqueued, list) else cls.ALONE
 
 
 @dataclass(frozen=True)
@@ -55,7 +69,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     """Return the form of what the stage called ``name`` returned, and the arrays in it that travel.
 
     ``inputs`` are the places of the pipeline's inputs by the identity of what the stage was given for them: what is
-    returned as it came is one of them still. Raises ModelError for names that are no texts.
+    returned as it came is one of them still. Raises ModelError for names that are neither texts nor numbers.
     """
     from ipusim.ipu.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
@@ -64,8 +78,8 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     def slot(value: Any) -> Any:
         if isinstance(value, Mapping):
             for key in value:
-                if not isinstance(key, str):
-                    raise ModelError(f"stage {name!r}: expected texts as names of its outputs, got {key!r}")
+                if not isinstance(key, str | int):
+                    raise ModelError(f"stage {name!r}: expected texts or numbers as names of its outputs, got {key!r}")
             return {key: leaf(each) for key, each in value.items()}
         return leaf(value)
 
@@ -88,13 +102,14 @@ def without_operations(returned: Any) -> Any:
     return returned
 
 
-def packing(form: Form, kept: Sequence[int], alone: bool) -> Callable[[list[Array]], Any]:
-    """Return what makes an element of an outfeed of the ``kept`` arrays: one by itself, a list, or as ``form`` says."""
-    if alone:
+def packing(form: Form, kept: Sequence[int], holder: Holder) -> Callable[[list[Array]], Any]:
+    """Return what makes an element of an outfeed of the ``kept`` arrays, in a ``holder``, with names as in ``form``."""
+    if holder is Holder.ALONE:
         return lambda arrays: form.pack(arrays)[0] if form.named else arrays[0]
+    held = list if holder is Holder.LIST else tuple
     if form.named and len(kept) == form.arrays:
-        return form.pack
-    return list
+        return lambda arrays: held(form.pack(arrays))
+    return held
 
 
 def _moved(slot: Any, by: int) -> Any:

@@ -180,9 +180,9 @@ class IPUOutfeedQueue:
         """Return what has come since the last call, one array for each result: [elements, (replicas), ...].
 
         Without the axis of elements in the mode LAST, which returns the last element again and
-        again. The axis of replicas is there when there are several. The arrays are in a list, or by their names in
-        a dictionary where the last stage returns one, unless the pipeline sends its loss alone, or is an inference
-        whose last stage returns one array by itself and that is not accumulated: then it is that array.
+        again. The axis of replicas is there when there are several. What a loop enqueues comes in the structure that
+        it has there. The results of a pipeline are in a list, also a single one; its loss, if that is sent, is an array
+        by itself, and a dictionary that the last stage of an inference returns is one.
 
         Where a session runs the program they are tensors of the host, which each run of it dequeues anew.
 

@@ -13,6 +13,7 @@ from ipusim.errors import IpusimError, ModelError, ProgramError, UnsupportedProg
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.enums import LoopSchedule, RecomputationMode
+from ipusim.ipu.form import Holder
 from ipusim.ipu.function_body import LoopFound
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.host_gradients import HostGradients
@@ -134,7 +135,7 @@ class LoopProgram:
             outfeed_mask=None,
             accumulate_outfeed_dtype=None,
             name=name,
-            enqueued_alone=not isinstance(self._sent(asked), tuple | list),
+            enqueued_in=Holder.of(self._sent(asked)),
             host_gradients=self._gradients,
         )
 

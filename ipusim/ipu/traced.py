@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
-from ipusim.ipu.form import Form, packing, without_operations
+from ipusim.ipu.form import Form, Holder, packing, without_operations
 from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
@@ -52,9 +52,9 @@ class Traced:
         optimizer: None in inference.
         inputs: the pipeline's own, which its stages see.
         sends: what the last stage sends, as a structure.
-        sends_alone: whether an element of the outfeed is one value by itself: the loss, or in inference a result
-            that the last stage does not return in a list. As in Graphcore's, the results of a training, and
-            accumulated ones, are in a list however few they are.
+        holder: what holds the values of an element of the outfeed. As in Graphcore's, results of a pipeline are in a
+            list however few they are; the loss is by itself, and so is a dictionary that the last stage of an
+            inference returns.
         loss: which of the results of the last stage, as arrays, is the loss itself; None where none is, and in
             inference.
     """
@@ -63,12 +63,12 @@ class Traced:
     optimizer: WeightUpdate | None
     inputs: Inputs
     sends: Form
-    sends_alone: bool
+    holder: Holder
     loss: int | None = None
 
     def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
         """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
-        return packing(self.sends, kept, self.sends_alone)
+        return packing(self.sends, kept, self.holder)
 
     @property
     def sums_gradients(self) -> bool:
@@ -169,7 +169,7 @@ class _Tracer:
 
     def traced(self) -> Traced:
         """Return all stages, when the last has run."""
-        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_alone
+        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_in
         if self._finish is None:
             _check_has_queue(arguments, self._arrays)
             return Traced(
@@ -177,7 +177,7 @@ class _Tracer:
                 None,
                 self._inputs,
                 self._form,
-                self._alone and not arguments.accumulate_outfeed if own is None else own,
+                own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
             )
         if not any(each.stage.variables for each in stages):
             raise ProgramError("No variables to optimize.")
@@ -186,9 +186,13 @@ class _Tracer:
             self._finish.weight_update,
             self._inputs,
             self._form.without_first(),
-            arguments.outfeed_loss if own is None else own,
+            own or _holder(arguments.outfeed_loss),
             self._finish.loss,
         )
+
+
+def _holder(alone: bool) -> Holder:
+    return Holder.ALONE if alone else Holder.LIST
 
 
 class _Finish:

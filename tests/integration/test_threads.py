@@ -119,16 +119,16 @@ def test_the_mode_last_gives_the_last_that_has_come():
     ran = pipelining_ops.pipeline(stages, 8, infeed_queue=infeed, outfeed_queue=outfeed)
 
     def watch():
-        found = [float(outfeed.dequeue())]
+        found = [float(*outfeed.dequeue())]
         seen.set()
         while found[-1] < 15:
-            found.append(float(outfeed.dequeue()))
+            found.append(float(*outfeed.dequeue()))
         return found
 
     watcher = Beside(watch)
     ran.run()
     assert sorted(set(watcher.end())) == [7, 15]
-    assert float(outfeed.dequeue()) == 15  # again and again
+    assert float(*outfeed.dequeue()) == 15  # again and again
 
 
 def test_waiting_for_completion():
@@ -157,7 +157,7 @@ def test_replicas_parts_come_together():
     def pairs():
         found = []
         while len(found) < 16:
-            found += [element.tolist() for element in outfeed]
+            found += [element.tolist() for (element,) in outfeed]
             seen.set()
         return found
 

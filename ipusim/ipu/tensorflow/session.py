@@ -17,7 +17,7 @@ from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
-from ipusim.ipu.structures import leaves
+from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
@@ -120,13 +120,18 @@ class Session:
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and fetch.late is late:
                     running.value(fetch)
-        return running.values(fetches)
+        return mapped(_number, running.values(fetches))
 
     @staticmethod
     def _fed(key: Any, value: Any) -> Any:
         if not isinstance(key, Placeholder):
             checks.wrong_type("feed_dict", "placeholders as keys", key)
         return key.fed(value)
+
+
+def _number(value: Any) -> Any:
+    """Return a number of NumPy's for an array without axes, as TensorFlow's sessions do."""
+    return value[()] if type(value) is np.ndarray else value
 
 
 def _flat(fetches: Any) -> Iterator[Any]:

@@ -351,7 +351,7 @@ def test_where_a_function_runs():
     ipu_strategy, results = IPUStrategy(), IPUOutfeedQueue()
     data = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(1)).repeat())
     ipu_strategy.run(lambda: pipeline([stage, lambda x: x], 4, infeed_queue=data, outfeed_queue=results))
-    assert results.dequeue().tolist() == [2.0] * 4
+    assert results.dequeue()[0].tolist() == [2.0] * 4
 
 
 def test_no_iteration_runs_nothing():

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
+from ipusim.ipu import ipu_compiler, loops, structures
+from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -80,8 +82,8 @@ def test_infeed_goes_on_from_run_to_run(run):
     queue, outfeed = IPUInfeedQueue(np.float32(i) for i in range(16)), IPUOutfeedQueue()
     found = run(infeed_queue=queue, outfeed_queue=outfeed)
     found.run()
-    assert outfeed.dequeue().tolist() == list(range(16))
-    assert outfeed.dequeue().shape == (0,)
+    assert outfeed.dequeue()[0].tolist() == list(range(16))
+    assert outfeed.dequeue()[0].shape == (0,)
 
 
 def test_infeed_elements_by_name(run):
@@ -92,7 +94,7 @@ def test_infeed_elements_by_name(run):
         infeed_queue=IPUInfeedQueue(repeat([{"y": np.float32(1), "x": np.float32(4)}])),
         outfeed_queue=outfeed,
     )
-    assert outfeed.dequeue().tolist() == [6.0] * 8
+    assert outfeed.dequeue()[0].tolist() == [6.0] * 8
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_outfeed_before_and_after_a_pipeline(run, refused):
     run(outfeed_queue=queue)
     refused(ValueError, "An outfeed can only be enqueued once.", lambda: run(outfeed_queue=queue))
     assert len(queue) == 8
-    assert [element.tolist() for element in queue] == [[1.0, 1.0]] * 8
+    assert [element.tolist() for (element,) in queue] == [[1.0, 1.0]] * 8
     assert len(queue) == 0
 
 
@@ -128,7 +130,7 @@ def learn(loss):
 @pytest.mark.parametrize(
     ("arguments", "alone"),
     [
-        ({}, True),
+        ({}, False),
         ({"computational_stages": [identity, lambda x: [x]]}, False),
         ({"computational_stages": [identity, lambda x: (x, x)]}, False),
         ({"accumulate_outfeed": True}, False),
@@ -147,6 +149,38 @@ def test_a_single_result_comes_by_itself_where_graphcores_does(arguments, alone,
     assert isinstance(found, np.ndarray) == alone
     elements = () if mode is IPUOutfeedMode.LAST else (1,) if arguments.get("accumulate_outfeed") else (8,)
     assert (found if alone else found[-1]).shape == (*elements, 2)
+
+
+@pytest.mark.parametrize("mode", list(IPUOutfeedMode))
+@pytest.mark.parametrize(
+    ("structure", "expected"),
+    [
+        (lambda x: x, lambda x: x),
+        (lambda x: [x], lambda x: [x]),
+        (lambda x: (x, 2 * x), lambda x: (x, 2 * x)),
+        (lambda x: {"a": x, "b": 2 * x}, lambda x: {"a": x, "b": 2 * x}),
+        (lambda x: ({"a": x}, 2 * x), lambda x: ({"a": x}, 2 * x)),
+        (lambda x: {101: x, 2020: 2 * x}, lambda x: {101: x, 2020: 2 * x}),
+    ],
+    ids=["tensor", "list", "tuple", "dictionary", "dictionary in a tuple", "dictionary by numbers"],
+)
+def test_what_a_loop_enqueues_comes_in_the_structure_that_it_has_there(structure, expected, mode):
+    queue = IPUOutfeedQueue(mode)
+    (total,) = ipu_compiler.compile(lambda: loops.repeat(3, lambda x: (x + 1, queue.enqueue(structure(x))), [0.0]))
+    with tf.Session() as session:
+        assert session.run(total) == 3
+        found = session.run(queue.dequeue())
+    assert structures.mapped(lambda x: x.tolist(), found) == structures.mapped(
+        lambda x: x.tolist(), expected(np.arange(3.0) if mode is IPUOutfeedMode.ALL else np.float64(2))
+    )
+
+
+def test_a_sessions_number_is_a_number_of_numpys():
+    queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
+    run = ipu_compiler.compile(lambda: loops.repeat(3, lambda x: (x + 1, queue.enqueue(x)), [0.0]))
+    with tf.Session() as session:
+        (total,) = session.run(run)
+        assert type(total) is type(session.run(queue.dequeue())) is np.float32
 
 
 def test_outfeed_in_mode_last(refused):

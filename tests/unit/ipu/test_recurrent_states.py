@@ -77,7 +77,7 @@ def test_a_stateful_layer_goes_on_where_the_micro_batch_before_ended(kind):
         outfeed_queue=outfeed,
         config=config,
     )
-    found = np.concatenate(list(outfeed.dequeue()), axis=1)
+    found = np.concatenate(list(outfeed.dequeue()[0]), axis=1)
     plain = kind(UNITS, return_sequences=True)
     tf.keras.Sequential([plain]).build((None, STEPS, ELEMENTS))
     plain.set_weights(layer.get_weights())

@@ -76,7 +76,7 @@ def test_an_input_that_a_stage_computes_with_travels(run):
         inputs=[np.float32(3)],
         outfeed_queue=outfeed,
     )
-    assert outfeed.dequeue().tolist() == [[6.0, 6.0]] * 8
+    assert outfeed.dequeue()[0].tolist() == [[6.0, 6.0]] * 8
     assert found.program.stages[0].output_bytes == 4 + 8
 
 
@@ -123,5 +123,5 @@ def test_a_stage_returns_one_structure_in_all_micro_batches(run):
     text = r"expected outputs of one structure in all micro-batches, got \({b}\) after \({a}\)$"
     with pytest.raises(ModelError, match=text):
         run(computational_stages=[changing, lambda both: next(iter(both.values()))])
-    with pytest.raises(ModelError, match="expected texts as names of its outputs, got 1"):
-        run(computational_stages=[lambda x: {1: x}, lambda both: both])
+    with pytest.raises(ModelError, match="expected texts or numbers as names of its outputs, got 1.5"):
+        run(computational_stages=[lambda x: {1.5: x}, lambda both: both])

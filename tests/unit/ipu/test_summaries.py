@@ -29,7 +29,7 @@ def compiled(name, count=4):
             name=name,
         )
 
-    return ipu_compiler.compile(model), queue.dequeue()
+    return ipu_compiler.compile(model), queue.dequeue()[0]
 
 
 def test_events_are_the_programs_that_a_run_executed():

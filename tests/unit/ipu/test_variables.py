@@ -138,7 +138,7 @@ def test_a_variable_is_an_input_of_a_program():
         infeed_queue=IPUInfeedQueue(repeat([X])),
         outfeed_queue=outfeed,
     )
-    assert outfeed.dequeue()[0].tolist() == (X / 2).tolist()
+    assert outfeed.dequeue()[0][0].tolist() == (X / 2).tolist()
 
 
 @pytest.mark.parametrize("layers", [False, True])

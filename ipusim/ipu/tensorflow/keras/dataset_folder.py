@@ -48,7 +48,7 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
 def arrays_of(path: Path, *names: str) -> list[Array]:
     """Return arrays of a NumPy archive, also of lists of numbers; raises OSError and FileError."""
     with open_file(path) as file:
-        arrays = read_arrays(file, names, unpickled)
+        arrays = read_arrays(file, names, unpickle=unpickled)
     return [arrays[name] for name in names]
 
 
