@@ -120,6 +120,10 @@ class ProgramStateError(ProgramError, RuntimeError):
     """Something asked for when it cannot be had, which Graphcore answers so; the text is Graphcore's."""
 
 
+class EndOfDataError(ProgramStateError):
+    """A run of a session asks for an element behind a dataset's last one."""
+
+
 class RemoteMemoryError(ProgramError):
     """A pipeline that offloads to remote memory that its IPUs do not have; the text is Graphcore's."""
 

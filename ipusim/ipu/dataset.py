@@ -6,19 +6,30 @@ An element is an array, a tuple of arrays, or a dictionary of arrays. Each way t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.errors import ModelError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.dataset_iterator import DatasetIterator
+from ipusim.ipu.dataset_elements import (
+    Element,
+    at,
+    called,
+    drawn,
+    element_of,
+    now,
+    padded,
+    stacked,
+    taking_turns,
+    typed,
+)
+from ipusim.ipu.dataset_iterator import DatasetIterator, SessionIterator
 from ipusim.ipu.structures import leaves
-from ipusim.ipu.traced import as_tensor
+from ipusim.ipu.variable_store import at_once
 from ipusim.model.functions.users_code import Failing
-
-Element = Any
 
 
 class Dataset:
@@ -26,12 +37,27 @@ class Dataset:
 
     Arguments:
         begin: returns an iterator from the first element on.
-        endless: whether it is known to have no end.
+        length: how many elements it has, None where that is not known, infinite where it is known to have no end.
     """
 
-    def __init__(self, begin: Callable[[], Iterator[Element]], endless: bool = False) -> None:
+    def __init__(self, begin: Callable[[], Iterator[Element]], length: float | None = None) -> None:
         """Take what begins."""
-        self._begin, self.endless = begin, endless
+        self._begin, self.length = begin, length
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is known to have no end."""
+        return self.length == math.inf
+
+    def __len__(self) -> int:
+        """Return how many elements it has; raises ProgramTypeError where it has no end or that is not known."""
+        if self.length is None or self.endless:
+            raise ProgramTypeError(f"The dataset {'is infinite' if self.endless else 'length is unknown'}.")
+        return int(self.length)
+
+    def __bool__(self) -> bool:
+        """Return that there is a dataset, also where it has no elements."""
+        return True
 
     def __iter__(self) -> DatasetIterator:
         """Go through the elements from the first on, on the host or in a loop on the device."""
@@ -40,8 +66,8 @@ class Dataset:
     @staticmethod
     def from_tensors(tensors: Any) -> Dataset:
         """Return a dataset of one element."""
-        element = _element(tensors)
-        return Dataset(lambda: iter([element]))
+        element = element_of(tensors)
+        return Dataset(lambda: iter([now(element)]), 1)
 
     @staticmethod
     def from_tensor_slices(tensors: Any) -> Dataset:
@@ -49,11 +75,17 @@ class Dataset:
 
         Raises ProgramError for arrays of other lengths, or without an axis.
         """
-        element = _element(tensors)
-        lengths = {len(array) if array.ndim else -1 for array in leaves(element)}
+        element = element_of(tensors)
+        lengths = {array.shape[0] if array.shape else -1 for array in leaves(element)}
         if len(lengths) != 1 or -1 in lengths:
-            checks.wrong_value("tensors", "arrays that are equally long along their first axis", sorted(lengths))
-        return Dataset(lambda: (_at(element, place) for place in range(*lengths)))
+            checks.wrong_value("tensors", "arrays that are equally long along their first axis", lengths)
+        (length,) = lengths
+
+        def begin() -> Iterator[Element]:
+            arrays = now(element)
+            return (at(arrays, place) for place in range(len(next(leaves(arrays)))))
+
+        return Dataset(begin, length)
 
     @staticmethod
     def from_generator(
@@ -61,17 +93,23 @@ class Dataset:
         output_types: Any = None,
         output_shapes: Any = None,
         args: Any = (),
+        output_signature: Any = None,
     ) -> Dataset:
-        """Return a dataset of what ``generator(*args)`` yields, in the types given; shapes are those that come."""
+        """Return a dataset of what ``generator(*args)`` yields, in the types given; shapes are those that come.
+
+        ``output_signature`` says the types as specifications, such as ``tf.TensorSpec``.
+        """
         if not callable(generator):
             checks.wrong_type("generator", "a function that returns something to iterate over", generator)
         if not isinstance(args, list | tuple):
             checks.wrong_type("args", "a tuple of the generator's arguments", args)
 
+        types = output_types if output_signature is None else output_signature
+
         def begin() -> Iterator[Element]:
             for value in generator(*args):
                 with Failing("generator: a value that is not of the output_types"):
-                    element = _element(value) if output_types is None else _typed(value, output_types)
+                    element = element_of(value) if types is None else typed(value, types)
                 yield element
 
         return Dataset(begin)
@@ -80,15 +118,17 @@ class Dataset:
     def range(*args: int) -> Dataset:
         """Return a dataset of whole numbers, as Python's range has them."""
         numbers = range(*args)
-        return Dataset(lambda: (np.int64(number) for number in numbers))
+        return Dataset(lambda: (np.int64(number) for number in numbers), len(numbers))
 
     @staticmethod
     def zip(datasets: Any) -> Dataset:
         """Return a dataset of tuples of an element of each, as long as the shortest."""
         if not isinstance(datasets, list | tuple) or not all(isinstance(each, Iterable) for each in datasets):
             checks.wrong_type("datasets", "a tuple of datasets", datasets)
-        endless = bool(datasets) and all(map(_is_endless, datasets))
-        return Dataset(lambda: zip(*datasets, strict=False), endless)
+        lengths = list(map(_length, datasets))
+        known = [length for length in lengths if length is not None]
+        length = min(known, default=0.0) if len(known) == len(lengths) else None
+        return Dataset(lambda: zip(*datasets, strict=False), length)
 
     def map(
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
@@ -97,15 +137,50 @@ class Dataset:
         if not callable(map_func):
             checks.wrong_type("map_func", "a function of an element", map_func)
         return Dataset(
-            lambda: (_element(_called("map_func", map_func, element)) for element in self._begin()), self.endless
+            lambda: (element_of(called("map_func", map_func, element)) for element in self._begin()), self.length
         )
+
+    def interleave(
+        self,
+        map_func: Callable[..., Any],
+        cycle_length: int | None = None,
+        block_length: int = 1,
+        num_parallel_calls: int | None = None,
+        deterministic: object = None,
+    ) -> Dataset:
+        """Return a dataset that takes ``block_length`` elements in turn of the datasets that ``map_func`` returns.
+
+        ``cycle_length`` of them take turns, by default as many as ``num_parallel_calls`` says, or one.
+        """
+        ahead = num_parallel_calls if num_parallel_calls is not None and num_parallel_calls > 0 else 1
+        cycle = checks.whole("cycle_length", ahead if cycle_length in (None, -1) else cycle_length, 1)
+        block = checks.whole("block_length", block_length, 1)
+        if not callable(map_func):
+            checks.wrong_type("map_func", "a function from an element to a dataset", map_func)
+
+        def sources() -> Iterator[Iterator[Element]]:
+            for element in self._begin():
+                source = called("map_func", map_func, element)
+                if not isinstance(source, Dataset):
+                    checks.wrong_type("map_func", "a function from an element to a dataset", source)
+                yield source._begin()
+
+        return Dataset(lambda: taking_turns(sources(), cycle, block), self._unknown)
+
+    def flat_map(self, map_func: Callable[..., Any]) -> Dataset:
+        """Return a dataset of the elements of the datasets that ``map_func`` returns, one after the other."""
+        return self.interleave(map_func)
+
+    def unbatch(self) -> Dataset:
+        """Return a dataset of the places along the first axis of each element."""
+        return self.flat_map(lambda *arrays: Dataset.from_tensor_slices(arrays if len(arrays) > 1 else arrays[0]))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
         if not callable(predicate):
             checks.wrong_type("predicate", "a function of an element", predicate)
         return Dataset(
-            lambda: (element for element in self._begin() if _called("predicate", predicate, element)), self.endless
+            lambda: (element for element in self._begin() if called("predicate", predicate, element)), self._unknown
         )
 
     def shuffle(
@@ -121,15 +196,15 @@ class Dataset:
 
         def begin() -> Iterator[Element]:
             rng = np.random.default_rng([key, next(times)])
-            source, held = self._begin(), []
-            for element in source:
-                held.append(element)
-                if len(held) > buffer_size:
-                    yield _drawn(held, rng)
-            while held:
-                yield _drawn(held, rng)
+            waiting: list[Element] = []
+            for element in self._begin():
+                waiting.append(element)
+                if len(waiting) >= buffer_size:
+                    yield drawn(waiting, rng)
+            while waiting:
+                yield drawn(waiting, rng)
 
-        return Dataset(begin, self.endless)
+        return Dataset(begin, self.length)
 
     def repeat(self, count: int | None = None) -> Dataset:
         """Return a dataset that begins anew ``count`` times, None or -1 without end."""
@@ -146,51 +221,73 @@ class Dataset:
                         raise ModelError("repeat: expected a dataset with elements, got none")
                     return
 
-        return Dataset(begin, times < 0 or (times > 0 and self.endless))
+        if times <= 0:
+            return Dataset(begin, math.inf if times else 0)
+        return Dataset(begin, None if self.length is None else times * self.length)
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **_: object) -> Dataset:
         """Return a dataset of ``batch_size`` elements stacked; a rest that is shorter is one, or is dropped."""
-        checks.whole("batch_size", batch_size, 1)
-        checks.truth("drop_remainder", drop_remainder)
+        return self._in_batches(batch_size, drop_remainder, stacked)
+
+    def padded_batch(
+        self, batch_size: int, padded_shapes: Any = None, padding_values: Any = None, drop_remainder: bool = False
+    ) -> Dataset:
+        """Return a dataset of ``batch_size`` elements stacked, filled up behind with ``padding_values``, 0 by default.
+
+        Axes are as long as ``padded_shapes`` says, by default and for None or -1 as in the longest element of a batch.
+        """
+        return self._in_batches(
+            batch_size, drop_remainder, lambda elements: padded(elements, padded_shapes, padding_values)
+        )
+
+    def _in_batches(self, batch_size: int, drop_remainder: bool, join: Callable[[list[Element]], Element]) -> Dataset:
+        size, drop = checks.whole("batch_size", batch_size, 1), checks.truth("drop_remainder", drop_remainder)
 
         def begin() -> Iterator[Element]:
             source = self._begin()
-            while elements := list(itertools.islice(source, batch_size)):
-                if len(elements) == batch_size or not drop_remainder:
-                    yield _stacked(elements)
+            while elements := list(itertools.islice(source, size)):
+                if len(elements) == size or not drop:
+                    yield join(elements)
 
-        return Dataset(begin, self.endless)
+        if self.length is None or self.endless:
+            return Dataset(begin, self.length)
+        return Dataset(begin, self.length // size if drop else -(-self.length // size))
 
     def take(self, count: int) -> Dataset:
         """Return the first elements, all for -1."""
         number = checks.whole("count", count, -1)
         if number < 0:
-            return Dataset(self._begin, self.endless)
-        return Dataset(lambda: itertools.islice(self._begin(), number))
+            return Dataset(self._begin, self.length)
+        length = None if self.length is None else min(number, self.length)
+        return Dataset(lambda: itertools.islice(self._begin(), number), length)
 
     def skip(self, count: int) -> Dataset:
         """Return all but the first elements."""
         number = checks.whole("count", count)
-        return Dataset(lambda: itertools.islice(self._begin(), number, None), self.endless)
+        length = None if self.length is None else max(self.length - number, 0)
+        return Dataset(lambda: itertools.islice(self._begin(), number, None), length)
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Return each ``num_shards``-th element from number ``index`` on; raises ProgramError for another number."""
         count, first = checks.whole("num_shards", num_shards, 1), checks.whole("index", index)
         if first >= count:
             checks.wrong_value("index", f"a number below num_shards, {count}", first)
-        return Dataset(lambda: itertools.islice(self._begin(), first, None, count), self.endless)
+        length = self.length if self.length is None or self.endless else -(-max(self.length - first, 0) // count)
+        return Dataset(lambda: itertools.islice(self._begin(), first, None, count), length)
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
         if not isinstance(dataset, Iterable):
             checks.wrong_type("dataset", "a dataset", dataset)
-        return Dataset(lambda: itertools.chain(self._begin(), dataset), self.endless or _is_endless(dataset))
+        lengths = self.length, _length(dataset)
+        length = math.inf if math.inf in lengths else None if None in lengths else sum(filter(None, lengths))
+        return Dataset(lambda: itertools.chain(self._begin(), dataset), length)
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Return pairs of a number and an element."""
         first = checks.whole("start", start)
         return Dataset(
-            lambda: ((np.int64(number), element) for number, element in enumerate(self._begin(), first)), self.endless
+            lambda: ((np.int64(number), element) for number, element in enumerate(self._begin(), first)), self.length
         )
 
     def prefetch(self, buffer_size: int) -> Dataset:
@@ -198,62 +295,58 @@ class Dataset:
         return self
 
     def cache(self, filename: str = "") -> Dataset:
-        """Return the dataset."""
-        return self
+        """Return a dataset whose elements are those of its first time from beginning to end, kept in memory."""
+        if self.endless:
+            return self
+        whole: list[list[Element]] = []
+
+        def begin() -> Iterator[Element]:
+            if whole:
+                yield from whole[0]
+                return
+            elements = []
+            for element in self._begin():
+                elements.append(element)
+                yield element
+            whole[:] = [elements]
+
+        return Dataset(begin, self.length)
+
+    def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
+        """Return what ``reduce_func`` of a state and each element in turn gives at last."""
+        state = element_of(initial_state)
+        for element in self._begin():
+            with Failing("reduce_func failed"), at_once():
+                state = element_of(reduce_func(state, element))
+        return state
+
+    def apply(self, transformation_func: Callable[[Dataset], Any]) -> Any:
+        """Return what a function makes of the dataset."""
+        return transformation_func(self)
+
+    def as_numpy_iterator(self) -> Iterator[Element]:
+        """Return an iterator of the elements, in arrays."""
+        return self._begin()
+
+    def make_one_shot_iterator(self) -> SessionIterator:
+        """Return an iterator whose elements runs of a session take."""
+        return SessionIterator(self._begin, ready=True)
+
+    def make_initializable_iterator(self, shared_name: str | None = None) -> SessionIterator:
+        """Return an iterator whose elements runs of a session take, once one has run its ``initializer``."""
+        return SessionIterator(self._begin)
 
     def with_options(self, options: object) -> Dataset:
         """Return the dataset."""
         return self
 
-
-def _is_endless(elements: Iterable[Any]) -> bool:
-    return isinstance(elements, Dataset) and elements.endless
-
-
-def _element(value: Any) -> Element:
-    """Return a tuple or dictionary of arrays, or an array; a list is a tuple, as what map's function returns is."""
-    if isinstance(value, Mapping):
-        return {name: _element(each) for name, each in value.items()}
-    if isinstance(value, tuple) or (isinstance(value, list) and any(np.ndim(each) for each in value)):
-        return tuple(map(_element, value))
-    return as_tensor(checks.numbers("element", value)) if not isinstance(value, np.generic) else value
+    @property
+    def _unknown(self) -> float | None:
+        """The length of what may have fewer elements for each, or more."""
+        return math.inf if self.endless else None
 
 
-def _typed(value: Any, types: Any) -> Element:
-    if isinstance(types, Mapping):
-        return {name: _typed(value[name], each) for name, each in types.items()}
-    if isinstance(types, tuple | list):
-        return tuple(_typed(each, kind) for each, kind in zip(value, types, strict=True))
-    return np.asarray(value, checks.dtype("output_types", types, "biuf"))
-
-
-def _mapped(function: Callable[..., Any], *elements: Element) -> Element:
-    first = elements[0]
-    if isinstance(first, np.ndarray):  # told first: most are
-        return function(*elements)
-    if isinstance(first, Mapping):
-        return {name: _mapped(function, *(each[name] for each in elements)) for name in first}
-    if isinstance(first, tuple):
-        return tuple(_mapped(function, *parts) for parts in zip(*elements, strict=True))
-    return function(*elements)
-
-
-def _at(element: Element, place: int) -> Element:
-    return _mapped(lambda array: array[place], element)
-
-
-def _stacked(elements: list[Element]) -> Element:
-    with Failing("batch: elements that cannot be stacked"):
-        return _mapped(lambda *arrays: np.stack(arrays), *elements)
-
-
-def _called(name: str, function: Callable[..., Any], element: Element) -> Any:
-    """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
-    with Failing(f"{name} failed"):
-        return function(*element) if isinstance(element, tuple) else function(element)
-
-
-def _drawn(held: list[Element], rng: np.random.Generator) -> Element:
-    place = int(rng.integers(len(held)))
-    held[place], held[-1] = held[-1], held[place]
-    return held.pop()
+def _length(elements: Iterable[Any]) -> float | None:
+    if isinstance(elements, Dataset):
+        return elements.length
+    return len(elements) if isinstance(elements, Sized) else None

@@ -15,7 +15,7 @@ from ipusim.model.stages.function_stage import as_results
 
 
 class Holder(Enum):
-    """What holds the values of an element of an outfeed: nothing, where it is one value by itself, a list or a tuple."""
+    """What holds the values of an element of an outfeed: nothing, where it is one by itself, a list or a tuple."""
 
     ALONE = 0
     LIST = 1

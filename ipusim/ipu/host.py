@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Final, TypeVar, cast
@@ -51,6 +52,33 @@ class Running:
     def evaluated(self) -> tuple[Fetch, ...]:
         """Return all that has been evaluated in this run, in order."""
         return tuple(fetch for fetch, _ in self._values.values())
+
+
+class Examples(Running):
+    """In the place of a run: tensors of the host are arrays of their shapes and dtypes."""
+
+    def value(self, fetch: Any) -> Any:
+        """Return an array of the form of a tensor; anything else is itself."""
+        return example(fetch)
+
+
+#: The run that reads a dataset from its beginning; None outside of one.
+_READING: Final[ContextVar[Running | None]] = ContextVar("reading", default=None)
+
+
+@contextmanager
+def reading(running: Running) -> Iterator[None]:
+    """Let datasets that begin in the block take what tensors of the host are in a run."""
+    token = _READING.set(running)
+    try:
+        yield
+    finally:
+        _READING.reset(token)
+
+
+def evaluated(value: Any) -> Any:
+    """Return what a tensor of the host is in the run that reads a dataset, or in one of its own."""
+    return (_READING.get() or Running()).value(value)
 
 
 class Fetch(ABC):

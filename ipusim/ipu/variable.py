@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Running, Tensor, compiling, compute
-from ipusim.ipu.variable_store import graph_mode, store, used
+from ipusim.ipu.variable_store import graph_mode, is_at_once, store, used
 from ipusim.model.functions import variables
 from ipusim.model.functions.untrained import held
 from ipusim.model.functions.users_code import package_of
@@ -335,7 +335,7 @@ def plain(value: Any) -> Any:
 
 def waits_for_session() -> bool:
     """Whether operations on the host wait for a session, and do not have their effect at once."""
-    return graph_mode() or compiling() is not None
+    return (graph_mode() or compiling() is not None) and not is_at_once()
 
 
 def _dtype_of(argument: str, value: Any, wanted: np.dtype[Any]) -> np.dtype[Any]:

@@ -35,6 +35,8 @@ class VariableStore:
 _STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
 #: Whether operations on variables wait for a session, as after ``disable_eager_execution``.
 _GRAPH_MODE: Final = Remembered("graph_mode", False)
+#: Whether operations have their effect at once all the same, as in functions of a dataset's elements.
+_AT_ONCE: Final[ContextVar[bool]] = ContextVar("at_once", default=False)
 _USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
 
 
@@ -69,6 +71,21 @@ def wait_for_sessions(now: bool = True) -> None:
 def graph_mode() -> bool:
     """Whether operations on variables wait for a session, also where no program is being compiled."""
     return _GRAPH_MODE.get()
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Let operations in the block have their effect at once, wherever it stands."""
+    token = _AT_ONCE.set(True)
+    try:
+        yield
+    finally:
+        _AT_ONCE.reset(token)
+
+
+def is_at_once() -> bool:
+    """Whether operations have their effect at once, although a program may wait for sessions elsewhere."""
+    return _AT_ONCE.get()
 
 
 @contextmanager

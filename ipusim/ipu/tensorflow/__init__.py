@@ -19,11 +19,15 @@ from ipusim.ipu.tensorflow.offered import found_in, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow"
 
+#: Draws that TensorFlow 1 has beside those of ``tf.random``.
+_DRAWS: Final = ("random_normal", "random_shuffle", "random_uniform", "truncated_normal")
+
 _NAMES: Final = (
     {name: f"{_HERE}.{name}" for name in ("data", "initializers", "keras", "layers", "losses", "math", "nn", "train")}
     | {"random": f"{_HERE}.random", "estimator": f"{_HERE}.estimator", "metrics": f"{_HERE}.metrics"}
     | {"logging": f"{_HERE}.logging", "errors": f"{_HERE}.errors", "optimizers": f"{_HERE}.keras.optimizers"}
     | {"TensorShape": f"{_HERE}.tensor_shape:TensorShape"}
+    | {name: f"{_HERE}.random_draws:{name.removeprefix('random_')}" for name in _DRAWS}
     | found_in("numpy", "float16 float32 float64 int8 int16 int32 int64 uint8")
     | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat", "contrib": f"{_HERE}.contrib"}
     | {"distribute": f"{_HERE}.distribute", "IndexedSlices": "ipusim.ipu.indexed_slices:IndexedSlices"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from ipusim.ipu import checks
+from ipusim.ipu.dataset import Dataset
+from ipusim.ipu.dataset_iterator import SessionIterator
 from ipusim.ipu.tensorflow.offered import offering
 
 #: As many as TensorFlow finds best; here what is prepared ahead takes no simulated time.
@@ -16,4 +19,26 @@ class experimental:  # noqa: N801 - TensorFlow's name of a module
     AUTOTUNE: Final = AUTOTUNE
 
 
-__getattr__, __dir__ = offering("tf.data", {"Dataset": "ipusim.ipu.dataset:Dataset"})
+def make_one_shot_iterator(dataset: Dataset) -> SessionIterator:
+    """Return an iterator whose elements runs of a session take; raises ProgramTypeError for what is no dataset."""
+    return _dataset(dataset).make_one_shot_iterator()
+
+
+def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None) -> SessionIterator:
+    """Return an iterator whose elements runs of a session take, once one has run its ``initializer``.
+
+    Raises ProgramTypeError for what is no dataset.
+    """
+    return _dataset(dataset).make_initializable_iterator()
+
+
+def _dataset(dataset: object) -> Dataset:
+    if not isinstance(dataset, Dataset):
+        checks.wrong_type("dataset", "a tf.data.Dataset", dataset)
+    return dataset
+
+
+__getattr__, __dir__ = offering(
+    "tf.data",
+    {name: f"{__name__}:{name}" for name in ("Dataset", "make_initializable_iterator", "make_one_shot_iterator")},
+)

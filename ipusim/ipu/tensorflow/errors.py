@@ -22,7 +22,7 @@ __getattr__, __dir__ = offering(
             "OpError": "IpusimError",
             "ResourceExhaustedError": "OutOfMemoryError",
             "UnimplementedError": "UnsupportedProgramError",
+            "OutOfRangeError": "EndOfDataError",
         }.items()
-    }
-    | {"OutOfRangeError": "builtins:StopIteration"},  # the end of a dataset on the host
+    },
 )

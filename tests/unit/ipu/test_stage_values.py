@@ -123,5 +123,5 @@ def test_a_stage_returns_one_structure_in_all_micro_batches(run):
     text = r"expected outputs of one structure in all micro-batches, got \({b}\) after \({a}\)$"
     with pytest.raises(ModelError, match=text):
         run(computational_stages=[changing, lambda both: next(iter(both.values()))])
-    with pytest.raises(ModelError, match="expected texts or numbers as names of its outputs, got 1.5"):
+    with pytest.raises(ModelError, match=r"expected texts or numbers as names of its outputs, got 1\.5"):
         run(computational_stages=[lambda x: {1.5: x}, lambda both: both])

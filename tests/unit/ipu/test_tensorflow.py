@@ -15,11 +15,12 @@ from ipusim import ipu
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, rnn_ops, scopes
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.data.ops.dataset_ops import BufferDataset
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, RecomputationMode, pipeline
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping, slices
 from tests.special_points import assert_gradient, with_special_points
 
@@ -596,7 +597,8 @@ def test_datasets_are_tensorflows():
     fixed = numbers.shuffle(10, seed=3, reshuffle_each_iteration=False)
     assert list(fixed) == list(fixed) == first
     assert all(abs(place - int(x)) <= 9 for place, x in enumerate(numbers.shuffle(2)))
-    assert int(next(iter(numbers.shuffle(2)))) in (0, 1, 2)
+    assert {int(next(iter(numbers.shuffle(2, seed)))) for seed in range(9)} == {0, 1}
+    assert list(numbers.shuffle(1)) == list(numbers)
     both = tf.data.Dataset.zip((numbers, numbers.skip(8)))
     assert [tuple(map(int, each)) for each in both] == [(0, 8), (1, 9)]
     named = tf.data.Dataset.from_tensor_slices({"x": np.eye(2), "y": [5, 6]}).batch(2)
@@ -627,7 +629,12 @@ WITHOUT_END = {
     "from_generator": (lambda endless, _: tf.data.Dataset.from_generator(lambda: iter([1])), False),
     "from_tensor_slices": (lambda endless, _: tf.data.Dataset.from_tensor_slices([1]), False),
     "from_tensors": (lambda endless, _: tf.data.Dataset.from_tensors(1), False),
+    "flat_map": (lambda endless, _: endless.flat_map(lambda x: tf.data.Dataset.range(2)), True),
+    "interleave": (lambda endless, _: endless.interleave(lambda x: tf.data.Dataset.range(2), 2), True),
     "map": (lambda endless, _: endless.map(lambda x: x), True),
+    "padded_batch": (lambda endless, _: endless.padded_batch(2), True),
+    "unbatch": (lambda endless, _: endless.batch(2).unbatch(), True),
+    "unbatch two": (lambda _, two: two.batch(2).unbatch(), False),
     "prefetch": (lambda endless, _: endless.prefetch(1), True),
     "range": (lambda endless, _: tf.data.Dataset.range(1), False),
     "repeat": (lambda endless, _: endless.repeat(2), True),
@@ -651,9 +658,163 @@ def test_what_is_made_of_a_dataset_without_end_has_none(method):
     make, endless = WITHOUT_END[method]
     found = make(tf.data.Dataset.range(3).repeat(), tf.data.Dataset.range(2))
     assert found.endless is endless
-    assert len(list(itertools.islice(found, 9))) == 9 or not endless
+    elements = list(itertools.islice(found, 9))
+    assert len(elements) == 9 or not endless
+    if found.length is None or endless:
+        with pytest.raises(TypeError, match="is infinite" if endless else "length is unknown"):
+            len(found)
+    else:
+        assert len(found) == len(elements)
 
 
 def test_every_method_says_whether_what_it_makes_has_an_end():
     public = {name for name, each in vars(tf.data.Dataset).items() if not name.startswith("_") and callable(each)}
-    assert public == {name.split()[0] for name in WITHOUT_END} - {"BufferDataset"}
+    without = {"apply", "as_numpy_iterator", "make_initializable_iterator", "make_one_shot_iterator", "reduce"}
+    assert public - without == {name.split()[0] for name in WITHOUT_END} - {"BufferDataset"}
+
+
+@pytest.mark.parametrize("drop", [True, False])
+@pytest.mark.parametrize("size", range(1, 5))
+@pytest.mark.parametrize("count", range(6))
+def test_a_datasets_length_is_how_many_elements_it_has(count, size, drop):
+    data = tf.data.Dataset.range(count)
+    made = [data.batch(size, drop), data.padded_batch(size, drop_remainder=drop), data.take(size), data.skip(size)]
+    made += [data.repeat(size), data.concatenate(tf.data.Dataset.range(size)), data.shuffle(size), data.map(abs)]
+    made += [data.shard(size, place) for place in range(size)] + [tf.data.Dataset.zip((data, data.skip(1)))]
+    assert [len(each) for each in made] == [len(list(each)) for each in made]
+    assert all(made)  # a dataset without elements is one
+
+
+def test_datasets_take_turns_are_padded_and_reduced():
+    lists = tf.data.Dataset.range(1, 4).interleave(lambda n: tf.data.Dataset.range(n).map(lambda i: 10 * n + i), 2, 2)
+    assert list(map(int, lists)) == [10, 20, 21, 30, 31, 32]
+    rows = tf.data.Dataset.range(1, 4).map(lambda n: (np.full(n, n), {"n": n}))
+    (first, named), (rest, _) = rows.padded_batch(2)
+    assert (first.tolist(), named["n"].tolist(), rest.tolist()) == ([[1, 0], [2, 2]], [1, 2], [[3, 3, 3]])
+    ((filled, _),) = rows.padded_batch(3, ([4], {"n": []}), (-1, {"n": 0}))
+    assert filled.tolist() == [[1, -1, -1, -1], [2, 2, -1, -1], [3, 3, 3, -1]]
+    with pytest.raises(ModelError, match=r"padded_batch: .* expected at most shape \(2,\), got \(3,\)"):
+        list(rows.padded_batch(3, ([2], {"n": []})))
+    assert tf.data.Dataset.range(5).reduce(np.int64(0), lambda total, n: total + n) == 10
+    assert tf.data.Dataset.range(5).apply(lambda data: data.take(2)).length == 2
+    signed = tf.data.Dataset.from_generator(lambda: iter([1, 2]), output_signature=np.zeros((), np.int16))
+    assert [each.dtype for each in signed] == [np.int16] * 2
+
+
+def test_a_cache_keeps_the_elements_of_its_first_time():
+    calls = []
+    data = tf.data.Dataset.range(3).map(lambda x: calls.append(x) or x).cache()
+    assert list(data.take(2)) == [0, 1]  # which is not all
+    assert list(data.repeat(3)) == [0, 1, 2] * 3
+    assert calls == [0, 1, 0, 1, 2]
+
+
+def test_runs_of_a_session_take_the_elements_of_an_iterator():
+    data = tf.data.Dataset.range(4).map(lambda n: {"n": n, "half": n / 2}).batch(2)
+    iterator = tf.data.make_initializable_iterator(data)
+    element = iterator.get_next()
+    total = tf.reduce_sum(element["n"]) + 1
+    with tf.Session() as session:
+        with pytest.raises(RuntimeError, match="the iterator has not been initialized"):
+            session.run(element)
+        for _ in range(2):
+            session.run(iterator.initializer)
+            found, both = session.run([element, total])
+            assert (found["n"].tolist(), found["half"].tolist(), both) == ([0, 1], [0, 0.5], 2)
+            assert session.run(total) == 6
+            with pytest.raises(tf.errors.OutOfRangeError, match="End of sequence"):
+                session.run(element)
+
+
+def test_an_iterator_begins_with_what_its_initializer_is_fed():
+    rows = tf.placeholder(np.float32, [3])
+    iterator = tf.data.Dataset.from_tensor_slices(rows).shuffle(1).map(lambda x: 2 * x).make_initializable_iterator()
+    number = iterator.get_next()
+    with tf.Session() as session:
+        session.run(iterator.initializer, {rows: [1, 2, 3]})
+        assert [session.run(number) for _ in range(3)] == [2, 4, 6]
+
+
+def test_a_one_shot_iterator_is_ready_and_gives_tuples():
+    number, square = tf.data.Dataset.range(3).map(lambda n: (n, n * n)).make_one_shot_iterator().get_next()
+    with tf.Session() as session:
+        assert [session.run((number, square)) for _ in range(3)] == [(0, 0), (1, 1), (2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("draw", "low", "high", "mean", "deviation"),
+    [
+        (lambda **seed: tf.random.uniform([40, 50], **seed), 0, 1, 0.5, 12**-0.5),
+        (lambda **seed: tf.random_uniform([40, 50], -2, 2, **seed), -2, 2, 0, 4 * 12**-0.5),
+        (lambda **seed: tf.random.uniform([2000], 3, 13, tf.int32, **seed), 3, 12, 7.5, 8.25**0.5),
+        (lambda **seed: tf.random.normal([40, 50], 1, 2, **seed), -12, 12, 1, 2),
+        (lambda **seed: tf.truncated_normal([40, 50], stddev=2.0, **seed), -4, 4, 0, 1.76),
+        (lambda **seed: tf.random.shuffle(np.arange(2000), **seed), 0, 1999, 999.5, 577.35),
+    ],
+)
+def test_draws_follow_their_distribution_and_their_seeds(draw, low, high, mean, deviation):
+    tf.random.set_seed(5)
+    first, other, own = draw(), draw(), draw(seed=7)
+    assert first.min() >= low
+    assert first.max() <= high
+    assert first.mean() == pytest.approx(mean, abs=4 * deviation / 2000**0.5)
+    assert first.std() == pytest.approx(deviation, rel=0.1)
+    tf.random.set_seed(5)
+    again = draw(), draw(), draw(seed=7)
+    assert all(map(np.array_equal, (first, other, own), again))
+    tf.random.set_seed(6)
+    assert not any(np.array_equal(one, two) for one, two in itertools.combinations((first, other, own, draw()), 2))
+
+
+def test_draws_wait_for_a_session_but_not_in_functions_of_a_datasets_elements():
+    def program():
+        tf.disable_eager_execution()
+        number, data = tf.random.normal([]), tf.data.Dataset.from_tensors(tf.random.uniform([2])).repeat(2)
+        with tf.Session() as session:
+            assert session.run(number) != session.run(number)
+            first, second = session.run([number, number])
+            assert first == second
+        drawn = list(data.map(lambda x: tf.random.uniform([]) + 0 * x[0]))
+        assert drawn[0] != drawn[1]
+        assert data.length == 2
+
+    contextvars.copy_context().run(program)
+
+
+def test_a_stage_draws_anew_for_each_micro_batch_and_the_same_when_it_is_recomputed():
+    def noisy(x):
+        return x * tf.get_variable("w", initializer=np.float32(1)) + tf.random.normal([2])
+
+    config = IPUConfig()
+    config.auto_select_ipus, config.allow_recompute = 2, True
+    stages, results = [noisy, tf.reduce_sum], []
+    for mode in (RecomputationMode.Auto, RecomputationMode.RecomputeAndBackpropagateInterleaved):
+        queue = IPUOutfeedQueue()
+        pipeline(
+            stages,
+            4,
+            infeed_queue=IPUInfeedQueue([np.ones(2, np.float32)] * 4),
+            outfeed_queue=queue,
+            optimizer_function=lambda loss: OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), loss),
+            recomputation_mode=mode,
+            config=config,
+        )
+        results.append(queue.dequeue()[0].tolist())
+    assert results[0] == results[1]
+    assert len(set(results[0])) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [[0, 1, 2], [3, 4, 5]]),
+        ({"maxlen": 2}, [[1, 2], [4, 5]]),
+        ({"maxlen": 2, "truncating": "post"}, [[1, 2], [3, 4]]),
+        ({"maxlen": 4, "padding": "post", "value": 9}, [[1, 2, 9, 9], [3, 4, 5, 9]]),
+        ({"maxlen": 4, "dtype": "float32", "value": 0.5}, [[0.5, 0.5, 1, 2], [0.5, 3, 4, 5]]),
+    ],
+)
+def test_sequences_are_made_equally_long(arguments, expected):
+    found = tf.keras.preprocessing.sequence.pad_sequences([[1, 2], [3, 4, 5]], **arguments)
+    assert found.tolist() == expected
+    assert found.dtype == arguments.get("dtype", "int32")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset, Element
+from ipusim.ipu.dataset import Dataset
+from ipusim.ipu.dataset_elements import Element
 
 __all__ = ["BufferDataset"]
 
@@ -30,4 +31,4 @@ class BufferDataset(Dataset):
             while len(buffer := list(itertools.islice(source, buffer_size))) == buffer_size:
                 yield from buffer
 
-        super().__init__(begin, input_dataset.endless)
+        super().__init__(begin, input_dataset.length)

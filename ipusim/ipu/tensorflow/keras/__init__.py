@@ -21,6 +21,7 @@ __getattr__, __dir__ = offering(
         "losses": f"{_HERE}.losses",
         "metrics": f"{_HERE}.metrics",
         "models": f"{_HERE}.models",
+        "preprocessing": f"{_HERE}.preprocessing",
         "optimizers": f"{_HERE}.optimizers",
         "utils": f"{_HERE}.utils",
         "Input": f"{_HERE}.input_layer:Input",

@@ -35,7 +35,7 @@ def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any
             inputs, labels, given = (*parts, None, None)[:3]
             yield inputs, labels, _weighed(labels, given, weights)
 
-    return Dataset(begin, x.endless), y, sample_weight
+    return Dataset(begin, x.length), y, sample_weight
 
 
 def _table(class_weight: Any) -> Array:

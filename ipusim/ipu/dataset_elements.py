@@ -1,0 +1,135 @@
+"""Elements of datasets: arrays, tuples of arrays, and dictionaries of arrays, and what methods make of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ipusim.ipu import checks
+from ipusim.ipu.host import Tensor, evaluated
+from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.traced import as_tensor
+from ipusim.ipu.variable_store import at_once
+from ipusim.model.functions.users_code import Failing
+
+Element = Any
+
+
+def element_of(value: Any) -> Element:
+    """Return a tuple or dictionary of arrays, or an array; a list is a tuple, as what map's function returns is.
+
+    Tensors of the host stay, which have a value when the dataset begins.
+    """
+    if isinstance(value, Mapping):
+        return {name: element_of(each) for name, each in value.items()}
+    if isinstance(value, tuple) or (isinstance(value, list) and any(map(_has_axes, value))):
+        return tuple(map(element_of, value))
+    if isinstance(value, np.generic | Tensor):
+        return value
+    return as_tensor(checks.numbers("element", value))
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, Tensor) or bool(np.ndim(value))
+
+
+def now(element: Element) -> Element:
+    """Return an element with the values that tensors of the host have in the run of a session that goes on."""
+    return mapped(evaluated, element) if any(isinstance(each, Tensor) for each in leaves(element)) else element
+
+
+def typed(value: Any, types: Any) -> Element:
+    """Return a value in dtypes, which are in a structure like its own."""
+    if isinstance(types, Mapping):
+        return {name: typed(value[name], each) for name, each in types.items()}
+    if isinstance(types, tuple | list):
+        return tuple(typed(each, kind) for each, kind in zip(value, types, strict=True))
+    kind = types if isinstance(types, type) else getattr(types, "dtype", types)  # of a specification
+    return np.asarray(value, checks.dtype("output_types", kind, "biuf"))
+
+
+def applied(function: Callable[..., Any], *elements: Element) -> Element:
+    """Return an element of what ``function`` makes of the arrays in the same place of all elements."""
+    first = elements[0]
+    if isinstance(first, np.ndarray):  # told first: most are
+        return function(*elements)
+    if isinstance(first, Mapping):
+        return {name: applied(function, *(each[name] for each in elements)) for name in first}
+    if isinstance(first, tuple):
+        return tuple(applied(function, *parts) for parts in zip(*elements, strict=True))
+    return function(*elements)
+
+
+def at(element: Element, place: int) -> Element:
+    """Return what stands at a place along the first axis of all arrays."""
+    return applied(lambda array: array[place], element)
+
+
+def stacked(elements: Sequence[Element]) -> Element:
+    """Return the arrays of elements on top of each other; raises ModelError for other shapes."""
+    with Failing("batch: elements that cannot be stacked"):
+        return applied(lambda *arrays: np.stack(arrays), *elements)
+
+
+def padded(elements: Sequence[Element], shapes: Any, values: Any) -> Element:
+    """Return elements on top of each other, each array filled up behind to a shape, or to the longest of all.
+
+    Raises ModelError for an array that is larger than its shape.
+    """
+    with Failing("padded_batch: elements that cannot be padded"):
+        return _padded(elements, shapes, values)
+
+
+def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
+    first = elements[0]
+    if isinstance(first, Mapping):
+        names = {name: (_of(shapes, name), _of(values, name)) for name in first}
+        return {name: _padded([each[name] for each in elements], *own) for name, own in names.items()}
+    if isinstance(first, tuple):
+        own = ((_of(shapes, place), _of(values, place)) for place in range(len(first)))
+        return tuple(_padded(parts, *each) for parts, each in zip(zip(*elements, strict=True), own, strict=True))
+    arrays = list(map(np.asarray, elements))
+    longest = np.max([array.shape for array in arrays], axis=0)
+    asked = [None] * len(longest) if shapes is None else np.atleast_1d(np.asarray(shapes, object))
+    sizes = [int(long if size in (None, -1) else size) for long, size in zip(longest, asked, strict=True)]
+    found = np.full((len(arrays), *sizes), 0 if values is None else values, arrays[0].dtype)
+    for place, array in enumerate(arrays):
+        if any(size > most for size, most in zip(array.shape, sizes, strict=True)):
+            raise ValueError(f"expected at most shape {tuple(sizes)}, got {array.shape}")
+        found[(place, *(slice(size) for size in array.shape))] = array
+    return found
+
+
+def _of(structure: Any, key: Any) -> Any:
+    """Return the part of a structure of shapes or values, where it is one and not the same for all."""
+    return structure[key] if isinstance(structure, tuple | Mapping) else structure
+
+
+def called(name: str, function: Callable[..., Any], element: Element) -> Any:
+    """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
+    with Failing(f"{name} failed"), at_once():
+        return function(*element) if isinstance(element, tuple) else function(element)
+
+
+def drawn(waiting: list[Element], rng: np.random.Generator) -> Element:
+    """Return one of the elements that wait, which is no longer among them."""
+    place = int(rng.integers(len(waiting)))
+    waiting[place], waiting[-1] = waiting[-1], waiting[place]
+    return waiting.pop()
+
+
+def taking_turns(sources: Iterator[Iterator[Element]], cycle: int, block: int) -> Iterator[Element]:
+    """Yield ``block`` elements of each of ``cycle`` sources in turn; where one ends, the next one takes its place."""
+    waiting = deque(islice(sources, cycle))
+    while waiting:
+        source = waiting.popleft()
+        elements = list(islice(source, block))
+        yield from elements
+        if len(elements) == block:
+            waiting.append(source)
+        else:
+            waiting.extend(islice(sources, 1))
