@@ -66,6 +66,7 @@ _MODULES: Final = (
     "data",
     "dataset",
     "dataset_benchmark",
+    "distributed",
     "embedding_ops",
     "functional_ops",
     "gradient_accumulation_optimizer",

@@ -100,7 +100,8 @@ def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
     for place, array in enumerate(arrays):
         if any(size > most for size, most in zip(array.shape, sizes, strict=True)):
             raise ValueError(f"expected at most shape {tuple(sizes)}, got {array.shape}")
-        found[(place, *(slice(size) for size in array.shape))] = array
+        corner: Any = (place, *(slice(size) for size in array.shape))
+        found[corner] = array
     return found
 
 

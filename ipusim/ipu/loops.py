@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.host import Fetch, Running
+from ipusim.ipu.host import Fetch, Running, Tensor
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
 from ipusim.ipu.loop_body import check_body
@@ -28,10 +28,11 @@ def repeat(
     inputs: Any = None,
     infeed_queue: IPUInfeedQueue | None = None,
     use_while_v1: bool = True,
-) -> list[Any]:
+) -> Any:
     """Run ``body`` ``n`` times on the device and return the final values of its loop-carried tensors.
 
-    Inside ``ipu_compiler.compile`` it runs when a session runs it, and the values are what a session evaluates.
+    They are in a list, a single one is by itself, and without any it is the operation that runs the loop. Inside
+    ``ipu_compiler.compile`` it runs when a session runs it, and the values are what a session evaluates.
 
     Arguments:
         n: iterations; where gradients are accumulated a multiple of num_mini_batches.
@@ -45,7 +46,8 @@ def repeat(
     another number of tensors; UnsupportedProgramError for what is not simulated; and as ``pipelining_ops.pipeline``.
     """
     iterations = checks.whole("n", n, 1)
-    return _run(iterations, body, inputs, infeed_queue)[0]
+    found, ran = _run(iterations, body, inputs, infeed_queue)
+    return _returned(found, ran)
 
 
 def while_loop(
@@ -55,7 +57,7 @@ def while_loop(
     infeed_queue: IPUInfeedQueue | None = None,
     maximum_iterations: int | None = None,
     use_while_v1: bool = True,
-) -> list[Any]:
+) -> Any:
     """Run ``body`` as long as ``condition`` holds of its loop-carried tensors; arguments and result as :func:`repeat`.
 
     How often that is must not depend on data or variables: it is found by trying the body, and checked in the end.
@@ -83,13 +85,21 @@ def while_loop(
     ran.check = check
     if not isinstance(next(iter(found), None), Fetch):
         check(found)
-    return found
+    return _returned(found, ran)
 
 
-class _Final(Fetch):
+def _returned(found: list[Any], ran: _Ran) -> Any:
+    """Return the final values as Graphcore's loops do: a single one by itself, and without any what runs the loop."""
+    if not found:
+        return ran.pipeline
+    return found[0] if len(found) == 1 else found
+
+
+class _Final(Tensor):
     """The final value of a loop-carried tensor."""
 
     def __init__(self, ran: _Ran, place: int) -> None:
+        super().__init__(ran.program.final()[place])
         self._ran, self._place = ran, place
 
     def evaluate(self, running: Running) -> Any:

@@ -66,7 +66,7 @@ __all__ = [
     "size",
 ]
 
-_MODULES: Final = ("ipu_horovod_strategy", "ipu_multi_replica_strategy")
+_MODULES: Final = ("ipu_horovod_strategy", "ipu_multi_replica_strategy", "popdist_strategy")
 
 
 def __getattr__(name: str) -> Any:

@@ -40,7 +40,7 @@ def trained(n, accumulate, split=False, rate=0.01):
             optimizer = GradientAccumulationOptimizerV2(optimizer, accumulate)
         return lr, outfeed.enqueue(loss), optimizer.minimize(loss)
 
-    (left,) = loops.repeat(n, body, [rate], stream())
+    left = loops.repeat(n, body, [rate], stream())
     assert float(left) == np.float32(rate)
     return outfeed.dequeue()
 
@@ -203,10 +203,23 @@ def test_what_a_loop_carries_on():
     count, total = loops.repeat(5, body, [0, np.zeros(3, np.float32)], stream())
     assert int(count) == 5
     assert total.tolist() == (7 * X).tolist()
-    (left,) = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream())
+    left = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream())
     assert int(left) == 8
-    (left,) = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream(), maximum_iterations=2)
+    left = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream(), maximum_iterations=2)
     assert int(left) == 4
+
+
+def test_a_loop_returns_what_graphcores_does():
+    """One tensor by itself, several in a list, and without any the operation; what is computed of it waits for it."""
+    queue = IPUOutfeedQueue()
+    one = ipu_compiler.compile(lambda: loops.repeat(3, lambda i: i + 1, [np.float32(0)]) / 2)
+    several = ipu_compiler.compile(lambda: loops.repeat(3, lambda i, j: (i + 1, j + 2), [0, 0]))
+    none = ipu_compiler.compile(lambda: loops.repeat(3, lambda: queue.enqueue(np.float32(1)), []))
+    with tf.Session() as session:
+        assert session.run(one) == (1.5,)
+        assert session.run(several) == [3, 6]
+        assert session.run(none) is None
+        assert session.run(queue.dequeue()).tolist() == [1, 1, 1]
 
 
 def changing_body(x, element):

@@ -137,7 +137,7 @@ def variables_of_another_program():
 
 
 def nested():
-    loops.repeat(1, lambda x: loops.repeat(1, body, [x])[0], [X])
+    loops.repeat(1, lambda x: loops.repeat(1, body, [x]), [X])
 
 
 def a_pipeline_in_a_stage():
