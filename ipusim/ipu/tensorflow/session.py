@@ -120,7 +120,7 @@ class Session:
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and fetch.late is late:
                     running.value(fetch)
-        return mapped(_number, running.values(fetches))
+        return mapped(lambda fetch: _number(running.value(fetch)), fetches)
 
     @staticmethod
     def _fed(key: Any, value: Any) -> Any:

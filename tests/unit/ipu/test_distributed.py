@@ -73,7 +73,7 @@ def test_instances_train_together_and_reduce_their_losses():
 
             loss = ipu_compiler.compile(run)
             with tf.Session() as session:
-                session.run(tf.global_variables_initializer())
+                session.run([infeed.initializer, tf.global_variables_initializer()])
                 (found,) = session.run(loss)
                 return float(found), float(session.run(weight))
 
