@@ -91,6 +91,10 @@ class Arguments:
         stages = tuple(tuple(next(rest) for _ in each) for each in self.stages)
         return replace(self, stages=stages, optimizer_function=next(rest, None))
 
+    def with_inputs(self, inputs: Any) -> Arguments:
+        """Return the same with other inputs; raises ProgramTypeError for what is no array or number."""
+        return replace(self, inputs=_inputs(inputs))
+
     @property
     def training(self) -> bool:
         """Whether there is an optimizer."""

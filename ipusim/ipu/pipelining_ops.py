@@ -9,6 +9,7 @@ from ipusim.ipu.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
 from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
+from ipusim.ipu.host import example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
@@ -17,6 +18,7 @@ from ipusim.ipu.releases import in_any_release
 from ipusim.ipu.repeated import once
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_options import PipelineStageOptions
+from ipusim.model.stages.function_stage import as_results
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -107,8 +109,10 @@ def pipeline(
     OutOfMemoryError for what the device does not have.
     """
     given = dict(locals())
-    symbols, given["inputs"] = examples(inputs)
-    arguments = check_arguments(given)
+    given["inputs"] = tuple(map(example, as_results(inputs)))
+    arguments = check_arguments(given)  # also where no session will run it, as Graphcore's do
+    symbols, values = examples(inputs)
+    arguments = arguments.with_inputs(values)
     refuse_what_is_not_simulated(arguments)
 
     def make(functions: Sequence[Callable[..., Any]]) -> Pipeline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ipusim.model.functions.untrained import check_same
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
 from ipusim.pipeline.rules import check_outfeed_mask
+
+#: Graphcore's text where no variable is trained.
+_NOTHING_TO_TRAIN: Final = "No variables to optimize."
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +183,7 @@ class _Tracer:
                 own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
             )
         if not any(each.stage.variables for each in stages):
-            raise ProgramError("No variables to optimize.")
+            raise ProgramError(_NOTHING_TO_TRAIN)
         return Traced(
             stages,
             self._finish.weight_update,
@@ -232,6 +235,9 @@ class _Finish:
         computed = found.compute_gradients_args, found.compute_gradients_kwargs
         if update is None:
             self._check(outputs)
+            asked = dict(zip(("var_list",), found.compute_gradients_args, strict=False))
+            if (asked | dict(found.compute_gradients_kwargs)).get("var_list") in ([], ()):
+                raise ProgramError(_NOTHING_TO_TRAIN)
             same = [position for position, each in enumerate(outputs) if each is found.loss]
             # A dictionary among them counts as several arrays, by which places are told then.
             self.loss = same[0] if same and not any(isinstance(each, dict) for each in outputs) else None

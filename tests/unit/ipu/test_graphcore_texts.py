@@ -108,6 +108,41 @@ def initialized_twice():
     return queue.initializer, queue.initializer
 
 
+@pytest.mark.parametrize(
+    ("mapping", "kind", "text"),
+    [
+        (1, TypeError, "device_mapping argument needs to be a list or a tuple"),
+        (list(range(4)), ValueError, "Each stage must be mapped to an IPU"),
+        ((0,), ValueError, "Each stage must be mapped to an IPU"),
+        (range(3), TypeError, "device_mapping argument needs to be a list or a tuple"),
+        ([0, 1, 2], ValueError, r"inputs\[0\]: expected a value, got <Placeholder"),
+    ],
+)
+def test_wrong_arguments_come_before_where_a_pipeline_is_built(mapping, kind, text):
+    """Graphcore's own test of its mapping calls pipeline outside of any compilation, with a placeholder."""
+    rate, stages = tf.placeholder(np.float32, []), [identity] * 3
+    with pytest.raises(kind, match=text):
+        pipeline(stages, 3, inputs=[rate], outfeed_queue=IPUOutfeedQueue(), device_mapping=mapping)
+
+
+def test_nothing_to_optimize_comes_before_the_count():
+    """Graphcore's own test trains no variables with a count that is no multiple of what its schedule needs."""
+
+    def nothing(loss):
+        return OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.01), loss, ([],))
+
+    stages = [lambda x: x + 1, lambda x: tf.reduce_sum(tf.layers.conv2d(x, 2, 1))]
+    images = tf.placeholder(np.float32, [1, 4, 4, 2])
+    for function, count in ((nothing, 10), (nothing, 9), (nothing, 3)):
+        with pytest.raises(ValueError, match=r"^No variables to optimize\.$"):
+            ipu_compiler.compile(
+                lambda x, function=function, count=count: pipeline(
+                    stages, count, inputs=[x], outfeed_queue=IPUOutfeedQueue(), optimizer_function=function
+                ),
+                [images],
+            )
+
+
 #: Text, builtin type, and what raises it; other tests have those of :data:`ELSEWHERE`.
 RAISED = [
     ("No variables to optimize.", ValueError, lambda: train(computational_stages=[identity, identity])),

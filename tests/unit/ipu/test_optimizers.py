@@ -152,7 +152,7 @@ def test_variables_that_are_left_out_stay(run):
             return [(None if variable.name == "w1" else gradient, variable) for gradient, variable in pairs]
 
     equal(training(run, Leaving(MomentumOptimizer(0.01, 0.5))), kept)
-    with pytest.raises(ProgramError, match=r"No gradients provided for any variable: \['w0', 'w1'\]"):
+    with pytest.raises(ProgramError, match=r"^No variables to optimize\.$"):
         training(run, GradientDescentOptimizer(0.01), compute_gradients_kwargs={"var_list": []})
 
 
