@@ -204,10 +204,18 @@ class _Computed(Tensor):
 class Placeholder(Tensor):
     """A tensor that must be fed, or has a default."""
 
-    def __init__(self, name: str, example: Array, default: Any = None) -> None:
-        """Take its name, an array of its shape and dtype, and what it is where it is not fed."""
+    def __init__(
+        self, name: str, example: Array, default: Any = None, shape: Sequence[int | None] | None = None
+    ) -> None:
+        """Take its name, an array of its dtype, what it is where it is not fed, and its shape if axes may be longer."""
         super().__init__(example)
         self.name, self._default = name, default
+        self._axes = example.shape if shape is None else tuple(shape)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:  # type: ignore[override]  # None for what is fed
+        """Its shape, with None for axes that are as long as what is fed."""
+        return self._axes
 
     def __repr__(self) -> str:
         """Say name, shape and dtype."""
@@ -227,7 +235,9 @@ class Placeholder(Tensor):
     def fed(self, value: Any) -> Array:
         """Return ``value`` as what it is fed; raises ProgramError for another shape, ProgramTypeError for no number."""
         found = checks.numbers(f"feed_dict[{self.name!r}]", value)
-        if found.shape != self.shape:
+        if len(found.shape) != len(self.shape) or any(
+            size not in (None, length) for size, length in zip(self.shape, found.shape, strict=True)
+        ):
             raise ProgramError(
                 f"Cannot feed value of shape {found.shape} for Tensor '{self.name}:0', which has shape '{self.shape}'"
             )

@@ -30,12 +30,17 @@ device = ipu_scope
 
 
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Placeholder:
-    """Return a tensor that each run of a session is fed; raises ProgramError for a shape that is not known in full."""
+    """Return a tensor that each run of a session is fed.
+
+    Axes that are None are as long as what is fed; a program for the device takes one element along them. Raises
+    ProgramError for a shape whose number of axes is not known.
+    """
     kind = checks.dtype("dtype", dtype, "biuf")
-    if shape is None or any(axis is None for axis in _axes(shape)):
-        checks.wrong_value("shape", "sizes of all axes, as programs for IPUs have, such as [] for a number", shape)
-    axes = [checks.whole("shape", axis) for axis in _axes(shape)]
-    return Placeholder(_name(name, "Placeholder"), np.zeros(axes, kind))
+    if shape is None:
+        checks.wrong_value("shape", "sizes of all axes, None for any, such as [None, 2], or [] for a number", shape)
+    axes = [None if axis is None else checks.whole("shape", axis) for axis in _axes(shape)]
+    example = np.zeros([1 if axis is None else axis for axis in axes], kind)
+    return Placeholder(_name(name, "Placeholder"), example, shape=axes)
 
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Placeholder:

@@ -553,8 +553,6 @@ def test_what_is_of_the_host_stays_there():
         bool(rate)
     with pytest.raises(ProgramTypeError, match="has a value in a session alone"):
         np.asarray(rate)
-    with pytest.raises(ProgramError, match="shape: expected sizes of all axes"):
-        tf.placeholder(np.float32, [None, 2])
 
 
 @pytest.mark.parametrize("function", [np.mean, np.sum, np.exp, np.asarray])
@@ -818,3 +816,18 @@ def test_sequences_are_made_equally_long(arguments, expected):
     found = tf.keras.preprocessing.sequence.pad_sequences([[1, 2], [3, 4, 5]], **arguments)
     assert found.tolist() == expected
     assert found.dtype == arguments.get("dtype", "int32")
+
+
+def test_a_placeholder_of_unknown_batch_is_as_long_as_what_is_fed():
+    rows, scale = tf.placeholder(np.float32, [None, 2]), tf.placeholder(np.float32, [])
+    assert rows.shape == (None, 2)
+    total, doubled = tf.reduce_sum(rows, 0) * scale, 2 * rows
+    with tf.Session() as session:
+        for count in (1, 3):
+            found, twice = session.run([total, doubled], {rows: np.ones((count, 2)), scale: 2})
+            assert (found.tolist(), twice.shape) == ([2 * count] * 2, (count, 2))
+        for wrong in (np.ones((3, 1)), np.ones(2), np.ones((1, 2, 2))):
+            with pytest.raises(ValueError, match=r"Cannot feed value of shape .* which has shape '\(None, 2\)'"):
+                session.run(total, {rows: wrong, scale: 2})
+    with pytest.raises(ValueError, match="shape: expected sizes of all axes, None for any"):
+        tf.placeholder(np.float32)

@@ -193,7 +193,7 @@ ORDERS = [
     (changes_its_variables, "asked for variable 'w2', but not when it was tried"),
     (changes_its_outputs, "expected outputs of one structure in all micro-batches"),
     (read_in_another_stage, ""),
-    (all_variables_left_out, "No gradients provided for any variable"),
+    (all_variables_left_out, "No variables to optimize"),
     (variables_of_another_program, "No gradients provided for any variable"),
     (nested, r"inputs\[0\]: expected an array or a number, got <"),
     (a_pipeline_in_a_stage, "the infeed's dataset ended after 2 elements"),
