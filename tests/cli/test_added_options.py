@@ -14,7 +14,7 @@ from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 RATE = """\
-    settle_cycles: Fraction = _rate(
+    settle_cycles: Fraction = described(
         0, "cycles", (0, 10**6), part="computation", meaning="wait before each launch", source="assumed",
         evidence="nothing is published",
     )
@@ -117,7 +117,7 @@ def changed(tmp_path_factory):
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
     rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
-    put(rates, "    compute_set_cycles: Fraction = _rate(", f"{RATE}    compute_set_cycles: Fraction = _rate(")
+    put(rates, "    compute_set_cycles: Fraction = described(", f"{RATE}    compute_set_cycles: Fraction = described(")
     put(passes, "* rates.compute_set_cycles)", "* (rates.compute_set_cycles + rates.settle_cycles))")
     schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
     put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")
