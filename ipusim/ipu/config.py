@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
+from ipusim.hardware.devices import devices_of
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
 from ipusim.ipu import checks
@@ -243,7 +244,8 @@ class IPUConfig(Category):
     def device(self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True) -> dict[str, Any]:
         """Return the machine and the device of it for stages on the IPUs of ``mapping``, as options of a request.
 
-        Without being ``configured`` it is the smallest. Raises ProgramError in Graphcore's words for attributes that
+        Without being ``configured`` it is the smallest. The machine is the smallest that has so many IPUs, and the
+        device of that id. Raises ProgramError in Graphcore's words for attributes that
         do not go together, ProgramStateError when no device is asked for, DeviceError for one that there is not.
         """
         self.check()
@@ -251,7 +253,11 @@ class IPUConfig(Category):
         if configured and count is None and device is None:
             raise ProgramStateError("No IPU devices configured.")
         needed = count or shards_of(mapping)
-        fitting = [name for name in _USUAL_MACHINES if MACHINES[name].count >= needed]
+        fitting = [
+            name
+            for name in _USUAL_MACHINES
+            if MACHINES[name].count >= needed and (device is None or device < len(devices_of(MACHINES[name])))
+        ]
         machine = find_machine(self.machine or (fitting or _USUAL_MACHINES[-1:])[0])
         if count is not None and count not in machine.sizes:
             raise DeviceError(

@@ -83,6 +83,7 @@ NAMES: Final[dict[str, str]] = {
     "tensorflow.python.training.gradient_descent": f"{_TENSORFLOW}.train",
     "tensorflow.python.training.momentum": f"{_TENSORFLOW}.train",
     "tensorflow.python.training.optimizer": f"{_TENSORFLOW}.train",
+    "tensorflow.python.training.server_lib": f"{_TENSORFLOW}.cluster_resolver",
     "keras": _KERAS,
     "keras.optimizer_v2.optimizer_v2": f"{_KERAS}.optimizer_v2",
     "ipu_tensorflow_addons.keras.layers": "ipusim.ipu.keras.addons",
@@ -98,6 +99,8 @@ NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(_FOLDERS, ""),
     **{f"tensorflow.python.{name}": _TENSORFLOW for name in _SOURCES},
 }
+#: The folder that programs import from and TensorFlow has not as an attribute.
+_NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 _TENSORFLOW_1: Final = """
     AUTO_REUSE ConfigProto GraphKeys Session VariableScope app assign assign_add assign_sub compat.v1 contrib
     disable_eager_execution disable_v2_behavior disable_v2_tensorshape enable_resource_variables flags get_collection
@@ -228,6 +231,10 @@ class _Alias(ModuleType):
             raise AttributeError(name)
         if self._finder is not None and self._home is sys.modules.get(_TENSORFLOW):
             self._finder.note(name)
+        if f"{self.__name__}.{name}" == _NOT_BY_ATTRIBUTE:
+            raise MissingNameError(
+                "module 'tensorflow' has no attribute 'python': use `from tensorflow.python import ipu`"
+            )
         if f"{self.__name__}.{name}" in NAMES:
             return import_module(f"{self.__name__}.{name}")
         if self._home == "":
@@ -264,7 +271,8 @@ def _names(module: str, home: Any) -> list[str]:
     """Return the public names of a program's module: those of the module that stands for it, and its rows' own."""
     rows = (name.rpartition(".") for name in NAMES)
     own = [] if home == "" else [name for name in dir(home) if not name.startswith("_")]
-    return sorted({*own, *(name for parent, _, name in rows if parent == module)})
+    below = [name for parent, _, name in rows if parent == module and f"{module}.{name}" != _NOT_BY_ATTRIBUTE]
+    return sorted({*own, *below})
 
 
 def _lacking(module: str, name: str) -> str:

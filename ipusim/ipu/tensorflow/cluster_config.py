@@ -27,6 +27,12 @@ class ClusterSpec:
             checks.wrong_type("cluster", "a dictionary of lists of addresses", cluster)
         self._cluster = {kind: list(tasks) for kind, tasks in cluster.items()}
 
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another, or a dictionary, has the same addresses."""
+        return self._cluster == (other._cluster if isinstance(other, ClusterSpec) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # as TensorFlow's
+
     @property
     def jobs(self) -> list[str]:
         """The kinds of tasks."""

@@ -359,6 +359,14 @@ def test_the_configured_device_is_the_one_that_runs(run):
         run(config=configured(auto_select_ipus=[2, 2]))
 
 
+@pytest.mark.parametrize(
+    ("id_of_device", "machine", "ipus"), [(0, "m2000", 1), (6, "m2000", 4), (8, "pod16", 1), (24, "pod16", 4)]
+)
+def test_a_device_is_chosen_on_the_smallest_machine_that_has_its_id(id_of_device, machine, ipus, run):
+    found = run(config=configured(select_ipus=id_of_device), device_mapping=[0, 0])
+    assert (found.system.name, found.system.count) == (machine, ipus)
+
+
 def test_remote_buffers_take_the_optimizers_state_by_default(run):
     config = configured(auto_select_ipus=2, device_connection__enable_remote_buffers=True)
     assert run(optimizer_function=learn, config=config).program.offload.weight_update_variables

@@ -100,6 +100,11 @@ def test_shapes_errors_and_bases_that_programs_ask_for():
         ("import tensorflow.lite", ImportError, r"^tensorflow\.lite is not simulated"),
         ("from tensorflow.python import tf2", ImportError, r"^tensorflow\.python\.tf2 is not simulated"),
         ("import tensorflow as tf; tf.raw_ops", AttributeError, r"^tf\.raw_ops is not simulated"),
+        (
+            "import tensorflow as tf; tf.python.ipu",
+            AttributeError,
+            r"^module 'tensorflow' has no attribute 'python': use",
+        ),
         ("from tensorflow import python; python.tf2", AttributeError, r"^tensorflow\.python\.tf2 is not simulated"),
     ],
 )
