@@ -19,7 +19,8 @@ from ipusim.ipu.config import AttributeMetadata, IPUConfig
 
 LIST: Final = Path(__file__).parent / "graphcore_api.txt"
 _LINE: Final = re.compile(r"(?P<kind>\w+) (?P<path>[\w.]+)(?P<rest>.*)")
-_CONFIG: Final = "ipu.config.IPUConfig."
+#: What the paths of attributes and categories of the configuration begin with.
+CONFIG: Final = "ipu.config.IPUConfig."
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Name:
         """The module, or the configuration, that it belongs to."""
         above, _, last = self.path.rpartition(".")
         if self.kind in ("attribute", "category"):
-            return _CONFIG.rstrip(".")
+            return CONFIG.rstrip(".")
         return above.rpartition(".")[0] if above.rpartition(".")[2][:1].isupper() else above or last
 
     @property
@@ -75,8 +76,8 @@ class Name:
     @property
     def here(self) -> Any:
         """What it is in ``ipusim``; None where it is not."""
-        if self.path.startswith(_CONFIG) and self.kind in ("attribute", "category"):
-            return _metadata(self.path.removeprefix(_CONFIG))
+        if self.path.startswith(CONFIG) and self.kind in ("attribute", "category"):
+            return _metadata(self.path.removeprefix(CONFIG))
         if self.path.startswith("keras."):
             return _found(f"ipusim.ipu.tensorflow.{self.path}")
         return _found(f"ipusim.{self.path}") if self.path.startswith("ipu.") else None

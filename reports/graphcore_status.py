@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Final
 
-from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.config import ExecutionProfileType, IPUConfig
 from ipusim.ipu.options_table import ATTRIBUTES, WITHOUT_EFFECT
-from reports.graphcore_names import Name
+from reports.graphcore_names import CONFIG, Name, names
 
 
 class Status(Enum):
@@ -131,6 +132,13 @@ EXCEPTIONS: Final = {
         )
         for name in ("dependencies", "get_shard_from_colocation", "has_attr")
     },
+    **dict.fromkeys(
+        (
+            "ipu.config.ExecutionProfileType",
+            *(f"ipu.config.ExecutionProfileType.{kind.name}" for kind in ExecutionProfileType),
+        ),
+        Said(Status.NO_EFFECT, WITHOUT_EFFECT["create_ipu_config"]["profile_execution"].why),
+    ),
     "ipu.config.VerificationOptions": Said(
         Status.NO_EFFECT, WITHOUT_EFFECT["set_verification_options"]["verification_options"].why
     ),
@@ -205,8 +213,24 @@ def said_of(name: Name) -> Said:
         return EXCEPTIONS[name.path]
     if name.kind == "attribute" and here.without_effect:
         return Said(Status.NO_EFFECT, here.without_effect)
+    if why := _without_effect().get(name.path) or _without_effect().get(name.path.rpartition(".")[0]):
+        return Said(Status.NO_EFFECT, why)
     difference = name.differences().get("")
     return Said(Status.NOT_YET, difference) if difference else Said(Status.WORKS)
+
+
+@cache
+def _without_effect() -> dict[str, str]:
+    """Return why categories of the configuration and enumerations have no effect: all attributes of them have none."""
+    whys: dict[str, set[str]] = {}
+    for name in names():
+        if name.kind == "attribute":
+            kind = name.rest.removeprefix(": ").partition(" = ")[0]
+            above = name.path.removeprefix(CONFIG).split(".")[:-1]
+            paths = [CONFIG + ".".join(above[:count]) for count in range(1, len(above) + 1)]
+            for path in (*paths, f"ipu.config.{kind}"):
+                whys.setdefault(path, set()).add(name.here.without_effect)
+    return {path: "; ".join(sorted(found)) for path, found in whys.items() if "" not in found}
 
 
 def said_of_arguments(name: Name) -> dict[str, Said]:

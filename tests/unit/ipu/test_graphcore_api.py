@@ -123,6 +123,22 @@ def test_what_is_refused_has_the_text_of_the_page(path, run, refused):
     refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](run))
 
 
+def test_a_category_or_an_enumeration_without_any_effect_does_not_say_that_it_works():
+    said = {name.path: said_of(name).status for name in names()}
+    config = "ipu.config.IPUConfig."
+    for path, status in said.items():
+        below = {said[other] for other in said if path.startswith(config) and other.startswith(f"{path}.")}
+        assert not (below == {Status.NO_EFFECT} and status is Status.WORKS), path
+    for kind, attribute in (
+        ("DeviceConnectionType", "device_connection.type"),
+        ("MergeRemoteBuffersBehaviour", "optimizations.merge_remote_buffers"),
+        ("SchedulingAlgorithm", "scheduling.algorithm"),
+        ("SelectionOrder", "selection_order"),
+    ):
+        members = {said[path] for path in said if f"{path}.".startswith(f"ipu.config.{kind}.")}
+        assert members == {said[f"{config}{attribute}"]}
+
+
 def test_the_page_has_a_row_for_each_name():
     rows = [line for line in graphcore_page().splitlines() if line.startswith("| `")]
     assert len(rows) == len(names())
