@@ -27,6 +27,7 @@ from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, product
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
+from reports.programs_page import programs_page
 from reports.scenario_page import scenario_page
 from reports.suggested_page import PICTURE, suggested_page, suggested_picture
 from reports.sweep_page import sweep_page, sweep_pictures
@@ -70,6 +71,7 @@ def main(folder: Path) -> None:
         "scenario.md": scenario_page(),
         "options.md": options(),
         "graphcore_api.md": graphcore_page(),
+        "programs.md": programs_page(),
         "schedules.md": schedules(),
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),

@@ -1,0 +1,151 @@
+"""Public programs for Graphcore's TensorFlow, and how each runs here: the file of outcomes, and the runs that write it.
+
+``python -m reports.public_programs FOLDER`` runs every program of ``public_programs.csv`` as it is, with ``ipusim run``
+and the arguments of its row, and writes its outcome into that file. FOLDER holds a checkout of each repository at each
+commit, named as ``tutorials@98d9548``. A second argument is a part of the paths of the programs to run; the others keep
+their outcomes. No text of these programs is in this repository.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
+#: Seconds that a program may take.
+_LIMIT: Final = 900
+#: Characters of a message that the page shows.
+_SHOWN: Final = 200
+
+
+class Outcome(StrEnum):
+    """How a program runs here; the value is the word of the page."""
+
+    RUNS = "runs"
+    DIFFERS = "differs"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A public program, and its last outcome.
+
+    Attributes:
+        repository: on GitHub, as ``owner/name``.
+        commit: the first seven digits.
+        path: of the file in the repository.
+        arguments: behind the program, which make it small.
+        prints: a regular expression of what a run prints that does what the program's text says; empty where the text
+            says nothing of what it prints.
+        needs: what it needs that simulation of an IPU does not have, such as compiled C++; empty for none.
+        outcome: of the last run.
+        why: the last run's message where it was refused, with the file and line that the message names, or what it
+            did not print.
+    """
+
+    repository: str
+    commit: str
+    path: str
+    arguments: str
+    prints: str
+    needs: str
+    outcome: Outcome
+    why: str
+
+    @property
+    def link(self) -> str:
+        """Its page on GitHub."""
+        return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
+
+    @property
+    def checkout(self) -> str:
+        """The name of the folder that holds its repository at its commit."""
+        return f"{self.repository.rpartition('/')[2]}@{self.commit}"
+
+
+def read_programs(file: Path = OUTCOMES) -> tuple[Program, ...]:
+    """Return the programs of a file of outcomes, in its order."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        return tuple(Program(**{**row, "outcome": Outcome(row["outcome"])}) for row in csv.DictReader(lines))
+
+
+def as_csv(programs: Sequence[Program]) -> str:
+    """Return the text of a file of outcomes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Program)])
+    writer.writerows(astuple(program) for program in programs)
+    return text.getvalue()
+
+
+def judged(program: Program, code: int | None, out: str, err: str) -> Program:
+    """Return a program with the outcome of a run.
+
+    Args:
+        program: as it was before.
+        code: the exit code of ``ipusim run``; None where the run took longer than it may.
+        out: standard output.
+        err: standard error.
+    """
+    if code is None:
+        return replace(program, outcome=Outcome.REFUSED, why=f"not done after {_LIMIT} s")
+    if code:
+        *_, last = err.strip().splitlines() or [f"exit code {code}"]
+        return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
+    if not re.search(program.prints, out + err):
+        return replace(program, outcome=Outcome.DIFFERS, why=f"prints nothing such as {program.prints}")
+    return replace(program, outcome=Outcome.RUNS, why="")
+
+
+def _message(program: Program, line: str) -> str:
+    """Return a message with its place below the checkout, without the names of all that there is."""
+    line = re.sub(rf"\S*{re.escape(program.checkout)}/", "", line).replace(f"{Path(program.path).parent}/", "")
+    line = re.sub(r" at 0x[0-9a-f]+", "", line).split(": ipusim.ipu.tensorflow offers what")[0]
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
+
+
+def run(program: Program, folder: Path) -> Program:
+    """Run a program in its folder of the checkout, and return it with the outcome."""
+    file = (folder / program.checkout / program.path).resolve()
+    with TemporaryDirectory() as temporary:
+        command = [sys.executable, "-m", "ipusim", "run", str(file), "--out", f"{temporary}/results", "--quiet"]
+        try:
+            done = subprocess.run(
+                [*command, "--", *shlex.split(program.arguments)],
+                cwd=file.parent,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_LIMIT,
+                env={**os.environ, "HOME": temporary},
+            )
+        except subprocess.TimeoutExpired:
+            return judged(program, None, "", "")
+    return judged(program, done.returncode, done.stdout, done.stderr)
+
+
+def main(folder: Path, part: str = "") -> None:
+    """Run the programs whose path contains ``part``, and write the file of outcomes after each."""
+    programs = list(read_programs())
+    for place, program in enumerate(programs):
+        if part in program.path:
+            programs[place] = run(program, folder)
+            OUTCOMES.write_text(as_csv(programs), encoding="utf-8")
+            print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("python -m reports.public_programs FOLDER [PART]: FOLDER holds checkouts such as tutorials@98d9548")
+    main(Path(sys.argv[1]), *sys.argv[2:])

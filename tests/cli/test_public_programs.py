@@ -1,0 +1,65 @@
+"""Outcomes of public programs: what a run of each kind of program is called, and the page that shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reports.programs_page import programs_page
+from reports.public_programs import OUTCOMES, Outcome, Program, as_csv, judged, read_programs, run
+
+PROGRAM = Program("graphcore/made", "1234567", "folder/program.py", "3", "total 6", "", Outcome.REFUSED, "not run yet")
+TEXT = """
+import sys
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+
+queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+loop = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(int(sys.argv[1]), lambda x: (x + 2, queue.enqueue(x)), [0.0]))
+with tf.Session() as session:
+    session.run(loop)
+    print("total", int(sum(session.run(queue.dequeue()))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "why"),
+    [
+        (TEXT, Outcome.RUNS, ""),
+        (TEXT.replace("x + 2", "x + 1"), Outcome.DIFFERS, "prints nothing such as total 6"),
+        (TEXT.replace("tf.Session", "tf.Sessions"), Outcome.REFUSED, "program.py:8: tf.Sessions is not simulated; did"),
+        (TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more"),
+    ],
+)
+def test_a_program_runs_differs_or_is_refused(text, outcome, why, tmp_path):
+    file = tmp_path / PROGRAM.checkout / PROGRAM.path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    found = run(PROGRAM, tmp_path)
+    assert (found.outcome, found.why[: len(why)]) == (outcome, why)
+    assert bool(found.why) == bool(why)
+    assert replace(found, outcome=PROGRAM.outcome, why=PROGRAM.why) == PROGRAM
+    assert [path.name for path in file.parent.iterdir()] == ["program.py"]
+
+
+def test_a_program_that_takes_too_long_is_no_success():
+    assert judged(PROGRAM, None, "total 6", "").outcome is Outcome.REFUSED
+
+
+def test_outcomes_are_read_as_they_were_written(tmp_path):
+    programs = read_programs()
+    assert as_csv(programs) == OUTCOMES.read_text()
+    assert len({(program.checkout, program.path) for program in programs}) == len(programs)
+    file = tmp_path / "outcomes.csv"
+    file.write_text(as_csv([replace(PROGRAM, why='a "quoted", two-\nline why')]))
+    assert read_programs(file)[0].why == 'a "quoted", two-\nline why'
+
+
+def test_the_page_has_each_program_with_its_outcome_and_reason():
+    lines = programs_page().splitlines()
+    for program in read_programs():
+        (row,) = [line for line in lines if line.startswith(f"| [{program.path}]({program.link}) | ")]
+        assert f" | {program.outcome} | " in row
+        assert row.endswith("|  |") == (program.outcome is Outcome.RUNS)
+        assert row.count("|") - row.count("\\|") == 5
