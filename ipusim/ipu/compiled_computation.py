@@ -92,10 +92,9 @@ class CompiledComputation(Fetch):
     def results(self) -> Any:
         """Return what the computation returned, with a tensor of the host for each tensor."""
         dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
-        replicated = self.pipeline.system.replicas > 1
 
         def result(value: Any) -> Any:
-            return value if is_operation(value) else Result(self, next(dequeued), replicated)
+            return value if is_operation(value) else Result(self, next(dequeued))
 
         return mapped(result, self.structure)
 
@@ -105,6 +104,11 @@ class CompiledComputation(Fetch):
         self.evaluate(Running())
 
     @property
+    def replicated(self) -> bool:
+        """Whether several replicas compute each result."""
+        return self.pipeline.system.replicas > 1
+
+    @property
     def has_effect(self) -> bool:
         """Whether it gives results, sends some, or trains."""
         return self._results.enqueued or self.pipeline.plan.shape.training or self.pipeline.sends
@@ -112,7 +116,7 @@ class CompiledComputation(Fetch):
     def values(self) -> Any:
         """Return what the computation returned in the last run."""
         dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
-        replicated = self.pipeline.system.replicas > 1
+        replicated = self.replicated
 
         def value(tensor: Any) -> Any:
             if is_operation(tensor):
@@ -150,16 +154,16 @@ class CompiledComputation(Fetch):
 class Result(Tensor):
     """A tensor that a computation returns: its value is there when the program has run."""
 
-    def __init__(self, computation: CompiledComputation, dequeued: Tensor, replicated: bool) -> None:
+    def __init__(self, computation: CompiledComputation, dequeued: Tensor) -> None:
         """Take the tensor that is dequeued; of replicas, all of which compute it, the first one's counts."""
-        super().__init__(dequeued.example[0] if replicated else dequeued.example)
-        self._computation, self._dequeued, self._replicated = computation, dequeued, replicated
+        super().__init__(dequeued.example[0] if computation.replicated else dequeued.example)
+        self._computation, self._dequeued = computation, dequeued
 
     def evaluate(self, running: Running) -> Array:
         """Run the program, once in a run of a session, and return the tensor's value."""
         running.value(self._computation)
         value: Array = running.value(self._dequeued)
-        return value[0] if self._replicated else value
+        return value[0] if self._computation.replicated else value
 
 
 def _tensor(value: Any) -> Any:

@@ -222,7 +222,7 @@ class IPUConfig(Category):
         return (*super().notes(), *self._remarks.values())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Take this configuration, as it is now, for all programs that are built from now on and name none.
+        """Take this configuration, as it is now, for all programs that run first from now on and name none.
 
         Raises ProgramError in Graphcore's words for attributes that do not go together.
         """
@@ -332,7 +332,7 @@ def _single(value: int | Sequence[int], name: str) -> int | None:
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
-    """Take ``config``, as it is now, for all programs that are built from now on and name none.
+    """Take ``config``, as it is now, for all programs that run first from now on and name none.
 
     ``device`` is without effect. Raises ProgramTypeError for what is no configuration, ProgramError in Graphcore's
     words for attributes that do not go together, and for a second one without ``reset_configuration``.

@@ -14,26 +14,31 @@ from ipusim.runs.session import Session
 
 
 class HostProgram:
-    """The part of a program that knows the other hosts; on one host it does nothing."""
+    """The part of a program that knows the other hosts; on one host it does nothing.
 
-    def __init__(self, distribution: Distribution | None) -> None:
-        """Take the hosts that train together, if the program is of them, and the strategy that it is built in."""
-        self._distribution, self._strategy = distribution, strategy()
+    Attributes:
+        distribution: the hosts that train together; None where the program trains alone.
+    """
+
+    def __init__(self) -> None:
+        """Take the strategy that the program is built in."""
+        self.distribution: Distribution | None = None
+        self._strategy = strategy()
         self._begins = False
 
     def session(self, job: Job) -> Session:
         """Return a session of the job on this host, whose variables are the first host's when it first trains."""
-        self._begins = self._distribution is not None and job.plan.shape.training
-        if self._distribution is None:
+        self._begins = self.distribution is not None and job.plan.shape.training
+        if self.distribution is None:
             return Session(job)
-        return Session(job, self._distribution.host, own_feed=True, summed=not self._distribution.averaged)
+        return Session(job, self.distribution.host, own_feed=True, summed=not self.distribution.averaged)
 
     @contextmanager
     def running(self, session: Session) -> Iterator[None]:
         """Run the program's functions in the block as in the scope of its strategy, from the first host's variables."""
-        if self._begins and self._distribution is not None and session.computes:
+        if self._begins and self.distribution is not None and session.computes:
             name = f"the first variables of the program {session.job.name!r}"
-            session.set_variables(broadcast_all(self._distribution.host, name, session.variables()))
+            session.set_variables(broadcast_all(self.distribution.host, name, session.variables()))
         self._begins = False
         with in_scope_of(None), in_scope_of(self._strategy):
             yield

@@ -177,9 +177,12 @@ class IPUInfeedQueue:
             return self._first
         return tuple(np.zeros(shape, dtype) for shape, dtype in self._forms)
 
-    def connect(self, replicas: int) -> None:
-        """Note the replication factor of a program that reads the queue; raises ProgramError for another one."""
-        if self._replicas not in {None, replicas}:
+    def connect(self, replicas: int, *, instead_of: int | None = None) -> None:
+        """Note the replication factor of a program that reads the queue; raises ProgramError for another one.
+
+        A program that is laid out again reads it with ``replicas``, ``instead_of`` those that it had before.
+        """
+        if self._replicas not in {None, replicas, instead_of}:
             raise ProgramError(
                 f"Iterator for feed {_FEED} has already been setup with a replication factor of {self._replicas} when "
                 f"it should have {replicas}.Infeeds can not be shared across graphs with different replication "

@@ -150,14 +150,16 @@ class IPUOutfeedQueue:
         packing: Callable[[list[Any]], Any] = list,
         *,
         in_session: bool = False,
+        again: bool = False,
     ) -> None:
         """Note shape and dtype of each array of an element, what makes an element of them, and who dequeues.
 
-        Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it.
+        Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it. A program that is
+        laid out ``again`` sends elements of other shapes.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
-        if self.enqueued:
+        if self.enqueued and not again:
             raise ProgramError("An outfeed can only be enqueued once.")
         self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
 

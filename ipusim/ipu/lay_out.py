@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
@@ -17,9 +17,9 @@ from ipusim.ipu.host import Tensor, compiling, example
 from ipusim.ipu.ipu_outfeed_queue import sending_to
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.request import job_of
-from ipusim.ipu.run import Pipeline
+from ipusim.ipu.run import Pipeline, Placed
 from ipusim.ipu.stage_call import Inputs
-from ipusim.ipu.traced import trace
+from ipusim.ipu.traced import Traced, trace
 from ipusim.ipu.variable import NamedVariable
 from ipusim.ipu.variable_store import add, using
 from ipusim.model.stages.function_stage import as_results
@@ -81,11 +81,12 @@ def lay_out(
             asked = configured() if config is None else config
             traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
             feed = Feed(arguments, traced.inputs)
-            hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
-            job = job_of(arguments, traced, feed, asked, hosts)
-        traced.inputs.replicas = job.system.replicas
-        found = Pipeline(arguments, traced, feed, job, symbols, asked_for, hosts)
+            placed = _placed(asked, arguments, traced, feed)
         programs = compiling()
+        latest = None
+        if programs is not None and config is None:
+            latest = _Latest(asked, lambda asked: _placed(asked, arguments, traced, feed))
+        found = Pipeline(arguments, traced, feed, placed, symbols, asked_for, latest)
         if programs is None:
             found.run()
         else:
@@ -93,3 +94,32 @@ def lay_out(
                 add(variable)
             programs.append(found)
     return found
+
+
+def _placed(asked: IPUConfig | None, arguments: Arguments, traced: Traced, feed: Feed) -> Placed:
+    """Return the program on the device that is ``asked`` for, on the smallest where none is."""
+    hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
+    traced.names.group = 1 if asked is None else asked.statistics_group
+    return Placed(job_of(arguments, traced, feed, asked, hosts), hosts)
+
+
+class _Latest:
+    """Lays a program out again where another device has been configured since.
+
+    As in Graphcore's, the configuration holds in which a session runs the program first, and ``configure_ipu_system``
+    may come after ``compile``.
+    """
+
+    def __init__(self, asked: IPUConfig | None, placed: Callable[[IPUConfig], Placed]) -> None:
+        """Take the configuration that the program is laid out for, and what lays it out for another."""
+        self._asked, self._placed = asked, placed
+        self._context = copy_context()  # where scopes, strategies and names are as they were
+
+    def __call__(self) -> Placed | None:
+        """Return the program on the device that is configured now; None where that is no other."""
+        asked = configured()
+        if asked is None or asked is self._asked:
+            return None
+        placed = self._context.run(self._placed, asked)
+        self._asked = asked
+        return placed

@@ -126,11 +126,15 @@ def program_trains() -> bool:
 
 
 class ProgramNames:
-    """Names in the stages of one program, made in the scope in which the program was."""
+    """Names in the stages of one program, made in the scope in which the program was.
+
+    Attributes:
+        group: the replicas that batch normalisations take their statistics of, together.
+    """
 
     def __init__(self, trains: bool = True, group: int = 1) -> None:
         """Begin to count at the first stage; layers ask whether the program ``trains``, and for its ``group``."""
-        self._trains, self._group = trains, group
+        self._trains, self.group = trains, group
         self._scope = scope()
         self._starts = [Counts(uses=dict(_MODELS.get() or {}))]
 
@@ -138,7 +142,7 @@ class ProgramNames:
     def stage(self, number: int) -> Iterator[None]:
         """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
         held = self._starts[number].copy()
-        token, trains, group = _COUNTS.set(held), _TRAINS.set(self._trains), _GROUP.set(self._group)
+        token, trains, group = _COUNTS.set(held), _TRAINS.set(self._trains), _GROUP.set(self.group)
         try:
             with inside(self._scope):
                 yield

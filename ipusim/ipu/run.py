@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.hardware.system import System
 from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
@@ -40,6 +41,18 @@ from ipusim.timeline.timeline import Timeline
 _INFEED: Final = "ipusim/infeed"
 
 
+class Placed(NamedTuple):
+    """A program on its device.
+
+    Attributes:
+        job: what runs.
+        distribution: on which of several hosts it trains, None alone.
+    """
+
+    job: Job
+    distribution: Distribution | None
+
+
 class Pipeline(Fetch):
     """What ``pipelining_ops.pipeline`` returns; in a compiled computation it runs when a session runs it.
 
@@ -55,35 +68,22 @@ class Pipeline(Fetch):
         arguments: Arguments,
         traced: Traced,
         feed: Feed,
-        job: Job,
+        placed: Placed,
         symbols: Sequence[Any] | None = None,
         variables: Mapping[str, NamedVariable] | None = None,
-        distribution: Distribution | None = None,
+        latest: Callable[[], Placed | None] | None = None,
     ) -> None:
         """Place the variables on their IPUs and connect the queues.
 
         ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it; ``variables`` those that
-        the program may share with others; ``distribution`` says on which of several hosts it trains. Raises
-        ProgramError when the outfeed has a pipeline already, or the infeed other replicas.
+        the program may share with others; ``latest`` lays it out again where another device has been configured since,
+        which counts until the first run. Raises ProgramError when the outfeed has a pipeline already, or the infeed
+        other replicas.
         """
-        self.program, self.plan, self.system = job.program, job.plan, job.system
-        self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
-        replicas, outputs, outfeed = self.system.replicas, traced.stages[-1].outputs, self.program.outfeed
-        self._feed, self._infeed, self._outfeed = feed, arguments.infeed, arguments.outfeed
-        self._gradients = arguments.host_gradients
-        if self._gradients is not None and replicas > 1:
-            raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
-        if arguments.infeed is not None:
-            arguments.infeed.connect(replicas)
-        if self._outfeed is not None:
-            axis = (replicas,) if replicas > 1 else ()
-            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            packing = traced.packing(outfeed.kept)
-            if self._gradients is not None:
-                forms, packing = self._gradients.element(forms, packing)
-            self._outfeed.connect(forms, packing, in_session=symbols is not None)
-        self._hosts = HostProgram(distribution)
-        self._session, self._symbols = self._hosts.session(job), symbols or ()
+        self._traced, self._feed, self._infeed, self._outfeed = traced, feed, arguments.infeed, arguments.outfeed
+        self._gradients, self._latest = arguments.host_gradients, latest
+        self._hosts, self._symbols = HostProgram(), symbols
+        self._place(placed)
         self._timeline: Timeline | None = None
         self._recorder = recorder()
         if self._recorder is not None:
@@ -95,6 +95,32 @@ class Pipeline(Fetch):
         changes = {name for each in traced.stages for name in each.stage.changes}
         #: The variables that a run changes.
         self._changes = [name for name in self._named if name in changes or self.plan.shape.training]
+
+    def _place(self, placed: Placed, before: System | None = None) -> None:
+        """Take the program as it is ``placed``, where it has been laid out for the system ``before``, if for any."""
+        job = placed.job
+        replicas, outputs, outfeed = job.system.replicas, self._traced.stages[-1].outputs, job.program.outfeed
+        if self._gradients is not None and replicas > 1:
+            raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
+        if self._infeed is not None:
+            self._infeed.connect(replicas, instead_of=None if before is None else before.replicas)
+        if self._outfeed is not None:
+            axis = (replicas,) if replicas > 1 else ()
+            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
+            packing = self._traced.packing(outfeed.kept)
+            if self._gradients is not None:
+                forms, packing = self._gradients.element(forms, packing)
+            self._outfeed.connect(forms, packing, in_session=self._symbols is not None, again=before is not None)
+        self.program, self.plan, self.system = job.program, job.plan, job.system
+        self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
+        self._traced.inputs.replicas = replicas
+        self._hosts.distribution = placed.distribution
+        self._session = self._hosts.session(job)
+
+    def _place_as_configured(self) -> None:
+        """Lay the program out again before it runs first, where another device has been configured since."""
+        if self._latest is not None and self._initial and self._timeline is None and (placed := self._latest()):
+            self._place(placed, self.system)
 
     @property
     def timeline(self) -> Timeline:
@@ -137,10 +163,11 @@ class Pipeline(Fetch):
         """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
         if self._infeed is not None:
             self._infeed.check_started()
-        self.run([running.value(symbol) for symbol in self._symbols])
+        self.run([running.value(symbol) for symbol in self._symbols or ()])
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
+        self._place_as_configured()
         if not self._initial or any(self._versions.values()):
             self._session, self._initial = self._hosts.session(self._session.job), True
         for variable in self._named.values():
@@ -155,6 +182,7 @@ class Pipeline(Fetch):
         for inputs of another form.
         """
         with device(), sending_to(self._outfeed):
+            self._place_as_configured()
             if inputs is not None:
                 self._feed.replace_inputs(as_results(inputs))
             session, self._initial = self.session, False
@@ -192,6 +220,7 @@ class Pipeline(Fetch):
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
         ProgramError for an infeed that cannot go back; nothing is set then.
         """
+        self._place_as_configured()
         self.check_arrays(arrays, wanted)
         if _INFEED in arrays and wanted(_INFEED) and self.plan.shape.training:
             self._feed.go_to(int(arrays[_INFEED]))

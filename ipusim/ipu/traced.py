@@ -54,6 +54,7 @@ class Traced:
         stages: in order.
         optimizer: None in inference.
         inputs: the pipeline's own, which its stages see.
+        names: those that the stages give.
         sends: what the last stage sends, as a structure.
         holder: what holds the values of an element of the outfeed. As in Graphcore's, results of a pipeline are in a
             list however few they are; the loss is by itself, and so is a dictionary that the last stage of an
@@ -65,6 +66,7 @@ class Traced:
     stages: tuple[TracedStage, ...]
     optimizer: WeightUpdate | None
     inputs: Inputs
+    names: ProgramNames
     sends: Form
     holder: Holder
     loss: int | None = None
@@ -179,6 +181,7 @@ class _Tracer:
                 stages,
                 None,
                 self._inputs,
+                self._names,
                 self._form,
                 own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
             )
@@ -188,6 +191,7 @@ class _Tracer:
             stages,
             self._finish.weight_update,
             self._inputs,
+            self._names,
             self._form.without_first(),
             own or _holder(arguments.outfeed_loss),
             self._finish.loss,
