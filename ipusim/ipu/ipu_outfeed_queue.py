@@ -22,6 +22,7 @@ from ipusim.ipu.eager import eager
 from ipusim.ipu.host import Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.loop_body import enqueue
 from ipusim.ipu.releases import outfeed_in_any_release
+from ipusim.ipu.stage_outfeeds import current
 from ipusim.ipu.variable import waits_for_session
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
@@ -141,8 +142,9 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether a pipeline sends its results here."""
-        return self._forms is not None
+        """Whether a program sends results here; in a stage, whether it has done so in this call of its function."""
+        stage = current()
+        return self._forms is not None if stage is None else stage.sends_to(self)
 
     def connect(
         self,
@@ -172,9 +174,11 @@ class IPUOutfeedQueue:
         self._arrivals.put(element)
 
     def enqueue(self, tensors: Any) -> Operation:
-        """Send tensors from the body of a loop: one, a tuple or list, or a dictionary of them.
+        """Send tensors from the body of a loop or a stage of a pipeline: one, a tuple or list, or a dictionary of them.
 
-        Raises ProgramError outside of a loop's body, and the second time in one.
+        The first queue of a loop takes its results; each other one has a copy to the host in the middle of the pass.
+
+        Raises ProgramError outside of both, and the second time in one.
         """
         return enqueue(self, tensors)
 

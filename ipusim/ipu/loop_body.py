@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Operation
+from ipusim.ipu.stage_outfeeds import current
 from ipusim.model.functions.variables import noting
 from ipusim.model.stages.function_stage import as_results
 
@@ -28,6 +29,7 @@ class Asked:
         shards: the shards that it computes on.
         carried: the values of the next iteration's loop-carried tensors.
         variables: those that it has asked for so far, each name with what stands for it, by the identity of that.
+        others: whether it sends to more queues.
         at_once: whether what trains does so where it is called, as in a ``tf.function``, and not where it is returned.
     """
 
@@ -37,6 +39,7 @@ class Asked:
     shards: set[int] = field(default_factory=set)
     carried: tuple[Any, ...] = ()
     variables: dict[int, tuple[str, Any]] = field(default_factory=dict)
+    others: bool = False
     at_once: bool = False
 
     def note(self, name: str, variable: Any) -> None:
@@ -80,15 +83,21 @@ def _noting(at_once: bool) -> Iterator[Asked]:
 
 
 def enqueue(queue: Any, tensors: Any) -> Operation:
-    """Note that an element is sent to ``queue``; raises ProgramError outside of a loop's body, and the second time."""
-    asked = _ASKED.get()
-    if asked is None:
-        raise ProgramError(
-            "enqueue: expected to be called in the body of a loop; a pipeline enqueues what its last stage returns"
-        )
-    if asked.queue is not None:
+    """Note that an element is sent to ``queue``, the first in the body of a loop as its results, others from a stage.
+
+    Raises ProgramError outside of both, and the second time.
+    """
+    asked, stage = _ASKED.get(), current()
+    if asked is None and stage is None:
+        raise ProgramError("enqueue: expected to be called in the body of a loop or in a stage of a pipeline")
+    if asked is not None and asked.queue is queue:
         raise ProgramError("An outfeed can only be enqueued once.")
-    asked.queue, asked.enqueued = queue, tensors
+    if asked is not None and asked.queue is None:
+        asked.queue, asked.enqueued = queue, tensors
+    elif stage is not None:
+        stage.enqueue(queue, tensors)
+    elif asked is not None:
+        asked.others = True
     return Operation("outfeed/enqueue")
 
 

@@ -66,6 +66,8 @@ class LoopProgram:
         self._first = self._tried(self.inputs.values)
         for new, old in zip(self._first.carried, self.inputs.values, strict=True):
             _as_before(new, old)
+        if self._first.others and len(self._first.shards) > 1:
+            raise UnsupportedProgramError("enqueue: expected one outfeed queue in a sharded loop, got several")
         self._asked = self._first
         self._gradients = HostGradients.of(self._first, sharded=len(self._first.shards) > 1)
         self._shards: Shards | None = None

@@ -16,7 +16,7 @@ from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.host_program import HostProgram
-from ipusim.ipu.ipu_outfeed_queue import sending_to
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
 from ipusim.ipu.traced import Traced
@@ -110,12 +110,19 @@ class Pipeline(Fetch):
             packing = self._traced.packing(outfeed.kept)
             if self._gradients is not None:
                 forms, packing = self._gradients.element(forms, packing)
-            self._outfeed.connect(forms, packing, in_session=self._symbols is not None, again=before is not None)
+            self._connect(self._outfeed, forms, packing, again=before is not None)
+        for each in (outfeed for stage in self._traced.outfeeds for outfeed in stage.queues):
+            axis = (replicas,) if replicas > 1 else ()
+            forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
+            self._connect(each.queue, forms, each.packing, again=before is not None)
         self.program, self.plan, self.system = job.program, job.plan, job.system
         self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
         self._traced.inputs.replicas = replicas
         self._hosts.distribution = placed.distribution
         self._session = self._hosts.session(job)
+
+    def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
+        queue.connect(forms, packing, in_session=self._symbols is not None, again=again)
 
     def _place_as_configured(self) -> None:
         """Lay the program out again before it runs first, where another device has been configured since."""
@@ -187,6 +194,8 @@ class Pipeline(Fetch):
                 self._feed.replace_inputs(as_results(inputs))
             session, self._initial = self.session, False
             self._feed.go_on(session.elements)
+            for stage in self._traced.outfeeds:
+                stage.begin(self.system.replicas)
             try:
                 with self._hosts.running(session):
                     self._timeline = session.run(sink=self._sink(), before=self._hosts.owed())

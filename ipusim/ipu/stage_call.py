@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.form import Form, Input, taken_apart, without_operations
 from ipusim.ipu.names import ProgramNames
+from ipusim.ipu.stage_outfeeds import StageOutfeeds
 from ipusim.model.layers.layer import Array
 
 #: Whether the stage that is called belongs to a program that runs, and is not only tried.
@@ -71,6 +72,7 @@ class StageCall:
         is_last: whether what it returns leaves the pipeline, be it one of the inputs or not.
         gives: what the function returned the first time; None before.
         alone: whether that was one value by itself, and not in a tuple or list.
+        outfeeds: the queues that the function sends to by itself.
     """
 
     name: str
@@ -82,11 +84,12 @@ class StageCall:
     is_last: bool
     gives: Form | None = None
     alone: bool = False
+    outfeeds: StageOutfeeds = field(default_factory=StageOutfeeds)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the arrays that travel on; raises ModelError where they are others than the first time."""
         given = self.takes.pack(arrays, self.inputs.values)
-        with self.names.stage(self.number), _said(self.inputs.running):
+        with self.names.stage(self.number), _said(self.inputs.running), self.outfeeds.calling(self.inputs.running):
             returned = without_operations(self.function(*given))
         form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(given))
         if self.gives is None:

@@ -15,6 +15,7 @@ from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.optimizers import WeightUpdate
 from ipusim.ipu.stage_call import Inputs, StageCall
+from ipusim.ipu.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.functions.untrained import check_same
 from ipusim.model.layers.layer import Array
@@ -74,6 +75,11 @@ class Traced:
     def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
         """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
         return packing(self.sends, kept, self.holder)
+
+    @property
+    def outfeeds(self) -> list[StageOutfeeds]:
+        """The queues that each stage sends to by itself."""
+        return [each.stage.function.outfeeds for each in self.stages if isinstance(each.stage.function, StageCall)]
 
     @property
     def sums_gradients(self) -> bool:

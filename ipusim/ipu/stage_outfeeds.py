@@ -1,0 +1,121 @@
+"""Outfeed queues that a stage sends to by itself, in the middle of its forward pass, such as to inspect activations.
+
+Each element is a copy to the host in the middle of the pass, priced as what ``outside_compilation_scope`` sends there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError
+from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.variable import plain
+from ipusim.model.functions.outside import outside
+from ipusim.model.functions.replica import replica
+from ipusim.model.functions.variables import draw_key
+from ipusim.model.layers.layer import Array
+
+#: What the stage that is running sends; None where none is.
+_CALLED: Final[ContextVar[StageOutfeeds | None]] = ContextVar("stage_outfeeds", default=None)
+
+
+@dataclass(eq=False)
+class StageOutfeed:
+    """One queue of a stage.
+
+    Attributes:
+        queue: the IPUOutfeedQueue.
+        structure: of an element, without its values.
+        forms: shape and dtype of each array of an element.
+    """
+
+    queue: Any
+    structure: Any
+    forms: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+
+    def packing(self, arrays: Sequence[Any]) -> Any:
+        """Return an element's arrays in its structure."""
+        rest = iter(arrays)
+        return mapped(lambda _: next(rest), self.structure)
+
+
+class StageOutfeeds:
+    """The queues that one stage sends to.
+
+    Attributes:
+        queues: those that it has sent to when it was tried, in their order.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.queues: list[StageOutfeed] = []
+        self._called: list[Any] = []
+        self._running = False
+        self._sent: set[Any] = set()
+        self._waiting: dict[tuple[int, int], deque[tuple[Array, ...]]] = {}
+        self._replicas = 1
+
+    def begin(self, replicas: int) -> None:
+        """Begin a run in which so many replicas send."""
+        self._replicas = replicas
+        self._sent.clear()
+        self._waiting.clear()
+
+    @contextmanager
+    def calling(self, running: bool) -> Iterator[None]:
+        """Let the block send, which calls the stage's function, in a program that is ``running`` or only tries it."""
+        self._called, self._running = [], running
+        token = _CALLED.set(self)
+        try:
+            yield
+        finally:
+            _CALLED.reset(token)
+
+    def sends_to(self, queue: object) -> bool:
+        """Tell whether the call that is running has sent an element to a queue."""
+        return any(each is queue for each in self._called)
+
+    def enqueue(self, queue: Any, tensors: Any) -> None:
+        """Send an element; raises ProgramError for the second one of a call."""
+        if self.sends_to(queue):
+            raise ProgramError("An outfeed can only be enqueued once.")
+        place = len(self._called)
+        self._called.append(queue)
+        values = [np.float32(each) if isinstance(each, float) else each for each in map(plain, leaves(tensors))]
+        if place == len(self.queues):
+            self.queues.append(StageOutfeed(queue, mapped(lambda _: None, tensors), ()))
+        key = draw_key(f"outfeed {place}") if self._running else None
+        from ipusim.ipu.operations.to_host import send  # noqa: PLC0415 - autograd takes a while to import
+
+        with outside("outfeed"):
+            send(lambda arrays: self._receive(place, key, arrays), *values)
+
+    def _receive(self, place: int, key: Any, arrays: tuple[Array, ...]) -> None:
+        """Take the arrays of an element; those of a pass that is run again, to recompute, are there already."""
+        outfeed = self.queues[place]
+        if not self._running:
+            outfeed.forms = outfeed.forms or [(each.shape, each.dtype) for each in arrays]
+            return
+        number = replica().index
+        if key is not None:
+            if (number, key) in self._sent:
+                return
+            self._sent.add((number, key))
+        self._waiting.setdefault((place, number), deque()).append(arrays)
+        waiting = [self._waiting.get((place, each)) for each in range(self._replicas)]
+        if all(waiting):
+            elements = [each.popleft() for each in waiting if each]
+            one = self._replicas == 1
+            outfeed.queue.receive(elements[0] if one else tuple(map(np.stack, zip(*elements, strict=True))))
+
+
+def current() -> StageOutfeeds | None:
+    """Return what the stage that is running sends, None where none is."""
+    return _CALLED.get()
