@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.captures import Captures
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.enums import LoopSchedule, PipelineSchedule, RecomputationMode
 from ipusim.ipu.form import Holder
@@ -55,6 +56,7 @@ class Arguments:
         accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
         enqueued_in: what holds an element of a loop's outfeed; None for a pipeline.
+        captures: the tensors of the host that a loop's body uses; None for none.
         host_gradients: the gradients in it, which the host applies; None for none.
     """
 
@@ -78,6 +80,7 @@ class Arguments:
     name: str
     enqueued_in: Holder | None = None
     host_gradients: HostGradients | None = None
+    captures: Captures | None = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.host import refuse_captured
+from ipusim.ipu.host import captured
 from ipusim.model.functions.variables import inside
 from ipusim.model.profile import StageProfile
 
@@ -32,8 +32,7 @@ def tensor(x: Any, kinds: str = _KINDS) -> Any:
 
     from ipusim.ipu.tensorflow import array_functions  # noqa: PLC0415 - autograd takes a while to import
 
-    found = array_functions.tensor(x, "x")
-    refuse_captured(found)
+    found = captured(array_functions.tensor(x, "x"))
     if found.dtype.kind not in kinds:
         numbers = "floating-point or whole numbers" if "f" in kinds else "whole numbers"
         checks.wrong_type("x", f"a tensor of {numbers}", found.dtype.name if isbox(found) else x)

@@ -133,7 +133,7 @@ class CompiledComputation(Fetch):
                 as_tensor(running.value(symbol)).astype(before.dtype, copy=False)
                 for symbol, before in zip(self._symbols, self._streams.values, strict=True)
             )
-        self.pipeline.run()
+        self.pipeline.evaluate(running)
 
     def _body(self, *values: Any) -> list[Any]:
         """Run the computation as the body of a loop, which sends its tensors and returns what trains."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
+from ipusim.ipu.captures import captures
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
@@ -170,8 +171,9 @@ class Tensor(Fetch):
         raise ProgramTypeError("iterating over `tf.Tensor` is not allowed: it has a value in a session")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        """Refuse to be an array. Raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
-        refuse_captured(self)
+        """Return its value in a loop; else raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
+        if inside():
+            return captured(self)
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
@@ -249,13 +251,19 @@ def example(value: Any) -> Any:
     return value.example if isinstance(value, Tensor) else value
 
 
-def refuse_captured(value: object) -> None:
-    """Refuse a tensor of the host in a stage, which is no input of the program; raises ProgramError."""
+def captured(value: Any) -> Any:
+    """Return the value that a tensor of the host has in the body of a loop; anything else is itself.
+
+    Raises ProgramError in a stage of a pipeline, where it is no input of the program.
+    """
     if inside() and isinstance(value, Tensor):
+        if (body := captures()) is not None:
+            return body.value_of(value)
         raise ProgramError(
             f"Trying to capture the tensor {value!r} which is not a resource. This tensor needs to be passed as either "
             "part of the `input` or `infeed_queue` of the pipeline."
         )
+    return value
 
 
 def compute(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> Any:
@@ -265,11 +273,11 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     stages, where no stage says which of them failed.
     """
     called = name_of(function) if name is None else name
-    captured = [each for each in arguments if isinstance(each, Tensor)]
-    if captured:
-        refuse_captured(captured[0])
+    if inside():
+        return function(*map(captured, arguments))
+    if any(isinstance(each, Tensor) for each in arguments):
         return _Computed(called, function, arguments)
-    return function(*arguments) if inside() else _computed(called, function, arguments)
+    return _computed(called, function, arguments)
 
 
 def also_on_host(function: Function) -> Function:

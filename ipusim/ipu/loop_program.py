@@ -12,6 +12,7 @@ import numpy as np
 from ipusim.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.captures import Captures
 from ipusim.ipu.enums import LoopSchedule, RecomputationMode
 from ipusim.ipu.form import Holder
 from ipusim.ipu.function_body import LoopFound
@@ -61,6 +62,7 @@ class LoopProgram:
         for place, value in enumerate(values):
             checks.numbers(f"inputs[{place}]", value)
         self._body, self._infeed, self._at_once = body, infeed, at_once
+        self._captures = Captures()
         self.inputs = Inputs(tuple(map(as_tensor, values)))
         self._element: tuple[Array, ...] = () if infeed is None else infeed.example()
         self._first = self._tried(self.inputs.values)
@@ -68,6 +70,10 @@ class LoopProgram:
             _as_before(new, old)
         if self._first.others and len(self._first.shards) > 1:
             raise UnsupportedProgramError("enqueue: expected one outfeed queue in a sharded loop, got several")
+        if len(self._captures) and len(self._first.shards) > 1:
+            raise UnsupportedProgramError(
+                "body: expected the tensors of the host that it uses in `inputs`, as it is sharded"
+            )
         self._asked = self._first
         self._gradients = HostGradients.of(self._first, sharded=len(self._first.shards) > 1)
         self._shards: Shards | None = None
@@ -139,6 +145,7 @@ class LoopProgram:
             name=name,
             enqueued_in=Holder.of(self._sent(asked)),
             host_gradients=self._gradients,
+            captures=self._captures,
         )
 
     def _tried(self, values: Sequence[Array]) -> Asked:
@@ -161,7 +168,8 @@ class LoopProgram:
 
     def _run(self, given: Sequence[Any], named: Mapping[str, Any]) -> Asked:
         body = partial(self._body, **named)
-        self._asked = run_body(body, given, len(self.inputs.values), self._at_once)
+        with self._captures.capturing():
+            self._asked = run_body(body, given, len(self.inputs.values), self._at_once)
         return self._asked
 
     def _stage(self, *given: Any, **named: Any) -> Any:

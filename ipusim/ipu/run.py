@@ -81,6 +81,7 @@ class Pipeline(Fetch):
         other replicas.
         """
         self._traced, self._feed, self._infeed, self._outfeed = traced, feed, arguments.infeed, arguments.outfeed
+        self._captures = arguments.captures
         self._gradients, self._latest = arguments.host_gradients, latest
         self._hosts, self._symbols = HostProgram(), symbols
         self._place(placed)
@@ -170,6 +171,8 @@ class Pipeline(Fetch):
         """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
         if self._infeed is not None:
             self._infeed.check_started()
+        if self._captures is not None:
+            self._captures.take(running.value)
         self.run([running.value(symbol) for symbol in self._symbols or ()])
 
     def initialize(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks
-from ipusim.ipu.host import refuse_captured
+from ipusim.ipu.host import captured
 from ipusim.ipu.optimizers.optimizer import Optimizer
 from ipusim.model.learning import optimizers as core
 from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
@@ -31,8 +31,7 @@ def _number(name: str, value: Scalar) -> float:
         return float(value)
     from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-    refuse_captured(value)
-    found = getval(value)
+    found = getval(captured(value))
     if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
         checks.wrong_type(name, "a number, or a tensor of one number", found)
     if found.ndim:
