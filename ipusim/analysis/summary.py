@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipusim.analysis.effects import effects
+from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory_summary import MemorySummary, memory_summary
@@ -107,6 +108,7 @@ class Summary(RunTimes):
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for ``summary.json``, in a fixed order."""
         return {
+            "schema_version": SCHEMA_VERSION,
             "description": self.description,
             "verdict": plain(self.verdict),
             **self.times_dict(),

@@ -49,7 +49,7 @@ MeasureName = Annotated[
     typer.Option(
         metavar="NAME",
         help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss or "
-        "accuracy  [default: throughput]",
+        "accuracy, or such a figure as scenarios name it under expect  [default: throughput]",
         show_default=False,
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ipusim.analysis.figures import known_figures
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.plain import plain
 from ipusim.render.comparison import Compared, common_title, comparison
@@ -57,12 +58,22 @@ def comparison_data(found: Comparison) -> list[dict[str, Any]]:
             "on_front": row in found.front,
             "decides": "time" if found.of_time else "throughput",
             "difference": None if row.times is None else found.difference(row, found.first),
+            "figures": row_figures(row),
             "mean_loss": row.last_loss,
             "summary": row.times.times_dict() if row.times else None,
             "memory": plain(row.memory),
         }
         for row, label in zip(found.rows, found.labels, strict=True)
     ]
+
+
+def row_figures(row: Row) -> dict[str, Any]:
+    """Return the figures of a row by their names in the table; those that it does not have are left out."""
+    if row.times is None:
+        return {}
+    memory = {"fits": row.memory.fits, "ipus": [{"peak_bytes": row.memory.peak_bytes}]} if row.memory else None
+    losses = {"mean_loss_by_step": [row.last_loss]} if row.last_loss is not None else None
+    return known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
 def _compared(found: Comparison, row: Row, known: bool) -> Compared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ipusim.analysis.figures import figure
 from ipusim.render.tables import Table
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
@@ -123,12 +124,13 @@ def comparison_table(found: Comparison) -> Table:
 def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     if row.times is None:
         return "-", "-", "-", "-"
-    rates = row.times.throughput
+    times = row.times.times_dict()
+    time, rate, bubble = (figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
     return (
-        format_seconds(rates.weight_update_period_s),
-        format_figure(rates.samples_per_s),
+        time.told(time.of(times)),
+        format_figure(rate.of(times)),
         _signed(found.difference(row, found.first)),
-        f"{row.times.bubble.idle_fraction:.1%}",
+        bubble.told(bubble.of(times)),
     )
 
 

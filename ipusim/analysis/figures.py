@@ -1,0 +1,205 @@
+"""The figures of a run by name: unit, meaning and path in ``summary.json``, for whoever expects, compares or varies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Final
+
+from ipusim.units import format_bytes, format_figure, format_seconds
+
+#: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
+SCHEMA_VERSION: Final = 1
+#: What stands in a path for the item of a list that is chosen behind a figure's name.
+_ITEM: Final = "{}"
+#: Words for items of a list, and what each takes of it.
+ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "first": lambda items: items[0],
+    "last": lambda items: items[-1],
+    "most": max,
+    "least": min,
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a run.
+
+    Attributes:
+        name: in snake_case, or its path where the table has no name for it.
+        unit: a key of :data:`ipusim.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
+        meaning: in words.
+        path: its keys in ``summary.json``, with dots between them; ``{}`` stands for an item of a list.
+        item: what is taken of that list where none is chosen: a key of :data:`ITEMS`.
+        less_is_better: whether a smaller one is.
+        names: the list in ``summary.json`` in which it numbers an item, whose name it is; empty for others.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    path: str
+    item: str = ""
+    less_is_better: bool = False
+    names: str = ""
+
+    def of(self, summary: Mapping[str, Any], item: str = "") -> Any:
+        """Return the figure out of the data of ``summary.json``; raises LookupError for what it does not have.
+
+        A loss that is no finite number is NaN.
+        """
+        *lists, last = self.path.split(_ITEM)
+        here: Any = _at(summary, lists[0] if lists else last)
+        if lists:
+            here = _item(here, item or self.item, last.strip("."))
+        if here is None and self.unit == "number":
+            return nan
+        if here is None:
+            raise LookupError(self.name)
+        return summary[self.names][here] if self.names else here
+
+    def told(self, value: Any) -> str:
+        """Return its value for people, with its unit."""
+        if self.unit == "fits":
+            return "fits" if value else "too large"
+        if isinstance(value, str | bool | list | dict):
+            return str(value)
+        return _TOLD.get(self.unit, _number)(value)
+
+
+def _at(data: Any, path: str) -> Any:
+    """Return what dotted keys lead to; raises LookupError where there is none of it."""
+    here = data
+    for key in filter(None, path.split(".")):
+        here = _item(here, key) if isinstance(here, list) else _key(here, key)
+    return here
+
+
+def _key(data: Any, key: str) -> Any:
+    if not isinstance(data, Mapping) or key not in data:
+        raise LookupError(key)
+    return data[key]
+
+
+def _item(items: Any, which: str, rest: str = "") -> Any:
+    """Return what ``rest`` leads to from an item of a list: by a word, its number, or its IPU's number."""
+    if not isinstance(items, list) or not items:
+        raise LookupError(which)
+    if which in ITEMS:
+        return ITEMS[which]([_at(each, rest) for each in items])
+    if not which.isdecimal():
+        raise LookupError(which)
+    by_ipu = {each["ipu"]: each for each in items if isinstance(each, Mapping) and "ipu" in each}
+    chosen = by_ipu or dict(enumerate(items))
+    return _at(chosen[int(which)], rest)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+_TOLD: Final[Mapping[str, Callable[[Any], str]]] = {
+    "seconds": format_seconds,
+    "samples per second": lambda rate: f"{format_figure(rate)} samples/s",
+    "bytes": lambda size: format_bytes(int(size)),
+    "share": lambda share: f"{share:.1%}",
+}
+
+
+FIGURES: Final = (
+    Figure(
+        "time_per_weight_update",
+        "seconds",
+        "mean time from one weight update to the next, of inference from execution to execution",
+        "throughput.weight_update_period_s",
+        less_is_better=True,
+    ),
+    Figure("throughput", "samples per second", "mean rate of the whole run", "throughput.samples_per_s"),
+    Figure(
+        "makespan",
+        "seconds",
+        "the first execution of the pipeline without its weight update",
+        "makespan_s",
+        less_is_better=True,
+    ),
+    Figure(
+        "bubble",
+        "share",
+        "idle / (IPUs x makespan): the share of the time of the IPUs with a stage, in the first execution's pipeline, "
+        "that is no arithmetic",
+        "bubble.idle_fraction",
+        less_is_better=True,
+    ),
+    Figure(
+        "bubble_overhead",
+        "number",
+        "(makespan - ideal) / ideal, where ideal is the arithmetic of the busiest IPU",
+        "bubble.overhead",
+        less_is_better=True,
+    ),
+    Figure(
+        "bubble_of_longest_rank",
+        "share",
+        "(cost - ideal) / cost, where cost is the longest time from an IPU's first pass to its last",
+        "bubble.rank_cost_rate",
+        less_is_better=True,
+    ),
+    Figure(
+        "bubble_within_spans",
+        "share",
+        "idle time from each IPU's first pass to its last, over the sum of these times",
+        "bubble.span_idle_fraction",
+        less_is_better=True,
+    ),
+    Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
+    Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
+    Figure("speed_up", "number", "times as fast as one IPU with the memory for it", "verdict.speed_up"),
+    Figure("slowest_stage", "name", "the stage whose passes take longest", "verdict.slowest_stage", names="stages"),
+    Figure("time_steps", "count", "of an execution, in lock-step", "time_steps", less_is_better=True),
+    Figure("memory", "fits", "whether every IPU holds what it needs", "memory.fits"),
+    Figure(
+        "peak",
+        "bytes",
+        "most memory that an IPU holds; the fullest, or that of a number",
+        "memory.ipus.{}.peak_bytes",
+        "most",
+        less_is_better=True,
+    ),
+    Figure(
+        "mean_loss",
+        "number",
+        "mean loss of a step: the last, or .first, .least, .most or .NUMBER",
+        "learning.mean_loss_by_step.{}",
+        "last",
+        less_is_better=True,
+    ),
+    Figure(
+        "accuracy",
+        "share",
+        "on held-out samples: at last, or .first, .most, .least or .NUMBER",
+        "learning.evaluations.{}.accuracy",
+        "last",
+    ),
+)
+_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
+
+
+def figure(name: str) -> Figure:
+    """Return the figure of a name of the table; raises KeyError for another."""
+    return _BY_NAME[name]
+
+
+def figure_names() -> list[str]:
+    """Return the names of the table."""
+    return list(_BY_NAME)
+
+
+def known_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those figures of the table, by name, that the data of ``summary.json`` have."""
+    known = {}
+    for each in FIGURES:
+        with suppress(LookupError):
+            known[each.name] = each.of(summary)
+    return known

@@ -1,0 +1,87 @@
+"""The table of figures: each name leads to a number of ``summary.json``, the same for whoever asks by it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ipusim.analysis.figures import FIGURES, SCHEMA_VERSION, figure, known_figures
+from ipusim.reuse import Reuse
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.study.compare import compare
+from ipusim.study.comparison_files import row_figures
+from ipusim.study.sweep.measures import MEASURES, measure_of
+from ipusim.study.sweep.outcome import outcome_of
+
+LEARNING = {
+    "system": {"name": "m2000", "auto_select_ipus": 2},
+    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 64, "hold_out": 0.25},
+    "model": {
+        "layers": [
+            {"name": "a", "type": "dense", "units": 64},
+            {"name": "b", "type": "dense", "units": 3},
+            {"name": "l", "type": "softmax_cross_entropy"},
+        ]
+    },
+    "pipeline": {"splits": ["b"], "micro_batch_size": 2, "gradient_accumulation_count": 8},
+    "optimizer": {"type": "sgd", "learning_rate": 0.1},
+    "evaluate": {"every": 1},
+    "steps": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def run():
+    return execute(assemble(Request.from_dict(LEARNING)))
+
+
+def test_every_figure_is_a_value_of_the_summary(run):
+    summary = run.summary.to_dict()
+    assert list(known_figures(summary)) == [each.name for each in FIGURES]
+    assert summary["schema_version"] == SCHEMA_VERSION
+    assert figure("slowest_stage").of(summary) == "stage1"
+    assert figure("memory").of(summary) is True
+    losses = run.learning.mean_loss_by_step
+    assert [figure("mean_loss").of(summary, item) for item in ("", "first", "last", "least", "1")] == [
+        losses[2],
+        losses[0],
+        losses[2],
+        min(losses.values()),
+        losses[1],
+    ]
+    peaks = {peak.ipu: peak.bytes for peak in run.memory.peaks}
+    assert {ipu: figure("peak").of(summary, str(ipu)) for ipu in peaks} == peaks
+    assert figure("peak").of(summary) == max(peaks.values())
+
+
+def test_what_a_run_does_not_have_is_not_there(run):
+    summary = {**run.summary.to_dict(), "learning": None, "time_steps": None}
+    assert {each.name for each in FIGURES} - set(known_figures(summary)) == {"time_steps", "mean_loss", "accuracy"}
+    with pytest.raises(LookupError):
+        figure("peak").of(summary, "7")
+    diverged = {"learning": {"mean_loss_by_step": [0.5, None]}}
+    assert math.isnan(figure("mean_loss").of(diverged))
+
+
+def test_the_bubble_is_the_idle_share_of_the_pipeline(run):
+    summary = run.summary
+    idle = 2 * summary.makespan_cycles - sum(use.compute_cycles for use in summary.pipeline_use)
+    bubble = figure("bubble").of(summary.to_dict())
+    assert bubble == idle / (2 * summary.makespan_cycles)
+    assert bubble + figure("utilisation").of(summary.to_dict()) == pytest.approx(1)
+
+
+def test_sweep_and_compare_measure_by_the_same_figures(run):
+    summary = run.summary.to_dict()
+    outcome = outcome_of(Request.from_dict(LEARNING), {}, Reuse())
+    assert {each.figure.name: each.of(outcome) for each in MEASURES} == {
+        each.figure.name: each.figure.of(summary) for each in MEASURES
+    }
+    assert all(measure_of(each.figure.name, losses=True) is each for each in MEASURES)
+    first, *_ = compare(Request.from_dict(LEARNING), ["grouped"], losses=True)
+    told = row_figures(first)
+    assert {"throughput", "bubble", "peak", "mean_loss", "memory"} < set(told)
+    assert told == {name: value for name, value in known_figures(summary).items() if name in told}
