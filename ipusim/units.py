@@ -29,6 +29,12 @@ _SECONDS: Final = {
     "µs": Fraction(1, 10**6),
     "ns": Fraction(1, 10**9),
 }
+_SAMPLES: Final = {
+    f"{prefix}{unit}".strip(): Fraction(factor)
+    for unit in (" samples/s", "")
+    for prefix, factor in _DECIMAL.items()
+    if prefix or unit
+}
 
 #: Kinds of quantity: the units that each accepts, and an example for messages.
 UNITS: Final = {
@@ -36,6 +42,11 @@ UNITS: Final = {
     "bytes per second": (_RATES, "64 GB/s"),
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
+    "samples per second": (
+        _SAMPLES,
+        "0.9 M samples/s",
+    ),
+    "share": ({"%": Fraction(1, 100)}, "20 %"),
     "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
 

@@ -71,9 +71,8 @@ def verdict(timeline: Timeline, costs: Costs) -> Verdict:
     for cause, cycles in zip(CAUSES, by_cause.tolist(), strict=True):
         bounds[BOUNDS[cause]] = bounds.get(BOUNDS[cause], 0) + cycles
     shares = {bound: ratio(cycles, whole) for bound, cycles in bounds.items() if cycles}
-    kinds = (Pass.FORWARD, *([Pass.BACKWARD] if info.training else []))
-    passes = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(len(info.stages))]
-    slowest = passes.index(max(passes))
+    passes = _passes(costs, len(info.stages), info.training)
+    slowest = slowest_stage(costs, len(info.stages), info.training)
     updates = sum(costs.updates.values()) if info.training else 0
     single = sum(passes) * info.count * info.replicas * info.hosts + updates
     return Verdict(
@@ -86,3 +85,15 @@ def verdict(timeline: Timeline, costs: Costs) -> Verdict:
         single_ipu_cycles=single,
         speed_up=ratio(single * info.executions, throughput(timeline).run_cycles),
     )
+
+
+def slowest_stage(costs: Costs, stages: int, training: bool) -> int:
+    """Return the stage of so many whose passes of a micro-batch take longest, the first of several."""
+    passes = _passes(costs, stages, training)
+    return passes.index(max(passes))
+
+
+def _passes(costs: Costs, stages: int, training: bool) -> list[int]:
+    """Return the cycles of each stage's passes of a micro-batch."""
+    kinds = (Pass.FORWARD, *([Pass.BACKWARD] if training else []))
+    return [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(stages)]

@@ -31,10 +31,12 @@ def check(
     from ipusim.pipeline.plan import order_and_sync
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.scenario.load import placed_request
+    from ipusim.study.expectations import check_expectations, judged_before
     from ipusim.study.profile import hold_against, profile_table, words
 
     with placed_request(scenario, overrides or ()) as request:
         job = assemble(request)
+        check_expectations(job)
         held = hold_against(request, profile) if profile else ()
     program = job.program
     print_text(
@@ -52,6 +54,10 @@ def check(
         for table in cost_tables(job.costs, job.plan, program, job.system):
             print_table(table)
     print_text(*job.notes)  # as run ends with them
+    judged, unknown = judged_before(job)
+    print_text(*map(str, judged), *(f"takes a run  {each.name}: {each.text}" for each in unknown))
+    if not all(each.met for each in judged):
+        raise typer.Exit(1)
 
 
 @app.command()

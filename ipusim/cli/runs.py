@@ -27,6 +27,7 @@ from ipusim.terminal import interruptible, keep_watch, print_table, print_text, 
 if TYPE_CHECKING:
     from ipusim.render.window import Window
     from ipusim.runs.run import Run
+    from ipusim.study.expectations import Judged
 
 
 @app.command()
@@ -79,9 +80,12 @@ def run(
             typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
         elif not quiet:
             _print_run(result, verbose)
+            print_text(*map(str, results.judged))
             print_text(f"{where}: {', '.join(results.names[where])}")
     if results.missing:
         raise OutputError("\n".join(results.missing))
+    if not all(each.met for each in results.judged):
+        raise typer.Exit(1)
 
 
 @dataclass
@@ -91,6 +95,7 @@ class _Results:
     Attributes:
         names: of the files in each folder.
         missing: what is said of pictures that could not be had.
+        judged: what the scenario expects of its run, and what that came to.
     """
 
     start: int | None
@@ -100,6 +105,7 @@ class _Results:
     trace_format: str
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    judged: tuple[Judged, ...] = ()
 
     def check(self, executions: int) -> None:
         """Refuse a picture that no run of so many executions can show; raises OptionError."""
@@ -130,27 +136,32 @@ class _Results:
 
 def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
+    from ipusim.runs.assemble.assemble import assemble
     from ipusim.runs.execute import execute
-    from ipusim.scenario.load import load_job
+    from ipusim.scenario.load import placed_request
+    from ipusim.study.expectations import check_expectations, judge
     from ipusim.study.folder import ResultsFolder
 
-    job = load_job(scenario, overrides)
-    folder = out or Path("reports") / job.name
-    results.check(job.executions)
-    from ipusim.study.report import names_of  # and matplotlib, for which no mistake has to wait
+    with placed_request(scenario, overrides) as request:
+        job = assemble(request)
+        check_expectations(job)
+        folder = out or Path("reports") / job.name
+        results.check(job.executions)
+        from ipusim.study.report import names_of  # and matplotlib, for which no mistake has to wait
 
-    keep_watch()
-    names, outdated = names_of(job)
-    reads = job.request.paths(scenario)
-    with (
-        interruptible() as heed,
-        ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
-    ):
-        with progress(job.name, heed) as told:
-            result = execute(job, told)
-        files = results.files(result, folder)
-        heed()
-        held.write(files)
+        keep_watch()
+        names, outdated = names_of(job)
+        reads = job.request.paths(scenario)
+        with (
+            interruptible() as heed,
+            ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
+        ):
+            with progress(job.name, heed) as told:
+                result = execute(job, told)
+            results.judged = judge(request.options, result.summary.to_dict())
+            files = results.files(result, folder)
+            heed()
+            held.write(files)
     return {folder: result}
 
 

@@ -157,6 +157,11 @@ def dump(data: Mapping[str, Any]) -> str:
 #: A key, and one whose colon has no space behind it.
 _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
 _GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
+#: What is told of a text that begins with a sign, which begins a block of text in YAML.
+_BLOCK: Final = (
+    'expected a text in quotes where it begins with > or |, which YAML takes for a block of text: write ">= 0.9 M", '
+    "or at least 0.9 M"
+)
 #: What the YAML reader says of the mistakes that people make, and what a person is told.
 _PLAINLY: Final = {
     "maximum depth": f"expected at most {MAX_DEPTH} levels of mappings and lists, got more",
@@ -165,6 +170,9 @@ _PLAINLY: Final = {
         "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
     ),
     "<block end>, but found '-'": "expected a key as in the lines above, got '-': all items of a list have one",
+    "chomping or indentation indicators": _BLOCK,
+    "expected a comment or a line break": _BLOCK,
+    "found character '>'": _BLOCK,
     "another document": "expected one document in a file, got a second one after '---'",
 }
 

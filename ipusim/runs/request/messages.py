@@ -43,7 +43,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     node, parent = _walk(schema, error["loc"])
     got, of_key, hint = error["input"], False, ""
     if error["type"] == "told":
-        return Problem(path, error["msg"])
+        return Problem(path, error["msg"], error["loc"][-1:] == (_KEY,))
     if error["type"] == "missing":
         said = f" ({node['description']})" if "description" in node else ""
         return Problem(path, _told(describe(node, schema), f"nothing{said}", ""))

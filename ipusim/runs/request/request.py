@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
+from ipusim.runs.request.expectation import Expectation
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
 from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
@@ -174,7 +175,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
 def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     """Return options by their keys as they were given, without those that were not; ``named`` gives names of files.
 
-    Times are text and fractions exact.
+    Times and expectations are text, and fractions exact.
     """
     if type(value) in _PLAIN or type(value) is int:
         return value
@@ -188,7 +189,7 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
         return [given(each, named) for each in value]
     if isinstance(value, NameOfFile):
         return named(value)
-    return value.text if isinstance(value, CyclesOfTime) else value
+    return value.text if isinstance(value, CyclesOfTime | Expectation) else value
 
 
 def _needed(value: Any) -> Any:

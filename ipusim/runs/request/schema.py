@@ -6,6 +6,7 @@ product of the counts is bounded when the scenario is resolved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
@@ -13,6 +14,7 @@ from pydantic import BeforeValidator, Field
 from ipusim.model.learning.table import rows as optimizers
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.data_spec import DataSpec
+from ipusim.runs.request.expectation import ExpectationsField
 from ipusim.runs.request.fields import (
     NONE,
     Bytes,
@@ -137,6 +139,11 @@ class Options(Node, title="scenario"):
         OutfeedSpec, Argument("mode ALL or LAST, buffer depth, bytes and host rates", name="outfeed_queue")
     ] = Field(default_factory=OutfeedSpec, description="the queue to the host")
     evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")
+    expect: Annotated[Mapping[str, Any], ExpectationsField()] | None = Field(
+        default=None,
+        description="what is expected of the run, by names of figures or paths in summary.json: a comparison, a range "
+        "such as 0.9 M..1.1 M samples/s, a whole number or a name; `ipusim run` exits with 1 where it is missed",
+    )
     rates: RatesOrFile = Field(
         default_factory=RatesSpec,
         description="what prices work and links, here or in a file beside the scenario, as `ipusim calibrate` writes "

@@ -1,0 +1,248 @@
+"""What is expected of a figure: a comparison, a range, a whole number or a name, as it is written and as bounds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from ipusim.analysis.figures import FIGURES, Figure
+from ipusim.errors import QuantityError
+from ipusim.near_names import did_you_mean
+from ipusim.runs.problems import show
+from ipusim.runs.request.fields import expects
+from ipusim.runs.request.figure_names import figure_of, takes_item
+from ipusim.units import UNITS, parse_quantity
+
+#: Signs of comparisons, their words, and whether each bounds from below, and whether the bound itself is allowed.
+_SIGNS: Final = {
+    "<=": (False, True),
+    ">=": (True, True),
+    "<": (False, False),
+    ">": (True, False),
+    "at most": (False, True),
+    "at least": (True, True),
+    "less than": (False, False),
+    "more than": (True, False),
+}
+_COMPARED: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
+_BETWEEN: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
+_NUMBER: Final = re.compile(r"[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?")
+_BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
+#: Units whose numbers need no name of one.
+_WITHOUT_UNIT: Final = ("share", "samples per second")
+#: Most characters of an expectation.
+_LONGEST: Final = 200
+#: Examples for messages, by unit.
+_EXAMPLES: Final = {
+    "count": "36 or at most 36",
+    "number": "at most 0.01",
+    "any": "at most 36, or a name",
+    "name": "stage0",
+    "fits": "fits",
+    "seconds": "at most 540 us",
+    "bytes": "at most 600 MiB",
+    "share": "at most 20 %",
+    "samples per second": "at least 0.9 M samples/s",
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is expected of one figure of a run.
+
+    Attributes:
+        name: of the figure, with the item of it behind a dot where one is chosen.
+        text: as the scenario has it.
+        figure: what it is of.
+        item: which item of the figure; empty for the figure itself.
+        least, most: bounds in the base unit.
+        within: whether the bounds themselves are allowed.
+        equal: the name or whole number that it must be; None where bounds say it.
+    """
+
+    name: str
+    text: str | int | float
+    figure: Figure
+    item: str = ""
+    least: float = -math.inf
+    most: float = math.inf
+    within: bool = True
+    equal: str | int | None = None
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value of the figure is as expected."""
+        if self.figure.unit == "fits":
+            return value is True
+        if self.equal is not None:
+            return bool(value == self.equal and type(value) is not bool)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return self.least <= value <= self.most if self.within else self.least < value < self.most
+
+
+def expectation(name: str, value: object) -> Expectation:
+    """Return what is expected of the figure of a name; raises QuantityError for what makes no sense for it."""
+    figure, item = figure_of(name)
+    if isinstance(value, str):
+        value = value.strip()
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
+    if isinstance(value, str) and len(value) > _LONGEST:
+        raise QuantityError(f"expected {_what(figure)}, got a text of {len(value)} characters")
+    found = _bounds(figure, value)
+    if found is None:
+        return Expectation(name, value, figure, item, equal=_equal(figure, value))
+    least, most, within = found
+    if least > most or (least == most and not within):
+        raise QuantityError(f"expected the smaller bound first, got {show(value)}, which nothing is")
+    limits = _limits(figure)
+    if least > limits[1] or most < limits[0]:
+        raise QuantityError(f"expected {limits[2]}, got {show(value)}")
+    return Expectation(name, value, figure, item, least, most, within)
+
+
+def _limits(figure: Figure) -> tuple[float, float, str]:
+    """Return the least and the most that a figure can be, and these in words."""
+    if figure.unit == "share":
+        return 0.0, 1.0, "a share from 0 % to 100 %"
+    if figure.unit in ("number", "any"):
+        return -math.inf, math.inf, "any number"
+    return 0.0, math.inf, f"{figure.unit} from 0 up"
+
+
+def _what(figure: Figure) -> str:
+    """Return what a figure may be expected to be, as words that follow "expected"."""
+    if figure.unit == "name":
+        return f"a name such as {_EXAMPLES['name']}"
+    if figure.unit == "fits":
+        return "fits"
+    return f"a comparison or a range such as {_EXAMPLES[figure.unit]}"
+
+
+def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, bool] | None:
+    """Return bounds and whether they are allowed themselves; None for a value that is no comparison and no range."""
+    if not isinstance(value, str):
+        return None
+    compared, between = _COMPARED.fullmatch(value), _BETWEEN.fullmatch(value)
+    if (compared or between) and figure.unit in ("name", "fits"):
+        hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
+        raise QuantityError(f"expected {_what(figure)}, got {show(value)}{hint}")
+    if compared:
+        from_below, within = _SIGNS[compared[1]]
+        bound = _quantity(figure, compared[2], value)
+        return (bound, math.inf, within) if from_below else (-math.inf, bound, within)
+    if between is None:
+        return None
+    low, high = (each.strip() for each in (between[1] or between[3], between[2] or between[4]))
+    if _BARE.fullmatch(low):  # the unit of the upper bound is that of both
+        low += high[bare.end() :] if (bare := _BARE.match(high)) else ""
+    return _quantity(figure, low, value), _quantity(figure, high, value), True
+
+
+def _quantity(figure: Figure, text: str, value: object) -> float:
+    """Return a bound in the figure's base unit; ``value`` is all that was written."""
+    if figure.unit not in UNITS:
+        if not _NUMBER.fullmatch(text):
+            raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
+        return float(Fraction(text))
+    found = float(parse_quantity(text, figure.unit))
+    example = UNITS[figure.unit][1]
+    if _BARE.fullmatch(text) and figure.unit not in _WITHOUT_UNIT:
+        raise QuantityError(f"expected {figure.unit} with a unit, such as {example}, got {show(value)}")
+    if _BARE.fullmatch(text) and figure.unit == "share" and 1 < found <= 100:
+        raise QuantityError(f"expected a share from 0 to 1 or with %, got {show(value)}; did you mean {text} %?")
+    return found
+
+
+def _equal(figure: Figure, value: str | int | float) -> str | int:
+    """Return the name or whole number that is expected; raises QuantityError where the figure is neither."""
+    if figure.unit == "fits":
+        if value != "fits":
+            raise QuantityError(f"expected fits, got {show(value)}{did_you_mean(value, ['fits'])}")
+        return "fits"
+    if figure.unit in ("count", "any") and isinstance(value, int):
+        return value
+    if figure.unit in ("name", "any") and isinstance(value, str):
+        return value
+    if figure.unit == "count" and isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        return int(value)
+    hint = "" if figure.unit in ("name", "count") else _with_sign(figure, value)
+    raise QuantityError(f"expected {_what(figure)}, got {show(value)}{hint}")
+
+
+def _with_sign(figure: Figure, value: str | int | float) -> str:
+    """Return a hint at the comparison that a bare quantity may be meant as; nothing for another text."""
+    try:
+        _quantity(figure, str(value).removeprefix("=").removeprefix("=").strip(), value)
+    except QuantityError:
+        return ""
+    sign = "at most" if figure.less_is_better else "at least"
+    return f"; did you mean {sign} {value}?" if "=" not in str(value) else ""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A value with the name of its figure, on its way through validation."""
+
+    name: str
+    value: object
+
+
+class ExpectationsField:
+    """Annotation of a field that takes expectations by the names of figures."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        keys = core_schema.no_info_plain_validator_function(_key)
+        values = core_schema.no_info_plain_validator_function(_value)
+        mapping = core_schema.dict_schema(keys, values, strict=True)
+        return core_schema.no_info_before_validator_function(_named, mapping)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe every figure of the table, and allow paths beside them."""
+        kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "object"}]}
+        said = {
+            figure.name: {**kinds, "description": f"{figure.meaning}; such as {_EXAMPLES[figure.unit]}"}
+            for figure in FIGURES
+        }
+        words = "a mapping of figures and what is expected of each, such as {memory: fits}"
+        return {"type": "object", "properties": said, "patternProperties": {".": kinds}, **expects(words)}
+
+
+def _named(value: object) -> object:
+    return {key: _Named(str(key), each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _told(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except QuantityError as error:
+        raise PydanticCustomError("told", "{text}", {"text": str(error)}) from None
+
+
+def _key(name: object) -> str:
+    _told(partial(figure_of, str(name)))
+    return str(name)
+
+
+def _value(named: _Named) -> Expectation | dict[str, Expectation]:
+    try:
+        figure, item = figure_of(named.name)
+    except QuantityError:  # which its key tells
+        return {}
+    if not isinstance(named.value, Mapping):
+        found: Expectation = _told(partial(expectation, named.name, named.value))
+        return found
+    if item or not takes_item(figure):
+        text = f"expected {_what(figure)}, got {show(named.value)}"
+        raise PydanticCustomError("told", "{text}", {"text": text})
+    return {str(key): _told(partial(expectation, f"{named.name}.{key}", each)) for key, each in named.value.items()}

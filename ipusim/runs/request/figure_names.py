@@ -1,0 +1,102 @@
+"""What the name of an expected figure stands for: one of the table, an item of one, or a path in ``summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
+
+from ipusim.analysis.figures import FIGURES, ITEMS, Figure, figure, figure_names
+from ipusim.analysis.phases import Phase
+from ipusim.analysis.run_times import RunTimes
+from ipusim.analysis.summary import Summary
+from ipusim.analysis.throughput import Throughput
+from ipusim.analysis.utilisation import IpuUse
+from ipusim.errors import QuantityError
+from ipusim.near_names import did_you_mean, listed
+
+#: Keys that ``summary.json`` has beside the fields of its values.
+_ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
+    Summary: {"schema_version": int, "utilisation": float, "idle_ipus": tuple[int, ...]},
+    Throughput: {"run_s": float},
+    Phase: {"cycles": int, "seconds": float},
+}
+#: Units of paths by the ends of their last keys.
+_UNITS: Final = {"samples_per_s": "samples per second", "per_s": "number", "_s": "seconds", "_bytes": "bytes"}
+
+
+def takes_item(of: Figure) -> bool:
+    """Return whether an item of a figure can be chosen, as in ``peak.0``."""
+    return "{}" in of.path
+
+
+@cache
+def figure_of(name: str) -> tuple[Figure, str]:
+    """Return the figure of a name, and the item of it that the name chooses; raises QuantityError for another name."""
+    head, _, item = name.partition(".")
+    if head in figure_names():
+        found = figure(head)
+        if not item:
+            return found, ""
+        if takes_item(found) and (item in ITEMS or (item.isdecimal() and item.isascii() and len(item) < 10)):
+            return found, item
+        if takes_item(found):
+            near = did_you_mean(item, ITEMS)
+            words = ", ".join(f"{head}.{each}" for each in ITEMS)
+            raise QuantityError(f"expected {words} or {head}.NUMBER, got {name!r}{near}")
+    unit = _UNITS.get(next((end for end in _UNITS if name.endswith(end)), ""), "any")
+    _check(name.split("."), name)
+    return Figure(name, unit, "", name), ""
+
+
+def _check(keys: Sequence[str], name: str) -> None:
+    """Follow a path through the types of a summary; raises QuantityError where it leads to nothing."""
+    here: Any = Summary
+    for depth, key in enumerate(keys):
+        here = _of_union(here)
+        if get_origin(here) in (tuple, list):
+            if not (key in ("first", "last") or (key.isdecimal() and key.isascii() and len(key) < 10)):
+                where = ".".join(keys[:depth])
+                raise QuantityError(f"expected an item of {where} by its number, first or last, got {key!r}")
+            here = get_args(here)[0]
+        elif is_dataclass(here) and here is not IpuUse:
+            names = _fields(cast(type, here))
+            if key not in names:
+                raise QuantityError(_unknown(key, list(names), name, depth))
+            here = names[key]
+        elif here is IpuUse or here is Any:
+            here = Any  # of an IPU's cycles, by the uses that there are
+        elif get_origin(here) is not None and issubclass(get_origin(here), Mapping):
+            here = get_args(here)[1]
+        else:
+            raise QuantityError(f"expected a path in summary.json, got {name!r}, which goes on behind a value")
+    if is_dataclass(_of_union(here)) or get_origin(_of_union(here)) is not None:
+        raise QuantityError(f"expected the path of one value in summary.json, got {name!r}, which has several")
+
+
+def _unknown(key: str, keys: list[str], name: str, depth: int) -> str:
+    if depth:
+        return f"expected a path in summary.json, got {name!r}: no key {key!r}{did_you_mean(key, keys)}"
+    near = did_you_mean(key, figure_names()) or did_you_mean(key, keys)
+    names = listed([each.name for each in FIGURES], key)
+    return f"got {name!r}{near}{'' if near else ';'} Expected a figure, {names}, or a path in summary.json"
+
+
+def _of_union(kind: Any) -> Any:
+    """Return the type that may be missing, of one that may."""
+    if get_origin(kind) in (Union, UnionType):
+        return next(each for each in get_args(kind) if each is not type(None))
+    return kind
+
+
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    """Return the keys of a value in ``summary.json``, with their types."""
+    found: dict[str, Any] = {}
+    for name, each in get_type_hints(kind).items():
+        found[name] = each
+        if issubclass(kind, RunTimes) and name.endswith("_cycles"):
+            found[name.removesuffix("_cycles") + "_s"] = float
+    return found | dict(_ADDED.get(kind, {}))

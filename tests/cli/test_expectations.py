@@ -1,0 +1,62 @@
+"""``expect`` of a scenario, as ``run`` and ``check`` tell it: in words and by the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ipusim.runs.yaml_text import dump
+from tests.cli.commands import ipusim
+from tests.scenario_data import timed
+
+pytestmark = pytest.mark.usefixtures("without_pixels")
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    def written(**expect):
+        file = tmp_path / "a.yaml"
+        file.write_text(dump(timed(2) | {"expect": expect}))
+        return file
+
+    return written
+
+
+def test_run_says_what_is_met_and_what_is_missed_and_ends_with_1(scenario, tmp_path):
+    out = tmp_path / "out"
+    done = ipusim("run", scenario(bubble="at most 100 %", slowest_stage="s0"), "--out", out)
+    assert done.returncode == 0
+    assert "met     slowest_stage: s0 (s0)\n" in done.stdout
+    done = ipusim("run", scenario(bubble="at most 0.01 %", time_steps=1), "--out", out)
+    assert (done.returncode, done.stderr) == (1, "")
+    bubble = json.loads((out / "summary.json").read_text())["bubble"]["idle_fraction"]
+    assert f"missed  bubble: {bubble:.1%}, expected at most 0.01 %, {bubble / 1e-4:.3g} times as much\n" in done.stdout
+    assert "missed  time_steps: " in done.stdout
+    assert ipusim("run", tmp_path / "a.yaml", "--out", out, "--quiet").returncode == 1
+    assert json.loads(ipusim("run", tmp_path / "a.yaml", "--out", out, "--json").stdout)["schema_version"] == 1
+
+
+def test_check_tells_what_takes_no_run(scenario):
+    done = ipusim("check", scenario(bubble="at most 0.01 %", slowest_stage="s0", schedule="gpipe"))
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1:] == [
+        "met     slowest_stage: s0 (s0)",
+        "missed  schedule: grouped, expected gpipe",
+        "takes a run  bubble: at most 0.01 %",
+    ]
+    assert ipusim("check", scenario(bubble="at most 0.01 %")).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_figure_that_the_run_has_not_is_a_mistake_of_the_file(scenario, tmp_path, command):
+    file = scenario(mean_loss="at most 1", slowest_stage="s00")
+    words = ["--out", tmp_path / "out"] if command == "run" else []
+    done = ipusim(command, file, *words)
+    assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
+    first, second = done.stderr.splitlines()
+    assert first.endswith(
+        "expect.mean_loss: expected a figure that this run has, got mean_loss: it computes nothing, as numerics are "
+        "off, so that there are no losses and no accuracy"
+    )
+    assert second.endswith("no stage is named 's00'; did you mean s0?")
