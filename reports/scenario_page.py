@@ -10,6 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from ipusim.analysis.figures import FIGURES, Figure
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.schema import json_schema
 from ipusim.units import UNITS
@@ -46,10 +47,21 @@ and `-`, the first one a letter or `_`. A quantity is a number in its base unit,
 
 """
 
+FIGURES_HEAD = """\
+## Figures
+
+What `expect` takes, and `sweep --measure`: by name, or by a path in `summary.json` such as `throughput.run_s`. A name
+takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
+
+| figure | unit | meaning | path |
+| --- | --- | --- | --- |
+"""
+
 #: Examples of keys that no scenario here sets and whose kind does not make one: heading and key, and the value.
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("The scenario itself", "name"): "mine",
     ("The scenario itself", "code_bytes"): "24 MiB",
+    ("The scenario itself", "expect"): {"throughput": "at least 0.9 M samples/s"},
     ("system", "host"): {"infeed": "32 GB/s"},
     ("system", "streaming_memory"): {"bandwidth": "16 GB/s"},
     ("system", "minimum_remote_tensor_size"): "4 KiB",
@@ -107,7 +119,11 @@ def scenario_page() -> str:
             shown = yaml_text({key: example(section, key, values, schema["$defs"])})[1:-1]
             text += f"| `{key}` | {takes(node, found)} | {default} | {meaning} | `{shown}` |\n"
         parts.append(text)
-    return HEAD + "\n".join(parts)
+    return HEAD + "\n".join([*parts, FIGURES_HEAD + "".join(map(_figure_row, FIGURES))])
+
+
+def _figure_row(figure: Figure) -> str:
+    return f"| `{figure.name}` | {figure.unit} | {figure.meaning} | `{figure.path.replace('{}', figure.item)}` |\n"
 
 
 def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - one return for each form of schema
@@ -127,6 +143,8 @@ def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - on
         return one_of(dict.fromkeys(takes(choice, found) for choice in choices))
     if node.get("type") == "array":
         return f"list of {_counts(node)} ({takes(node['items'], found)})"
+    if "patternProperties" in node and expected:
+        return expected.split(", such as")[0]
     if "patternProperties" in node:
         (value,) = node["patternProperties"].values()
         return f"mapping of names (each {takes(value, found)})"

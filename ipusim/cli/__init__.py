@@ -12,7 +12,8 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans, fidelity  # isort: skip
+from ipusim.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans  # isort: skip
+from ipusim.cli import fidelity, pins  # isort: skip
 from ipusim.cli.app import app
 from ipusim.errors import IpusimError, OptionError, bounded
 from ipusim.streams import prepare_streams
@@ -25,6 +26,7 @@ __all__ = [
     "fidelity",
     "main",
     "pages",
+    "pins",
     "plans",
     "runs",
     "scenarios",

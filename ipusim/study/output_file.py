@@ -44,7 +44,8 @@ PICTURE: Final = OutputKind(
     },
 )
 PAGE: Final = OutputKind("a page", dict.fromkeys((".html", ".htm"), rb'<meta name="generator" content="ipusim">'))
-
+PIN: Final = OutputKind("a pin", {".json": rb'"format": "ipusim pin"'})
+RESULTS: Final = OutputKind("results", {".xml": rb'<testsuite name="ipusim"'})
 
 #: How a file of rates begins.
 FITTED: Final = "Rates fitted by `ipusim calibrate` to"

@@ -100,7 +100,7 @@ class Crew:
         if self.backend == "dask":
             yield from self._on_cluster(errand, points)
             return
-        options: dict[str, Any] = {"initializer": _leave_with, "initargs": (os.getpid(),)}
+        options: dict[str, Any] = {"initializer": leave_with, "initargs": (os.getpid(),)}
         parallel = joblib.Parallel(n_jobs=number, return_as="generator_unordered", backend="loky", **options)
         ended = parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
         try:
@@ -169,7 +169,7 @@ class _Errand:
         return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
 
 
-def _leave_with(parent: int) -> None:
+def leave_with(parent: int) -> None:
     """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
 
     def watch() -> None:

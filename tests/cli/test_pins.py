@@ -1,0 +1,157 @@
+"""``ipusim pin`` and ``ipusim test``: what is written, what is told, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ipusim.runs.yaml_text import dump
+from tests.cli.commands import ipusim
+from tests.scenario_data import timed
+
+
+def written(folder: Path, name: str = "a", **more: object) -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(dump(timed(2) | more))
+    return file
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def changed_pin(folder: Path, **changes: object) -> None:
+    file = folder / "a.pin.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_a_pin_is_the_same_bytes_again_and_holds(tmp_path):
+    file = written(tmp_path, expect={"slowest_stage": "s0"})
+    done = ipusim("pin", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    pin = tmp_path / "a.pin.json"
+    assert done.stdout == f"{pin}: written, {pin.stat().st_size / 1000:.1f} kB\n"
+    before = pin.read_bytes()
+    assert len(before) < 10_000
+    assert max(map(len, before.decode().splitlines())) <= 140
+    assert ipusim("pin", file).stdout == f"{pin}: as it was\n"
+    done = ipusim("test", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, last = done.stdout.splitlines()
+    assert first.startswith(f"held        {file}: 1 expectation and pin, ")
+    assert last == "1 held, of 1 scenario"
+    assert pin.read_bytes() == before
+
+
+def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
+    file = written(tmp_path)
+    ipusim("pin", file)
+    data = timed(2)
+    data["pipeline"]["stages"][1]["forward"] = 1500
+    file.write_text(dump(data | {"expect": {"time_steps": 1}}))
+    results = tmp_path / "results.xml"
+    done = ipusim("test", tmp_path, "--junit", results)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.strip() for line in done.stdout.splitlines()[1:]] == [
+        "missed  time_steps: 12, expected 1",
+        "price: forward of s1 was 1,000 cycles, is 1,500 (and 1 more)",
+        "forward of s1: law 'given' was 1000 = 1000, is 1500 = 1500",
+        "all rates are the same: what is priced is other work, or its law takes other numbers of it",
+        "the scenario asks for pipeline.stages.s1.forward: 1,500, was 1,000",
+        "0 held, 1 missed, of 1 scenario",
+    ]
+    suite = ElementTree.fromstring(results.read_bytes())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "1", "0")
+    assert suite.find("testcase/failure").get("message") == "missed  time_steps: 12, expected 1"
+    (told,) = json.loads(ipusim("test", file, "--json").stdout)
+    assert (told["result"], told["difference"]["what"]) == ("missed", "price")
+    assert told["expectations"] == [{"figure": "time_steps", "expected": 1, "value": 12, "met": False}]
+    data["pipeline"]["stages"][1]["forward"] = 1500
+    file.write_text(dump(data))
+    done = ipusim("test", tmp_path, "--update")
+    assert done.returncode == 0
+    assert "price: forward of s1" in done.stdout
+    assert ipusim("test", tmp_path).returncode == 0
+    assert ipusim("test", tmp_path, "--junit", results).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda at: changed_pin(at, scenario="b"), "expected the pin of a, got that of 'b'"),
+        (lambda at: changed_pin(at, format_version=2), "expected version 1 of the format, got 2"),
+        (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is no mapping"),
+        (lambda at: changed_pin(at, more=1), "got a damaged one: it has not the keys"),
+        (lambda at: changed_pin(at, time={"makespan_cycles": 1.5}), "got a damaged one: time makespan_cycles is of"),
+        (lambda at: (at / "a.pin.json").write_text("{"), "got what is no JSON"),
+        (lambda at: (at / "a.pin.json").write_text("[" * 100_000), "got what is no JSON"),
+        (lambda at: (at / "a.pin.json").write_text("[]"), "got other JSON"),
+        (lambda at: (at / "a.pin.json").write_bytes(b" " * (2 << 20)), "expected a file of at most 1 MiB"),
+        (lambda at: (at / "a.yaml").rename(at / "b.yaml"), "expected the scenario of this pin beside it"),
+        (lambda at: [(at / name).unlink() for name in ("a.yaml", "a.pin.json")], "expected a folder with scenarios"),
+        (lambda at: written(at, expect={"makespan": "2 ms..1 ms"}), "expected the smaller bound first"),
+        (lambda at: written(at, expect={"mean_loss": "at most 1"}), "got mean_loss: it computes nothing"),
+        (lambda at: [(at / "a.pin.json").unlink(), (at / "a.pin.json").mkdir()], "expected a file, got a folder"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_message_and_nothing_is_written(tmp_path, make, told):
+    ipusim("pin", written(tmp_path))
+    make(tmp_path)
+    before = everything(tmp_path)
+    done = ipusim("test", tmp_path)
+    assert done.returncode == 2
+    assert sum(told in line for line in (done.stdout + done.stderr).splitlines()) == 1
+    assert everything(tmp_path) == before
+
+
+def test_a_pin_is_written_over_a_pin_alone(tmp_path):
+    file = written(tmp_path)
+    (tmp_path / "a.pin.json").write_text('{"mine": 1}')
+    done = ipusim("pin", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "expected a pin that ipusim has written, or none, got another file" in done.stderr
+    assert (tmp_path / "a.pin.json").read_text() == '{"mine": 1}'
+
+
+def test_one_mistake_keeps_all_pins_as_they_are(tmp_path):
+    file, other = written(tmp_path), written(tmp_path, "b", steps=0)
+    done = ipusim("pin", file, other)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{other}:" in done.stderr
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_results_are_written_over_results_alone(tmp_path):
+    file, mine = written(tmp_path, expect={"time_steps": 12}), tmp_path / "mine.xml"
+    mine.write_text("<mine/>")
+    done = ipusim("test", file, "--junit", mine)
+    assert (done.returncode, mine.read_text()) == (2, "<mine/>")
+    assert "expected results that ipusim has written, or none, got another file" in done.stderr
+    done = ipusim("test", file, "--junit", tmp_path / "a.json")
+    assert (done.returncode, "--junit: expected a file named .xml" in done.stderr) == (2, True)
+
+
+def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
+    file = written(tmp_path, expect={"time_steps": 12})
+    ipusim("run", file, "--out", tmp_path / "run", "--quiet")
+    assert ipusim("test", tmp_path).stdout.splitlines()[-1] == "1 held, of 1 scenario"
+
+
+def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
+    for name in ("a", "b"):
+        written(tmp_path, name, expect={"time_steps": 12})
+    (tmp_path / "mine.py").write_text(f"import os, time\ndef f(shape):\n    if os.getpid() != {os.getpid()}:\n"
+                                      "        time.sleep(3); os._exit(9)\n")  # fmt: skip
+    data = timed(2)
+    data["pipeline"]["schedule"] = "mine.py:f"
+    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    done = ipusim("test", tmp_path, "--workers", "2", "--junit", tmp_path / "r.xml")
+    assert done.returncode == 2
+    *lines, last = done.stdout.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["held", "held", "unfinished"]
+    assert last == "2 held, 1 unfinished, of 3 scenarios"
+    assert ElementTree.fromstring((tmp_path / "r.xml").read_bytes()).get("errors") == "1"
