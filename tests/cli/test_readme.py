@@ -8,9 +8,11 @@ import tomllib
 from unittest import mock
 
 import pytest
+from ruamel.yaml import YAML
 
 from ipusim.cli import app
 from ipusim.runs.request.schema import json_schema
+from ipusim.runs.yaml_text import dump
 from ipusim.scenario import load_job
 from ipusim.study.throughput_rows import read_throughputs
 from ipusim.study.throughputs import prepare
@@ -19,6 +21,7 @@ from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
 from tests.interpreter import Interpreter
+from tests.scenario_data import timed
 
 README, SCENARIOS, PROGRAMS = (
     PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/python/README.md")
@@ -34,7 +37,7 @@ SINGLY = [block for block in _CONSOLE if block not in WALKS]
 #: The kinds of block of each page; a test runs every one of them.
 KINDS = {
     "README.md": {"bash", "console", "yaml", "text"},
-    "scenarios/README.md": {"console", "csv", "python"},
+    "scenarios/README.md": {"console", "csv", "python", "yaml"},
     "scenarios/python/README.md": {"console", "python"},
     "ipusim/README.md": {"text"},
     "reports/accumulation_sweep.md": {"console"},
@@ -91,6 +94,14 @@ def test_every_command_is_listed_and_tried():
     assert {command.split()[1] for block in (*SINGLY, *WALKS) for command in block} == names - {
         "view"  # which serves until it is interrupted: see its own tests
     }
+
+
+def test_what_a_scenario_may_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
+    wanted, workflow = blocks(SCENARIOS, "yaml")
+    (tmp_path / "mine.yaml").write_text(dump(timed(2)) + wanted)
+    assert len(load_job(tmp_path / "mine.yaml").request.options.expect) == 7
+    steps = YAML(typ="safe").load(workflow)["jobs"]["plans"]["steps"]
+    assert steps[-1]["run"].split()[:2] == ["ipusim", "test"]
 
 
 def test_each_python_block_has_its_test():

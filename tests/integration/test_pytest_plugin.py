@@ -1,0 +1,102 @@
+"""pytest's plugin, in a project of its own: what is collected, what holds, and what a failure says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ipusim.runs.yaml_text import dump
+from tests.scenario_data import timed
+
+TESTS = """
+def test_with_other_values(ipusim_run):
+    run = ipusim_run("plans/good.yaml", pipeline__gradient_accumulation_count=16)
+    assert run.summary.count == 16
+    run.check_pin("sixteen.pin.json")
+
+
+def test_as_it_is(ipusim_run):
+    run = ipusim_run("plans/good.yaml")
+    run.check_expectations()
+    run.check_pin()
+
+
+def test_missed(ipusim_run):
+    ipusim_run("plans/good.yaml", **{"pipeline.stages.0.forward": 3000}).check_expectations()
+
+
+def test_pinned(ipusim_run):
+    ipusim_run("plans/good.yaml", pipeline__stages__s0__forward=3000).check_pin()
+"""
+#: What the two tests and the scenario that fail say.
+TOLD = """
+AssertionError: {at}/plans/good.yaml is not as expected
+missed  slowest_stage: s0, expected s1
+
+AssertionError: {at}/plans/good.yaml is not as good.pin.json has it
+price: forward of s0 was 1,000 cycles, is 3,000 (and 1 more)
+  forward of s0: law 'given' was 1000 = 1000, is 3000 = 3000
+  all rates are the same: what is priced is other work, or its law takes other numbers of it
+  the scenario asks for pipeline.stages.s0.forward: 3,000, was 1,000
+
+missed  time_steps: 12, expected at most 3
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    good = timed(2)
+    good["pipeline"]["stages"][1]["forward"] = 1500
+    (plans / "good.yaml").write_text(dump(good | {"expect": {"slowest_stage": "s1", "time_steps": 12}}))
+    (plans / "bad.yaml").write_text(dump(timed(2) | {"expect": {"time_steps": "at most 3"}}))
+    (plans / "no_test.yaml").write_text(dump(timed(2)))
+    (plans / "rates.yaml").write_text("amp_ceiling: 0.9\n")
+    (tmp_path / "test_mine.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nipusim_scenarios = plans\nfilterwarnings = error\n")
+    return tmp_path
+
+
+def pytest_in(folder, *words):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def outcomes(text):
+    return dict(re.findall(r"^(?:\[gw\d\].*)?(PASSED|FAILED|ERROR) (\S+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2")])
+def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project, words):
+    pytest_in(project, "--ipusim-update", "test_mine.py", "-k", "other or as_it_is")
+    assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]
+    done = pytest_in(project, "-rA", "--tb=short", *words)
+    assert done.returncode == 1, done.stdout
+    ended = {(name, how) for how, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)}
+    assert ended == {
+        ("test_mine.py::test_with_other_values", "PASSED"),
+        ("test_mine.py::test_as_it_is", "PASSED"),
+        ("test_mine.py::test_missed", "FAILED"),
+        ("test_mine.py::test_pinned", "FAILED"),
+        ("plans/good.yaml::holds", "PASSED"),
+        ("plans/bad.yaml::holds", "FAILED"),
+    }
+    said = re.sub(r"(?m)^E {3}", "", done.stdout)
+    for part in TOLD.format(at=project).strip().split("\n\n"):
+        assert part in said
+
+
+def test_scenarios_alone_and_without_any_of_it(project):
+    assert "1 passed" in pytest_in(project, "plans/good.yaml").stdout
+    (project / "pytest.ini").write_text("[pytest]\n")
+    assert "4 tests collected" in pytest_in(project, "--collect-only", "-q").stdout
+
+
+def test_nothing_is_imported_before_it_is_used():
+    script = "import sys, pytest, ipusim.pytest_plugin; print(sorted(m for m in sys.modules if m.startswith('ipusim')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['ipusim', 'ipusim.pytest_plugin']"
