@@ -31,10 +31,11 @@ def check(
     from ipusim.pipeline.plan import order_and_sync
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.scenario.load import placed_request
-    from ipusim.study.expectations import check_expectations, judged_before
+    from ipusim.study.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.study.profile import hold_against, profile_table, words
 
-    with placed_request(scenario, overrides or ()) as request:
+    with placed_request(scenario, overrides or ()) as asked:
+        request = as_it_stands(asked, overrides or ())
         job = assemble(request)
         check_expectations(job)
         held = hold_against(request, profile) if profile else ()

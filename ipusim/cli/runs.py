@@ -139,10 +139,11 @@ def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, result
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.runs.execute import execute
     from ipusim.scenario.load import placed_request
-    from ipusim.study.expectations import check_expectations, judge
+    from ipusim.study.expectations import as_it_stands, check_expectations, judge
     from ipusim.study.folder import ResultsFolder
 
-    with placed_request(scenario, overrides) as request:
+    with placed_request(scenario, overrides) as asked:
+        request = as_it_stands(asked, overrides)
         job = assemble(request)
         check_expectations(job)
         folder = out or Path("reports") / job.name

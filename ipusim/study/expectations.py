@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from ipusim.near_names import did_you_mean
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.expectation import Expectation
+from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 
 #: Data of ``summary.json`` that a Timeline says of itself.
@@ -88,6 +89,13 @@ def expectations(options: Options) -> Iterator[tuple[KeyPath, Expectation]]:
             yield from ((("expect", name, item), each) for item, each in value.items())
         else:
             yield ("expect", name), value
+
+
+def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
+    """Return a scenario, where ``--set`` makes another of it without what it expects, unless that is set too."""
+    if not overrides or any(each.startswith("expect") for each in overrides):
+        return request
+    return request.replace({}, without=["expect"])
 
 
 def check_expectations(job: Job) -> None:

@@ -60,3 +60,14 @@ def test_a_figure_that_the_run_has_not_is_a_mistake_of_the_file(scenario, tmp_pa
         "off, so that there are no losses and no accuracy"
     )
     assert second.endswith("no stage is named 's00'; did you mean s0?")
+
+
+def test_with_set_it_is_another_scenario_whose_expectations_are_those_that_are_set(scenario, tmp_path):
+    file, out = scenario(time_steps=1, mean_loss="at most 1"), tmp_path / "out"
+    done = ipusim("run", file, "--out", out, "--set", "steps=2")
+    assert (done.returncode, "missed" in done.stdout, done.stderr) == (0, False, "")
+    assert "expect" not in (out / "scenario.yaml").read_text()
+    assert ipusim("check", file, "--set", "steps=2").returncode == 0
+    file = scenario(time_steps=1)
+    assert ipusim("check", file, "--set", "steps=2", "--set", "expect.time_steps=12").returncode == 0
+    assert ipusim("check", file, "--set", "expect.makespan=at most 1 s").returncode == 1
