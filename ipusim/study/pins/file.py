@@ -16,6 +16,8 @@ from ipusim.study.pins.pin import FORMAT, VERSION
 SUFFIX: Final = ".pin.json"
 #: Most bytes of a pin, of which one that ipusim writes has a tenth.
 _MOST_BYTES: Final = 1 << 20
+#: Most characters of a text in it.
+_LONGEST: Final = 4000
 #: Columns of a line that holds a whole mapping or list.
 _LINE: Final = 110
 _ITEMS: Final = {"count": int, "first": [str], "hashes": [str]}
@@ -42,7 +44,7 @@ _SHAPE: Final[dict[str | None, Any]] = {
     "rates": {None: str},
     "time": {None: (int, {None: [int]})},
     "spans": _ITEMS,
-    "memory": (type(None), {None: {None: (int, str)}}),
+    "memory": (type(None), {None: {"peak": int, "during": str, None: int}}),
     "learning": (
         type(None),
         {
@@ -117,14 +119,21 @@ def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one re
         return next(filter(None, (_wrong(each, shape[0], where) for each in value)), "")
     if not isinstance(shape, dict):
         same = type(value) is shape or (shape is float and type(value) is int)
-        return "" if same else f"{where or 'it'} is of another kind"
+        return "" if same and (shape is not str or _is_clear(value)) else f"{where or 'it'} is of another kind"
     if not isinstance(value, dict):
         return f"{where} is no mapping"
-    if None in shape:
-        return next(filter(None, (_wrong(each, shape[None], f"{where} {key[:40]}") for key, each in value.items())), "")
-    if value.keys() != shape.keys():
-        return f"{where or 'it'} has not the keys {', '.join(map(str, shape))}"
-    return next(filter(None, (_wrong(value[key], shape[key], f"{where} {key}".strip()) for key in shape)), "")
+    named = shape.keys() - {None}
+    if not named <= value.keys() or (None not in shape and value.keys() != named):
+        return f"{where or 'it'} has not the keys {', '.join(filter(None, shape))}"
+    if unclear := next((key for key in value if not _is_clear(key)), None):
+        return f"{where or 'it'} has the key {unclear[:40]!r}"
+    kinds = ((key, each, shape.get(key, shape.get(None))) for key, each in value.items())
+    return next(filter(None, (_wrong(each, kind, f"{where} {key}".strip()) for key, each, kind in kinds)), "")
+
+
+def _is_clear(text: str) -> bool:
+    """Return whether a message can show a text."""
+    return text.isprintable() and len(text) <= _LONGEST
 
 
 def write_pin(scenario: Path, content: bytes) -> Path:

@@ -90,6 +90,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf(value: Any) -> Any:
+    if isinstance(value, str) and not value.isprintable():
+        return repr(value)
     return number(value) if isinstance(value, Fraction) else value
 
 
