@@ -92,7 +92,7 @@ def hold_all(
             yield hold(path, renew=renew, needs_pin=needs_pin)
         return
     options = {"backend": "loky", "initializer": leave_with, "initargs": (os.getpid(),)}
-    parallel = joblib.Parallel(number, return_as="generator_unordered", batch_size=1, pre_dispatch="all", **options)
+    parallel = joblib.Parallel(number, return_as="generator_unordered", batch_size=1, **options)
     ended = parallel(joblib.delayed(hold)(path, renew=renew, needs_pin=needs_pin) for path in waiting)
     left = dict.fromkeys(waiting)
     try:
