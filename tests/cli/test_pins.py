@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ipusim.runs.yaml_text import dump
-from tests.cli.commands import ipusim
+from tests.cli.commands import HEEDING, ipusim
 from tests.scenario_data import timed
 
 
@@ -155,3 +158,21 @@ def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     assert [line.partition(" ")[0] for line in lines] == ["held", "held", "unfinished"]
     assert last == "2 held, 1 unfinished, of 3 scenarios"
     assert ElementTree.fromstring((tmp_path / "r.xml").read_bytes()).get("errors") == "1"
+
+
+def test_an_interrupt_loses_nothing_that_was_done(tmp_path):
+    for name in ("a", "b"):
+        written(tmp_path, name, expect={"time_steps": 12})
+    (tmp_path / "mine.py").write_text("import time\ndef f(shape):\n    time.sleep(600)\n")
+    data = timed(2)
+    data["pipeline"]["schedule"] = "mine.py:f"
+    (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    words = [sys.executable, "-u", "-m", "ipusim", "test", ".", "--workers", "2", "--junit", "r.xml"]
+    with subprocess.Popen([*HEEDING, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as running:
+        first = [running.stdout.readline().partition(" ")[0] for _ in range(2)]
+        running.send_signal(signal.SIGINT)
+        rest = running.stdout.read()
+    assert first == ["held", "held"]
+    assert running.returncode == -signal.SIGINT
+    assert rest == "2 held, 1 unfinished, of 3 scenarios\n"
+    assert ElementTree.fromstring((tmp_path / "r.xml").read_bytes()).get("tests") == "2"

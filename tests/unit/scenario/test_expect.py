@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ipusim.analysis.figures import FIGURES
@@ -11,7 +13,9 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import dump
 from ipusim.scenario import ScenarioError
 from ipusim.scenario.load import load_request
+from ipusim.scenario.source import read_source
 from ipusim.scenario.write import scenario_text
+from ipusim.study.suggest.scenario_text import suggested_text
 from tests.scenario_data import timed
 
 
@@ -116,3 +120,12 @@ def test_a_written_scenario_expects_the_same(tmp_path):
 
 def test_every_figure_says_what_it_means():
     assert all(each.meaning and each.name.isidentifier() and each.path for each in FIGURES)
+
+
+def test_a_suggested_scenario_expects_nothing_of_the_given_one(tmp_path):
+    file = tmp_path / "a.yaml"
+    text = dump(timed(2) | {"expect": {"makespan": "at most 1 s"}, "seed": 3})
+    file.write_text(text)
+    suggested = suggested_text(SimpleNamespace(changes={}), text, read_source(file))
+    assert "expect" not in suggested
+    assert "seed: 3" in suggested
