@@ -203,7 +203,8 @@ class ExpectationsField:
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
         keys = core_schema.no_info_plain_validator_function(_key)
-        values = core_schema.no_info_plain_validator_function(_value)
+        dumped = core_schema.plain_serializer_function_ser_schema(_dumped)
+        values = core_schema.no_info_plain_validator_function(_value, serialization=dumped)
         mapping = core_schema.dict_schema(keys, values, strict=True)
         return core_schema.no_info_before_validator_function(_named, mapping)
 
@@ -216,6 +217,11 @@ class ExpectationsField:
         }
         words = "a mapping of figures and what is expected of each, such as {memory: fits}"
         return {"type": "object", "properties": said, "patternProperties": {".": kinds}, **expects(words)}
+
+
+def _dumped(value: Expectation | Mapping[str, Expectation]) -> Any:
+    """Return what is expected as it is written."""
+    return value.text if isinstance(value, Expectation) else {item: each.text for item, each in value.items()}
 
 
 def _named(value: object) -> object:
