@@ -77,6 +77,23 @@ def test_weights_are_those_of_a_scenario_with_the_same_layers():
     assert not np.array_equal(again.get_weights()[0], again.get_weights()[2])
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["input known", "input unknown"])
+def test_a_layer_that_a_sequential_model_has_twice_is_applied_as_keras_does(known):
+    """By TensorFlow 2.15: twice where the input's shape is known from the beginning, and else once."""
+    twice, last = layers.Dense(4), layers.Dense(2)
+    model = keras.Sequential([*([keras.Input((4,))] if known else []), twice, twice, last])
+    result = model(X)
+    assert model.layers == [twice, last]
+    np.testing.assert_allclose(result, last(twice(twice(X) if known else X)), rtol=1e-5)
+
+
+def test_a_convolution_that_a_sequential_model_has_twice_keeps_its_channels():
+    convolution = layers.Conv2D(8, 3, padding="same")
+    model = keras.Sequential([layers.Reshape((6, 6, 1)), convolution, convolution, layers.Flatten(), layers.Dense(10)])
+    assert model(np.ones((2, 6, 6), np.float32)).shape == (2, 10)
+    assert model.layers[1].get_weights()[0].shape == (3, 3, 1, 8)
+
+
 def test_a_functional_model_shares_what_is_called_twice():
     x, shared = keras.Input((4,)), layers.Dense(4, use_bias=False)
     once = shared(x)

@@ -22,7 +22,8 @@ class Sequential(SequentialExtension, Model):
     """Layers one after the other, each with one input and one output.
 
     Its weights are made when its input's shape is known: from an Input at its beginning, from ``input_shape`` of its
-    first layer, by ``build``, or when it is first called.
+    first layer, by ``build``, or when it is first called. As in Keras, a layer that comes twice is applied twice where
+    the shape is known from the beginning, and else once.
     """
 
     kind = "sequential"
@@ -81,8 +82,8 @@ class Sequential(SequentialExtension, Model):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers in order, without that of the input."""
-        return list(self._stack)
+        """The layers in order, each once, without that of the input."""
+        return list(self.sublayers())
 
     @property
     def is_subclass(self) -> bool:
@@ -120,8 +121,10 @@ class Sequential(SequentialExtension, Model):
                 "Layers in a Sequential model should only have a single input, but we received "
                 f"{inputs!r}. Consider rewriting this model with the Functional API."
             )
+        # Keras appends each layer to those before where the input is known; else it goes over the layers that it lists.
+        layers = self.layers if self._input is None else self._stack
         self._input = x = inputs
-        for layer in self._stack:
+        for layer in layers:
             x = layer(x)
         if not self._stack:
             raise ProgramError(f"Sequential model {self.name} cannot be built, as it has no layers: expected one")
