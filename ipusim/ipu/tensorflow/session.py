@@ -166,10 +166,11 @@ def no_op(name: str | None = None) -> Operation:
 
 
 def group(*inputs: Any, name: str | None = None) -> Operation:
-    """Return an operation that does all of ``inputs``, in a session; in a stage they are done as they come."""
+    """Return an operation that does all of ``inputs``, also those in lists; in a stage they are done as they come."""
+    grouped = tuple(leaves(inputs))
     if (asked := asking()) is not None:
-        asked.depend(inputs)
-    fetches = [each for each in inputs if isinstance(each, Fetch)]
+        asked.depend(grouped)
+    fetches = [fetch for fetch in grouped if isinstance(fetch, Fetch)]
     return Operation(name or "group", partial(_run_all, fetches))
 
 

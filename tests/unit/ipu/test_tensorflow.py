@@ -242,6 +242,17 @@ def test_elements_of_an_outfeed_are_picked_when_they_have_come():
             session.run(sent[9])
 
 
+@pytest.mark.parametrize("grouped", [lambda a, b: (a, b), lambda a, b: ([a, b],), lambda a, b: ({"a": a, "b": [b]},)])
+def test_a_group_does_what_stands_in_its_lists(grouped):
+    one, two = (tf.Variable(np.zeros(2, np.float32), trainable=False, name=name) for name in ("one", "two"))
+    tf.disable_eager_execution()
+    changes = [variable.assign_add(np.ones(2, np.float32)) for variable in (one, two)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(tf.group(*grouped(*changes)))
+        np.testing.assert_array_equal(session.run([one, two]), np.ones((2, 2)))
+
+
 @pytest.mark.parametrize("combine", [tf.reduce_mean, tf.reduce_sum, lambda losses: tf.reduce_sum(losses * np.ones(3))])
 def test_labels_that_logits_do_not_have_are_refused_whatever_becomes_of_the_losses(combine):
     def losses(labels):
