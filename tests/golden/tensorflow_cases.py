@@ -229,6 +229,7 @@ case("nn.max_pool of overlapping windows", call("nn.max_pool", 3, 1, "SAME"), IM
 case("nn.bias_add", call("nn.bias_add"), ROWS, floats(0, 1, -1, 0))
 case("nn.compute_average_loss", call("nn.compute_average_loss"), floats(0, 1, 2))
 case("nn.conv2d", call("nn.conv2d", 1, "SAME"), IMAGES, KERNEL)
+case("nn.conv2d in groups", call("nn.conv2d", 1, "SAME"), np.concatenate([IMAGES, 2 - IMAGES], axis=-1), KERNEL)
 case("nn.dropout", call("nn.dropout", rate=0.0), ROWS)
 case("nn.embedding_lookup", lambda tf, x: tf.nn.embedding_lookup(x, np.array([1, 1, 0])), ROWS)
 case("nn.l2_loss", call("nn.l2_loss"), ROWS)

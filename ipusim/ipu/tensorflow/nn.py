@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
+from ipusim.errors import ProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss
 from ipusim.ipu.host import also_on_host
@@ -24,6 +25,7 @@ from ipusim.model.layers.dropout import Dropout, check_rate
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+from ipusim.model.layers.windows import Padding
 
 
 @also_on_host
@@ -164,15 +166,20 @@ def conv2d(
 ) -> Any:
     """Return the convolution of images (batch, height, width, channels) with kernels (h, w, channels, filters).
 
-    Raises ProgramError for another layout or dilations.
+    Where the images have several times the channels of the kernels it is one in so many groups, as on IPUs. Raises
+    ProgramError for another layout or dilations, and for channels that no groups have.
     """
     _channels_last(data_format)
     if set(np.atleast_1d(dilations).tolist()) != {1}:
         checks.wrong_value("dilations", "1 along each axis", dilations)
-    kernel = tensor(filter if filters is None else filters)
-    height, width, _, outputs = kernel.shape
-    layer = Conv2D(outputs, (height, width), _steps(strides), padding.lower(), use_bias=False)  # type: ignore[arg-type]
-    return run(layer, tensor(input), {"W": kernel}, draws_as="")
+    images, kernel = tensor(input), tensor(filter if filters is None else filters)
+    height, width, channels, outputs = kernel.shape
+    groups, rest = divmod(images.shape[-1], channels)
+    if rest or not groups:
+        raise ProgramError(f"input depth must be evenly divisible by filter depth: {images.shape[-1]} vs {channels}")
+    padded = cast("Padding", padding.lower())
+    layer = Conv2D(outputs, (height, width), _steps(strides), padded, use_bias=False, groups=groups)
+    return run(layer, images, {"W": kernel}, draws_as="")
 
 
 @also_on_host
