@@ -99,10 +99,15 @@ def compiled() -> tuple[Fetch, ...]:
     return _COMPILED.get()
 
 
+def restore(programs: tuple[Fetch, ...]) -> None:
+    """Have the programs again that :func:`compiled` has returned, without those compiled since."""
+    _COMPILED.set(programs)
+
+
 def _is_operation(value: Any) -> bool:
     return value is None or isinstance(value, Operation) or bool(getattr(value, "is_operation", False))
 
 
 def forget() -> None:
     """Forget the programs that have been compiled in this context."""
-    _COMPILED.set(())
+    restore(())

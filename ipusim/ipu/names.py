@@ -61,6 +61,8 @@ _SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
 _TRAINS: Final[ContextVar[bool]] = ContextVar("trains", default=True)
 _GROUP: Final[ContextVar[int]] = ContextVar("group", default=1)
 _COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
+#: What has been named outside of stages, in a graph of the program's own; None elsewhere.
+_OF_GRAPH: Final[ContextVar[Counts | None]] = ContextVar("counts_of_graph", default=None)
 #: How many models of each kind have been made outside of stages, in the caller's thread or task.
 _MODELS: Final[ContextVar[dict[str, int] | None]] = ContextVar("models", default=None)
 
@@ -81,9 +83,18 @@ def inside(inner: Scope) -> Iterator[Scope]:
 
 
 def counts() -> Counts:
-    """Return what the running stage has named so far; outside of stages nothing is counted."""
-    found = _COUNTS.get()
-    return Counts() if found is None else found
+    """Return what the running stage has named so far, or the graph around; elsewhere nothing is counted."""
+    return _COUNTS.get() or _OF_GRAPH.get() or Counts()
+
+
+@contextmanager
+def counting_outside(counted: Counts) -> Iterator[None]:
+    """Let ``counted`` count what is named in the block outside of stages."""
+    token = _OF_GRAPH.set(counted)
+    try:
+        yield
+    finally:
+        _OF_GRAPH.reset(token)
 
 
 def in_stage() -> bool:

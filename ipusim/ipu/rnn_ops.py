@@ -64,7 +64,9 @@ class _Popnn:
         self._weights = GlorotUniform(seed=seed) if weights_initializer is None else weights_initializer
         self._biases = Constant(0.0) if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
-        self._given_name = None if name is None else checks.text("name", name)
+        self._given_name = (
+            None if name is None else checks.text("name", name) or None
+        )  # as TensorFlow takes an empty one
         self._scope: str | None = None
         self._layer()
 
@@ -108,7 +110,7 @@ class _Popnn:
             self._scope = f"{scope().prefix}{called}/"
         with inside(replace(scope(), prefix=self._scope, reuse=None)):
             shape = [elements + self.num_units, self.gates * self.num_units]
-            return get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
+            return tensor(get_variable("kernel", shape, self.dtype, self._weights)), tensor(self._made_biases())
 
     def _made_biases(self) -> Any:
         return get_variable("biases", self._bias_shape(), self.dtype, self._biases)

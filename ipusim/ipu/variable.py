@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.host import Running, Tensor, compiling, compute
-from ipusim.ipu.variable_store import graph_mode, is_at_once, store, used
+from ipusim.ipu.variable_store import add, graph_mode, is_at_once, store, used
 from ipusim.model.functions import variables
 from ipusim.model.functions.untrained import held
 from ipusim.model.functions.users_code import package_of
@@ -313,13 +313,15 @@ class _Change(Tensor):
 
 
 def asked_for(name: str, initial: Array, trainable: bool = True, *, shares: bool = False) -> NamedVariable:
-    """Return the variable that a stage asks for by name; one that ``shares`` may be another program's.
+    """Return the variable that a stage, or a layer in a graph, asks for by name.
 
-    Raises ProgramError for one that there is already in another form.
+    One that ``shares`` may be another program's. Raises ProgramError for one that there is already in another form.
     """
     found: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
     if found is None:
-        return NamedVariable(name, initial, trainable, in_stage=True)
+        found = NamedVariable(name, initial, trainable, in_stage=variables.inside())
+        if not variables.inside():
+            add(found)
     if used() is not None and (found.shape, found.dtype) != (initial.shape, initial.dtype):
         raise ProgramError(
             f"Trying to share variable {name}, but specified shape {initial.shape} and found shape {found.shape}, "

@@ -239,7 +239,7 @@ def _axes(name: str, shape: Any) -> Shape:
     for axis in given:
         if axis is None:
             raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was {shape}.")
-        checks.whole("shape", axis)
+        checks.whole("shape", int(axis) if isinstance(axis, float) and axis.is_integer() else axis)
     return tuple(int(axis) for axis in given)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,12 @@ from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.graphs import Graph, get_default_graph
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
 from ipusim.ipu.variable_store import store, wait_for_sessions
 
-__all__ = ["set_random_seed"]
+__all__ = ["Graph", "get_default_graph", "set_random_seed"]
 
 #: Places computations; a device other than an IPU is the host, where nothing is simulated.
 device = ipu_scope
@@ -60,17 +61,6 @@ def _axes(shape: Any) -> tuple[Any, ...]:
     return tuple(shape) if isinstance(shape, list | tuple) else (shape,)
 
 
-class Graph:
-    """What a session holds in TensorFlow: here there is none, and programs stand for themselves."""
-
-    def as_default(self) -> Session:
-        """Return a context."""
-        return Session()
-
-    def finalize(self) -> None:
-        """Do nothing."""
-
-
 class ConfigProto:
     """Options of a session, all without effect."""
 
@@ -83,20 +73,24 @@ class Session:
     """Runs fetches: compiled programs, dequeues, initializers, and tensors of the host.
 
     Arguments:
-        target, graph, config: accepted, and without effect.
+        graph: whose variables and programs an initializer in the session's block sets.
+        target, config: accepted, and without effect.
     """
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: object = None) -> None:
         """Open it."""
-        self.graph = Graph() if graph is None else graph
+        self.graph = get_default_graph() if graph is None else graph
         self._closed = False
+        self._graphs = ExitStack()
 
     def __enter__(self) -> Session:
-        """Begin to use it."""
+        """Begin to use it, with its graph as the default one."""
+        self._graphs.enter_context(self.graph.as_default())
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
+        self._graphs.close()
         self.close()
 
     def close(self) -> None:
@@ -191,11 +185,6 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
     """Return the tensors as they are."""
     return list(input)
-
-
-def get_default_graph() -> Graph:
-    """Return a graph without anything in it."""
-    return Graph()
 
 
 def reset_default_graph() -> None:

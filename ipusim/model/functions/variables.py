@@ -22,6 +22,8 @@ from ipusim.model.layers.layer import Array, Key
 Lookup = Callable[[str, Array], Any]
 
 _LOOKUP: Final[ContextVar[Lookup | None]] = ContextVar("lookup", default=None)
+#: What gives the variables that are asked for outside of stages, in a graph of the program's own; None elsewhere.
+_OUTSIDE: Final[ContextVar[Lookup | None]] = ContextVar("lookup_outside", default=None)
 _KEY: Final[ContextVar[Key | None]] = ContextVar("key", default=None)
 
 
@@ -33,6 +35,16 @@ def looking_up(lookup: Lookup) -> Iterator[None]:
         yield
     finally:
         _LOOKUP.reset(token)
+
+
+@contextmanager
+def looking_up_outside(lookup: Lookup) -> Iterator[None]:
+    """Answer :func:`get_variable` with ``lookup`` inside the block where no stage is running."""
+    token = _OUTSIDE.set(lookup)
+    try:
+        yield
+    finally:
+        _OUTSIDE.reset(token)
 
 
 @contextmanager
@@ -83,8 +95,8 @@ def inside() -> bool:
 
 
 def check_inside(name: str) -> None:
-    """Refuse to ask for the variable called ``name`` outside of a stage; raises ModelError."""
-    if not inside():
+    """Refuse to ask for the variable ``name`` outside of a running stage, and of a graph; raises ModelError."""
+    if not inside() and _OUTSIDE.get() is None:
         raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
 
 
@@ -102,7 +114,7 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     if not isinstance(name, str) or not name:
         raise ModelError(f"get_variable: expected a name for the variable, got {name!r}")
     check_inside(name)
-    lookup = _LOOKUP.get()
+    lookup = _LOOKUP.get() or _OUTSIDE.get()
     assert lookup is not None
     if dtype is None and type(initial) is np.ndarray and initial.dtype.kind == "f":
         return lookup(name, np.array(initial))  # what follows has nothing to say: layers ask in every call
