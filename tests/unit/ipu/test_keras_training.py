@@ -533,6 +533,16 @@ def test_datasets_are_arrays_in_batches():
     assert given.fit(X[:32], Y[:32], 16, verbose=0, shuffle=False, validation_data=(X[32:], Y[32:])).history == found
 
 
+@pytest.mark.parametrize("batch_size", [16, 5])
+def test_a_batch_size_beside_a_dataset_has_no_effect(batch_size):
+    model, other = regression(2), regression(2)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    expected = model.fit(dataset, epochs=2, verbose=0).history
+    assert other.fit(dataset, batch_size=batch_size, epochs=2, verbose=0).history == expected
+    assert other.evaluate(dataset, batch_size=batch_size, verbose=0) == model.evaluate(dataset, verbose=0)
+    np.testing.assert_array_equal(other.predict(dataset, batch_size=batch_size), model.predict(dataset))
+
+
 def test_a_functional_model_in_stages_trains_as_one_on_one_ipu():
     """What skips stages travels; the losses are those without a pipeline, with as many batches an update."""
 

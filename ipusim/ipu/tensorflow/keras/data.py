@@ -97,6 +97,8 @@ def batches(
 ) -> Batches:
     """Return the batches of arrays, which are ``shuffle``\\ d anew in each epoch, or of a dataset.
 
+    A dataset's batches are as it has them: as in Keras, ``batch_size`` is without effect there.
+
     Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any, for a partial batch, for data
     whose shape is not known ahead, and for labels beside a dataset.
     """
@@ -105,7 +107,7 @@ def batches(
     if x is None:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
     if isinstance(x, Dataset):
-        return _of_dataset(x, y, sample_weight, batch_size, steps)
+        return _of_dataset(x, y, sample_weight, steps)
     if hasattr(x, "__next__") or callable(x) or (not _is_arrays(x) and hasattr(x, "__getitem__")):
         raise ProgramError(
             f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's "
@@ -129,8 +131,8 @@ def _is_arrays(x: Any) -> bool:
     return isinstance(x, np.ndarray | list | tuple | Mapping) or hasattr(x, "__array__")
 
 
-def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, batch_size: Any, steps: int | None) -> Batches:
-    for name, value in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size)):
+def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None) -> Batches:
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None:
             raise ProgramError(f"`{name}` argument is not supported when using dataset as input.")
     if steps is None and dataset.endless:
