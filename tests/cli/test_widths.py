@@ -22,7 +22,8 @@ from tests.places import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
 COMMANDS = {
-    command.callback.__name__: command.callback.__doc__.partition("\n")[0] for command in app.registered_commands
+    command.name or command.callback.__name__: command.callback.__doc__.partition("\n")[0]
+    for command in app.registered_commands
 }
 #: Commands that print sentences beside tables, quick ones.
 SAYING = (
@@ -60,7 +61,6 @@ def test_help_of_all_commands_says_each_whole_sentence(width):
     done = ipusim("--help", columns=str(width))
     assert max(map(len, done.stdout.splitlines())) <= width
     said = " ".join(done.stdout.split("Commands:")[1].split())
-    assert len(COMMANDS) == 16
     for name, sentence in COMMANDS.items():
         assert f"{name} {sentence}" in said
 

@@ -1,4 +1,4 @@
-"""The README's lines for a notebook, executed in one: a dict, a shown Run, a DataFrame and a figure."""
+"""The lines for a notebook in the page of scenarios, executed in one: a dict, a shown Run, a DataFrame and a figure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "scenarios" / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
-    """The outputs of the README's five lines in three cells, and of a look at the run and its spans."""
-    text = README.split("## In a notebook")[1].split("\n## ")[0]
+    """The outputs of the page's five lines in three cells, and of a look at the run and its spans."""
+    text = PAGE.split("## In a notebook")[1].split("\n## ")[0]
     (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = list(filter(None, block.splitlines()))
     assert len(lines) == 5

@@ -81,7 +81,9 @@ def in_csv(run, folder, name):
 LISTED = {
     "trace.png": lambda run, _: from_the_top(run.figure()),
     "memory.png": lambda run, _: from_the_top(run.memory_figure()),
-    "idle_causes.png": lambda run, _: from_the_top(idle_chart(run.timeline, explain(run.timeline, None).idle)),
+    "idle_causes.png": lambda run, _: from_the_top(
+        idle_chart(run.timeline, explain(run.timeline, "not asked for").idle)
+    ),
     "comparison.png": lambda run, _: from_the_top(comparison([Compared(run.timeline)])),
     "page, trace": lambda _, folder: named(track["label"] for track in folder.page["tracks"]),
     "page, memory": lambda _, folder: named(row["label"] for row in folder.page["memory"]["rows"]),
@@ -89,8 +91,10 @@ LISTED = {
     "table of IPUs": lambda run, _: column(ipu_table(run.times)),
     "table of memory": lambda run, _: column(memory_table(run.result.memory, run.timeline)),
     "table of holders": lambda run, _: column(holder_table(run.result.memory)),
-    "table of idle time": lambda run, _: column(next(explain(run.timeline, None).tables())),
-    "explanation.json": lambda run, _: [each["ipu"] for each in explain(run.timeline, None).to_dict()["ipus"]],
+    "table of idle time": lambda run, _: column(next(explain(run.timeline, "not asked for").tables())),
+    "explanation.json": lambda run, _: [
+        each["ipu"] for each in explain(run.timeline, "not asked for").to_dict()["ipus"]
+    ],
     "summary.json, use": lambda run, _: [each["ipu"] for each in run.summary.to_dict()["pipeline_use"]],
     "summary.json, memory": lambda run, _: [each["ipu"] for each in run.summary.to_dict()["memory"]["ipus"]],
     "ipus.csv": lambda run, folder: in_csv(run, folder, "ipus.csv"),

@@ -311,6 +311,10 @@ def _clipped(array: Any, *_: object, out: Any = None) -> Any:
     return _like(array) if out is None else out
 
 
+def _copied_into(array: Any, *_: object, **__: object) -> None:
+    """Leave the outline of an array that elements are copied into as it is."""
+
+
 def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: object) -> Outline:
     return Outline((rows, rows if M is None else M), dtype)
 
@@ -327,6 +331,7 @@ _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.split: _split,
     np.pad: _padded,
     np.clip: _clipped,
+    np.copyto: _copied_into,
     np.tri: _triangle,
     np.result_type: _result_type,
 }
