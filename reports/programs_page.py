@@ -17,6 +17,9 @@ of its repository that its link shows, unchanged, imports included, with `ipusim
 None of their text is in this repository. `python -m reports.public_programs FOLDER`, with checkouts of the
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
+Not all outcomes are of one state of ipusim: they were taken while names were being added, and under limits of 100 to
+900 seconds. A refusal here may be out of date.
+
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
 What is refused is refused with the message in the last column, or needs what no simulation of IPUs has.
 """
