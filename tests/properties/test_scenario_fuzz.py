@@ -100,7 +100,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "offload_weights": False,
             "variables_on_host": False,
         },
-        "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
+        "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True},
         "training": True,
         "steps": 2,
         "seed": 7,
@@ -172,7 +172,16 @@ SAMPLES: dict[str, dict[str, Any]] = {
             ],
             "gradient_accumulation_count": 2,
         },
-        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "optimizer": {
+            "type": "ftrl",
+            "learning_rate": 0.1,
+            "learning_rate_power": -0.4,
+            "initial_accumulator": 0.2,
+            "l1": 0.001,
+            "l2": 0.01,
+            "l2_shrinkage": 0.001,
+            "beta": 0.1,
+        },
     },
     "timed": {
         "system": {"name": "free"},
@@ -311,6 +320,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "shortcut": [{"name": "b", "type": "conv2d", "filters": 6, "kernel_size": [1, 1]}],
                 },
                 {"name": "instance", "type": "instance_norm", "epsilon": 0.001},
+                {"name": "each", "type": "depthwise_conv2d", "kernel_size": [1, 1], "depth_multiplier": 2},
                 {"name": "max", "type": "max_pool2d", "pool_size": [2, 1], "strides": [2, 1], "padding": "valid"},
                 {"name": "mean", "type": "average_pool2d", "pool_size": [3, 3], "padding": "same"},
                 {"name": "flatten", "type": "flatten"},
@@ -400,7 +410,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             ]
         },
         "pipeline": {"schedule": "single", "gradient_accumulation_count": 1},
-        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "optimizer": {"type": "adadelta", "learning_rate": 1, "rho": 0.9, "epsilon": 0.001},
     },
     "npz": {
         "system": {"name": "pod64"},
