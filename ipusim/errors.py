@@ -13,7 +13,7 @@ from typing import Final
 #: Characters of a word, of a line, and lines of a message that are shown, about: more was quoted out of the input.
 _WORD: Final = 500
 _LINE: Final = 4000
-_LINES: Final = 200
+MOST_LINES: Final = 200
 _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
@@ -22,8 +22,8 @@ def bounded(text: str) -> str:
     if len(text) <= _WORD:
         return text
     lines = _LONG_WORD.sub(lambda word: _without_middle(word[0], _WORD), text).splitlines()
-    if len(lines) > _LINES:
-        lines = [*lines[:_LINES], f"... and {len(lines) - _LINES:,} more lines"]
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"... and {len(lines) - MOST_LINES:,} more lines"]
     return "\n".join(_without_middle(line, _LINE) for line in lines)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from ipusim.errors import IpusimError, OutOfMemoryError
+from ipusim.errors import MOST_LINES, IpusimError, OutOfMemoryError
 from ipusim.runs.job import Job
 from ipusim.runs.places import PlacedProblem
 
@@ -22,8 +23,11 @@ class ScenarioError(IpusimError, ValueError):
         return self.args[0]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        """Return one line for each problem."""
-        return "\n".join(map(str, self.problems))
+        """Return one line for each problem; of very many the first ones, and how many more there are from where."""
+        shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
+        if len(rest) <= 1:
+            return "\n".join(map(str, self.problems))
+        return "\n".join(map(str, [*shown, replace(rest[0], text=f"... and {len(rest):,} more problems")]))
 
 
 class ScenarioMemoryError(ScenarioError, OutOfMemoryError):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ipusim.cli import main
-from ipusim.scenario import ScenarioError, load_job, load_request
+from ipusim.runs.places import PlacedProblem
+from ipusim.scenario import Place, ScenarioError, load_job, load_request
 
 GOOD = """\
 # A small classifier in two stages.
@@ -571,3 +572,11 @@ def test_a_message_is_one_line_whatever_the_key() -> None:
         load_request(Path("bad.yaml"))
     (line,) = str(caught.value).splitlines()
     assert line.startswith("bad.yaml:16:1: two lines: got 'two\\nlines'; expected one of the keys")
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_rest_are_counted_at_a_place():
+    problems = [PlacedProblem(Place("s.yaml", line, 1), "seed", "is wrong") for line in range(1, 1001)]
+    lines = str(ScenarioError(problems)).splitlines()
+    assert lines[:199] == [str(problem) for problem in problems[:199]]
+    assert lines[199:] == ["s.yaml:200:1: seed: ... and 801 more problems"]
+    assert str(ScenarioError(problems[:200])).splitlines() == [str(problem) for problem in problems[:200]]
