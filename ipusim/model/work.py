@@ -147,6 +147,11 @@ class Work:
 
 
 @dataclass(frozen=True)
+class MappingWork(Work):
+    """The work of a function of gradients: never alike an addition or an update, whatever its numbers."""
+
+
+@dataclass(frozen=True)
 class MeasuredWork(Work):
     """A layer's pass that is not stated but measured, by whoever gives its cycles: the same on any IPU."""
 

@@ -19,7 +19,7 @@ from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import State, Updated
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import MappingWork, VectorWork, Work
 
 
 class _Loss:
@@ -46,7 +46,7 @@ class MappedByOptimizer(GradientMap):
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
-        return Work(
+        return MappingWork(
             vector=VectorWork(parameter_count * self.functions),
             sram_bytes=3 * parameter_count * itemsize if self.functions else 0,
             itemsize=itemsize,

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le
 
 from ipusim.errors import ModelError
 from ipusim.model.layers.layer import Array
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import MappingWork, VectorWork, Work
 
 _Bound = Annotated[float, Gt(0), Le(1e9)]
 
@@ -64,7 +64,7 @@ class GradientMap:
         reduction is two, and then its product.
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
-        return Work(
+        return MappingWork(
             vector=parameter_count * VectorWork(2 * decay + 2 * value + 2 * norm, reductions=int(norm)),
             sram_bytes=parameter_count * (2 + decay) * itemsize,
             itemsize=itemsize,
