@@ -15,7 +15,7 @@ from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import MappingWork, VectorWork, Work
 
 RATE, B1, B2 = 0.1, 0.9, 0.99
 
@@ -262,4 +262,6 @@ def test_a_map_is_work_of_every_backward_pass():
     *passes, map_w, add_w, map_b, add_b = clipped
     assert (*passes, add_w, add_b) == plain
     for mapping, count in ((map_w, 12), (map_b, 3)):
-        assert mapping == Work(vector=VectorWork(count * 6, count), sram_bytes=4 * count * 3, compute_sets=1 + 1 + 3)
+        vector, moved = VectorWork(count * 6, count), 4 * count * 3
+        assert mapping == MappingWork(vector=vector, sram_bytes=moved, compute_sets=1 + 1 + 3)
+        assert mapping != Work(vector=vector, sram_bytes=moved, compute_sets=1 + 1 + 3), "its code is its own"
