@@ -166,7 +166,7 @@ class Blocks:
         end: Column,
         window: tuple[int, int] | None,
     ) -> Iterator[tuple[Column, ...]]:
-        """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``, the blocks ``inside`` copied."""
+        """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``, with the blocks ``inside``."""
         at = first
         for repeat in inside:
             yield _part(np.arange(at, repeat.first), position, added)
