@@ -25,6 +25,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
 from ipusim.scenario import load_job
+from tests.forgotten import forget_programs
 from tests.ran_programs import Ran
 from tests.replay.figures import PICTURES, figures, pictures
 from tests.replay.requests import Requested
@@ -62,6 +63,8 @@ def outcome(request: Requested, *, draw: bool = False) -> dict[str, Any]:
         except Exception as error:  # whatever it is, it is what the request came to
             what = "refused" if isinstance(error, IpusimError) else type(error).__name__
             found["ended"] = f"{what}: {error}".replace(name, "")
+        finally:
+            forget_programs()
     return found
 
 
