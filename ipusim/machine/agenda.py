@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Container
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 from ipusim.timeline.recorder import Recorder
+
+#: The code of what notes the state of the machine; no Plan has it.
+MARK: Final = max(Code) + 1
 
 
 class Agenda(NamedTuple):
@@ -32,9 +35,23 @@ class Agenda(NamedTuple):
     micro_batch: list[int]
     number: list[int]
 
-    def rows(self) -> Iterator[tuple[int, ...]]:
-        """Iterate over the instructions."""
-        return zip(*self, strict=True)
+    @property
+    def marks(self) -> int:
+        """How many of the instructions only note the state of the machine."""
+        return self.code.count(MARK)
+
+    def marked(self, micro_batches: Container[int]) -> Agenda:
+        """Return the agenda with a note of the machine's state at its beginning and before the first stage's passes.
+
+        Args:
+            micro_batches: before whose forward passes.
+        """
+        rows = [(NONE, 0, MARK, NONE, NONE, NONE)]
+        for row in zip(*self, strict=True):
+            if row[2] == Code.FORWARD and row[3] == 0 and row[4] in micro_batches:
+                rows.append((NONE, 0, MARK, NONE, row[4], NONE))
+            rows.append(row)
+        return Agenda(*map(list, zip(*rows, strict=True)))
 
 
 def agendas(plan: Plan, costs: Costs, recorder: Recorder, replica: int, first_ipu: int) -> dict[int, Agenda]:

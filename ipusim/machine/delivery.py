@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,13 @@ class Delivery:
             return coming.foreseen
         event = self._waiting[tensor] = self._clock.event()
         return event
+
+    def relative(self, base: int) -> Hashable:
+        """Return what has come, is waited for or is on its way, by its way and its micro-batch from ``base`` on."""
+        kinds = self._here, self._waiting, self._on_way, self._blocking
+        return tuple(
+            tuple(sorted((tensor // self._count, tensor % self._count - base) for tensor in kind)) for kind in kinds
+        )
 
     @property
     def state(self) -> tuple[int, ...]:

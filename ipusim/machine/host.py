@@ -42,7 +42,7 @@ class HostStream:
         """
         self._clock = clock
         self._host_cycles = host_cycles
-        self._elements = elements
+        self._elements = self._left = elements
         self._record = recorder.record
         self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
         full_at_start = track == HostTrack.OUTFEED  # the IPU finds an outfeed's places ready, an infeed's not yet
@@ -72,6 +72,11 @@ class HostStream:
         return len(self._for_ipu), len(self._for_host), max(0, self._busy_until - self._clock.now)
 
     @property
+    def ended(self) -> bool:
+        """Whether the host has worked through every element."""
+        return not self._left
+
+    @property
     def ipu_is_waiting(self) -> bool:
         """Whether the IPU waits for the host at this moment."""
         return self._ipu_waits is not None and not self._ipu_waits.triggered
@@ -91,7 +96,7 @@ class HostStream:
     def _host(self) -> Process:
         """Work through every element, waiting while there is no place to work on; a SimPy process."""
         previous = NONE
-        for _ in range(self._elements):
+        for left in range(self._elements - 1, -1, -1):
             if not self._for_host:
                 self._host_waits = self._clock.event()
                 yield self._host_waits
@@ -103,6 +108,7 @@ class HostStream:
             self._busy_until = start + self._host_cycles
             yield self._clock.spend(self._host_cycles)
             previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
+            self._left = left
             self._for_ipu.append(previous)
             if self.ipu_is_waiting:
                 assert self._ipu_waits is not None
@@ -148,6 +154,11 @@ class HostPort:
     def state(self) -> tuple[int, int, int]:
         """That of the stream."""
         return self._stream.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether the host has worked through every element."""
+        return self._stream.ended
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -124,6 +124,13 @@ class Interconnect(Meeting):
         if len(self._arrived) + len(self._asleep) == len(self._ipus):
             self._meet(cause)
         return done
+
+    def state(self, base: int) -> Hashable:
+        """Return who is here or sleeps, for how many meetings to come, and what of a copy is still to be delivered."""
+        asleep = tuple((last - self._meeting, tuple(ipus)) for last, ipus in sorted(self._awake_after.items()) if ipus)
+        waited_for = tuple(sorted(last - self._meeting for last in self._events))
+        copy = self._copies.index(self._copy), self._carrying, self._clock.now - self._released[0]
+        return super().state(base), tuple(self._asleep), tuple(self._falling_asleep), asleep, waited_for, copy
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; none where it has not arrived."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import length_hint
 from typing import Any, Final
 
 import simpy
 
 from ipusim.lowering.streams import Stream
-from ipusim.machine.agenda import Agenda
+from ipusim.machine.agenda import MARK, Agenda
 from ipusim.machine.between_runs import BetweenRuns
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.collectives import Collectives
@@ -115,6 +116,7 @@ class Ipu:
         time_steps: int,
         update_cycles: int | None,
         call: tuple[int, int] = (0, 1),
+        mark: Callable[[int, int], object] | None = None,
     ) -> None:
         """Prepare to carry out ``agenda`` in every execution, which has that many ``time_steps`` and a weight update.
 
@@ -133,6 +135,9 @@ class Ipu:
         self._record = recorder.record
         self._beside: simpy.Process | None = None
         self._execution = 0
+        self._left: Iterator[int] = iter(())
+        self._marks = 0
+        self._mark = mark
         self._wait = recorder.describe(Description(SpanKind.SYNC_WAIT, number, replica=replica))
         self._receive_wait = recorder.describe(Description(SpanKind.RECEIVE_WAIT, number, replica=replica))
         self._call_span = recorder.describe(Description(SpanKind.HOST_CALL, number, replica=replica))
@@ -153,14 +158,17 @@ class Ipu:
         )
         steps = self._steps
         do, do_now = self._do(), self._do_now()
-        codes = Code.MEET, Code.RECEIVE, Code.END, Code.SEND, Code.BLOCKING_SEND
-        meet, receive, end, send, blocking_send = map(int, codes)
+        special = Code.MEET, Code.RECEIVE, Code.END, Code.SEND, Code.BLOCKING_SEND
+        meet, receive, end, send, blocking_send = map(int, special)
         cause, now = (yield from self._exchange(0, 0, NONE)), clock.now
         for execution in range(executions):
             self._execution = execution
             step = execution * steps
             last = step + steps - 1
-            for what, cycles, code, stage, micro_batch, other in agenda.rows():
+            self._left = codes = iter(agenda.code)
+            self._marks = 0
+            columns = agenda.what, agenda.cycles, codes, agenda.stage, agenda.micro_batch, agenda.number
+            for what, cycles, code, stage, micro_batch, other in zip(*columns, strict=False):
                 if code < PASSES:
                     start = now
                     now += cycles
@@ -201,6 +209,23 @@ class Ipu:
                 cause = yield from self._call(last, execution + 1, cause)
                 now = clock.now
 
+    @property
+    def position(self) -> int:
+        """The instruction that it begins or carries out, counted from 0 over all executions."""
+        length = len(self._agenda.code) - self._agenda.marks
+        done = len(self._agenda.code) - length_hint(self._left) - self._marks
+        return self._execution * length + done
+
+    @property
+    def execution(self) -> int:
+        """The execution that it is in."""
+        return self._execution
+
+    @property
+    def copies_beside(self) -> bool:
+        """Whether its I/O tiles copy."""
+        return self._beside is not None and self._beside.is_alive
+
     def _call(self, step: int, execution: int, cause: int) -> Spans:
         """Wait for the host, which has ended a session run and begins the next, that with ``execution``."""
         if self._call_cycles:
@@ -231,6 +256,7 @@ class Ipu:
             Code.ADD_RESULTS: self._add_results,
             Code.BEGIN_IO: self._begin_io,
             Code.LET_GO: self._let_go,
+            MARK: self._note,
         }
 
     def _do(self) -> dict[int, Callable[..., Spans]]:
@@ -250,6 +276,12 @@ class Ipu:
             Code.UPDATE_ROWS: self._update_rows,
             **{code: partial(self._meet_all, meeting) for code, meeting in self._connections.before_update.items()},
         }
+
+    def _note(self, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        assert self._mark is not None
+        self._marks += 1
+        self._mark(self._execution, micro_batch)
+        return cause
 
     def _take_infeed(self, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         if self._connections.infeed is not None:

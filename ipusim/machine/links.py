@@ -11,7 +11,7 @@ else will be on its links then has been handed over before or will notice; so it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Final
@@ -97,6 +97,21 @@ class Links:
                 if other.alone and other.end > now:
                     self._watch(other)
         return tensor
+
+    def relative(self) -> Hashable:
+        """Return what is on each link, relative to now: tensors, and since when it is busy."""
+        now = self._clock.now
+        return tuple(
+            (
+                tuple(
+                    (each.begin - now, each.end - now, each.alone, self._left(each, now), each.rate, each.send.links)
+                    for each in on
+                ),
+                tuple(now - each.since for each in moving),
+                (now - self._busy[link][0], self._busy[link][3]) if moving else (),
+            )
+            for link, (on, moving) in enumerate(zip(self._on, self._moving, strict=True))
+        )
 
     @property
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:

@@ -42,6 +42,10 @@ class RemoteMemory:
         self._serving = False
         self._changed = clock.event()
 
+    def state(self) -> tuple[tuple[Fraction, ...], int]:
+        """Return the bytes that are left of each transfer, and since when no other has begun or ended."""
+        return tuple(each.left for each in self._active), self._clock.now - self._since if self._active else 0
+
     def transfer(self, byte_count: int) -> simpy.Event:
         """Begin to load or store ``byte_count`` bytes, at least 1, and return the event of their end."""
         self._advance()
@@ -102,7 +106,7 @@ class RemotePort:
         self._under_way = ""
         self._clock = clock
         self._record = recorder.record
-        self._memory = memory
+        self.memory = memory
         loads, stores = (
             {
                 size: recorder.describe(Description(kind, ipu, bytes=size, replica=replica))
@@ -129,6 +133,6 @@ class RemotePort:
             return cause
         start = self._clock.now
         self._under_way = f"the {'load' if described is self._loads else 'store'} of {size} bytes in Streaming Memory"
-        yield self._memory.transfer(size)
+        yield self.memory.transfer(size)
         self._under_way = ""
         return self._record(described[size], step, start, self._clock.now, cause)

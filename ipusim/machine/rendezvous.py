@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
 import simpy
@@ -59,6 +59,11 @@ class Meeting:
         if len(self._arrived) == len(self._ipus):
             self._meet(cause)
         return done
+
+    def state(self, base: int) -> Hashable:  # noqa: ARG002 - what every facility has
+        """Return who is here, and since how many cycles."""
+        now = self._clock.now
+        return tuple((ipu, now - since) for ipu, (since, _) in self._arrived.items())
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""

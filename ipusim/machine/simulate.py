@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
+
+import simpy
 
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.system import System
@@ -25,6 +27,7 @@ from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.ipu import Connections, Ipu
 from ipusim.machine.links import Links
 from ipusim.machine.outside import Outside
+from ipusim.machine.recurrence import Mark, mark
 from ipusim.machine.reduction import Reduction
 from ipusim.machine.remote import RemoteMemory, RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd, Meeting
@@ -83,11 +86,42 @@ def simulate(
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
+    return simulate_marked(
+        plan,
+        program,
+        system,
+        costs=costs,
+        executor=executor,
+        executions=executions,
+        progress=progress,
+        between=between,
+        marked=None,
+    )[0]
+
+
+def simulate_marked(
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    *,
+    costs: Costs,
+    executor: Executor | Replicas | None = None,
+    executions: int | None = None,
+    progress: Progress | None = None,
+    between: Mapping[int, Sequence[HostExchange]] | None = None,
+    marked: Container[int] | None,
+) -> tuple[Timeline, list[Mark]]:
+    """Execute a Plan as :func:`simulate` does, and return the Timeline and the states of the machine on the way.
+
+    They are noted at the beginning of each execution and before the first stage's forward passes of the ``marked``
+    micro-batches; none without ``marked``.
+    """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked)
     machine.run(progress)
-    return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
+    info = timeline_info(plan, program, system, costs.links, executions)
+    return machine.recorder.timeline(info), machine.marks
 
 
 class Machine:
@@ -107,8 +141,16 @@ class Machine:
         together: Replicas,
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
+        marked: Container[int] | None = None,
     ) -> None:
-        """Build the processes; nothing happens yet."""
+        """Build the processes; nothing happens yet.
+
+        With ``marked``, :attr:`marks` are noted at the beginning of each execution and before the forward passes of
+        these micro-batches through the first stage.
+        """
+        self._marked = marked
+        self.marks: list[Mark] = []
+        self.processes: list[simpy.Process] = []
         self._plan, self._program, self._system, self._costs = plan, program, system, costs
         self._together, self._executions = together, executions
         self._steps = plan.emitted + 1  # the weight update counts as the last
@@ -127,13 +169,14 @@ class Machine:
         self._ports: list[Ports] = []
         self._tables: list[Tables] = []
         self._deliveries: list[Delivery] = []
+        self._outside: list[Outside] = []
         together.begin()
         self.ipus = [ipu for replica in range(len(together.executors)) for ipu in self._ipus_of(replica)]
 
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until all executions are done; raises DeadlockError where they never are."""
         self._progress = progress or self._progress
-        running = [self._clock.process(ipu.run(self._executions)) for ipu in self.ipus]
+        running = self.processes = [self._clock.process(ipu.run(self._executions)) for ipu in self.ipus]
         if self._clock.run_all(running):
             return
         waiting = {ipu.number: ipu.waits_for() for ipu, each in zip(self.ipus, running, strict=True) if each.is_alive}
@@ -142,6 +185,31 @@ class Machine:
         if circle:
             lines.append(f"  the circle: {' waits for '.join(f'IPU {number}' for number in (*circle, circle[0]))}")
         raise DeadlockError("\n".join([_DEADLOCK, *lines]))
+
+    @property
+    def clock(self) -> Clock:
+        """The time of the run."""
+        return self._clock
+
+    def facilities(self, base: int) -> Iterator[Hashable]:
+        """Yield the state of everything that IPUs meet, relative to now and to micro-batch ``base``."""
+        remote = {id(port.memory): port.memory for port in self._remote.values()}
+        together = *self._before_update.values(), *self._gatherings.values(), *self._collectives.values()
+        for meeting in (*self._meetings, *self._ends, *together):
+            yield meeting.state(base)
+        for memory in remote.values():
+            yield memory.state()
+        for port in (port for pair in self._ports for port in pair if port):
+            yield port.state, port.ended
+        for host in (*self._tables, *self._outside):
+            yield host.state
+        for delivery in self._deliveries:
+            yield delivery.relative(base)
+        if self._links is not None:
+            yield self._links.relative()
+
+    def _note(self, execution: int, micro_batch: int) -> None:
+        self.marks.append(mark(self, execution, micro_batch))
 
     @property
     def state(self) -> State:
@@ -165,6 +233,8 @@ class Machine:
         self._ports.append(ports)
         tables, outside = self._tables_of(replica, first), self._outside_of(replica, first)
         agenda = agendas(plan, costs, self.recorder, replica, first)
+        if self._marked is not None and not replica:
+            agenda[plan.shape.mapping[0]] = agenda[plan.shape.mapping[0]].marked(self._marked)
         delivery = None
         if self._links is not None:
             sends = {key[1:]: send for key, send in costs.sends.items() if key[0] == replica}
@@ -198,6 +268,7 @@ class Machine:
                 time_steps=plan.emitted,
                 update_cycles=costs.updates[place] if plan.shape.training else None,
                 call=(costs.host.call, self._program.repeat_count),
+                mark=self._note,
             )
 
     def _tables_of(self, replica: int, first: int) -> Tables | None:
@@ -222,7 +293,7 @@ class Machine:
         passes, shape = self._costs.outside, self._plan.shape
         if not passes:
             return None
-        return Outside(
+        found = Outside(
             self._clock,
             self.recorder,
             passes,
@@ -230,6 +301,8 @@ class Machine:
             micro_batches=shape.micro_batches,
             replica=replica,
         )
+        self._outside.append(found)
+        return found
 
     def _places(self, replicas: Iterable[int]) -> dict[int, int]:
         """Return the logical IPUs of ``replicas`` that hold a stage, and the replica of each."""

@@ -77,7 +77,7 @@ def _told(value: Any) -> str:
 
 
 def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    plan = instructions(run.job.plan)
+    plan = instructions(run.job.whole.plan)
     for ipu in sorted({*map(int, pin["plan"]), *plan}):
         text = _of_list(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
         if text:

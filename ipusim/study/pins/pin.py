@@ -55,7 +55,7 @@ def pin_of(run: Run) -> dict[str, Any]:
         "shape": _shape(job),
         "plan": {
             str(ipu): kept(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
-            for ipu, items in instructions(job.plan).items()
+            for ipu, items in instructions(job.whole.plan).items()
         },
         "costs": costs_of(job),
         "prices": prices_of(job),
