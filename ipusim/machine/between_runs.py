@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ipusim.hardware.system import System
 from ipusim.machine.clock import Clock
+from ipusim.machine.resources import NETWORK
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -24,20 +25,20 @@ class BetweenRuns:
         self._spans = {
             execution: [(each.cycles(system), each.bytes) for each in found] for execution, found in exchanges.items()
         }
-        self._cycles = {execution: sum(each for each, _ in found) for execution, found in self._spans.items()}
         self._noted: set[int] = set()
 
-    def cycles(self, execution: int) -> int:
-        """Return for how long IPUs wait before an execution."""
-        return self._cycles.get(execution, 0)
+    def end(self, execution: int, cause: int) -> int:
+        """Return the cycle until which an IPU waits before an execution that is ready now, behind ``cause``.
 
-    def note(self, execution: int, cause: int) -> None:
-        """Record what the network does while IPUs wait before an execution, behind ``cause``; once for all of them."""
-        if execution in self._noted:
-            return
-        self._noted.add(execution)
+        What the network does meanwhile is recorded once for all IPUs.
+        """
         now = self._clock.now
-        for cycles, size in self._spans[execution]:
-            what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
-            cause = self._recorder.record(what, NONE, now, now + cycles, cause)
-            now += cycles
+        spans = self._spans.get(execution, ())
+        noted = execution in self._noted
+        self._noted.add(execution)
+        for cycles, size in spans:
+            start, now = now, self._clock.end(NETWORK, SpanKind.HOST, now, cycles)
+            if not noted:
+                what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
+                cause = self._recorder.record(what, NONE, start, now, cause)
+        return now

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import simpy
 
+from ipusim.machine.carrying import carried_until
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import PassCollective
@@ -55,9 +56,9 @@ class Collectives(Meeting):
         found, described = self._passes[kind, stage], self._described(kind, stage, micro_batch)
         for each, first in zip(found, described, strict=True):
             start = self._clock.now
-            yield self._clock.spend(each.cost.total_cycles)
+            end: int = yield self._clock.at(carried_until(self._clock, self._workers, SpanKind.COLLECTIVE, each.cost))
             for what, ipu in enumerate(self._ipus, first):
-                spans[ipu] = self._record(what, step, start, self._clock.now, spans[ipu])
+                spans[ipu] = self._record(what, step, start, end, spans[ipu])
         self._release(spans)
 
     def _described(self, kind: int, stage: int, micro_batch: int) -> list[int]:

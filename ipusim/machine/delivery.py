@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock
 from ipusim.machine.executor import Executor, NullExecutor
 from ipusim.machine.links import Links, Tensor
@@ -58,6 +59,12 @@ class Delivery:
         self._on_way: dict[int, Tensor | None] = {}
         #: What is on its way while its sender waits for its delivery.
         self._blocking: set[int] = set()
+        #: The IPUs at the two ends of each way.
+        self._ends = [
+            resources.ipus(first_ipu + shape.mapping[stage] for stage in (source, target))
+            for source in range(shape.stages)
+            for target in (min(source + 1, shape.stages - 1), max(source - 1, 0))
+        ]
         #: Of each way: where the tensor is made and in which step, whether it stays there, and what sending it costs.
         self._ways = [
             (
@@ -94,7 +101,7 @@ class Delivery:
                 self._blocking.remove(tensor)
                 done.succeed(span)
 
-        self._on_way[tensor] = self._links.carry(send, step, cause, now, arrive)
+        self._on_way[tensor] = self._links.carry(send, self._ends[way], step, cause, now, arrive)
 
     def _arrive(self, tensor: int, way: int, span: int) -> None:
         ipu, made_in, stays, _ = self._ways[way]

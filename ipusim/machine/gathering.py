@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import simpy
 
+from ipusim.machine.carrying import carried_until
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.rendezvous import Meeting
 from ipusim.pricing.costs import Gather
@@ -62,10 +63,7 @@ class Gathering(Meeting):
         start = self._clock.now
         causes = {ipu: before for ipu, (_, before) in self._arrived.items()}
         causes |= self._record_waits(step)
-        yield self._clock.spend(found.cost.total_cycles)
+        end: int = yield self._clock.at(carried_until(self._clock, self._workers, SpanKind.ALL_GATHER, found.cost))
         self._gather(stage)
-        spans = {
-            ipu: self._record(self._what[ipu, found.bytes], step, start, self._clock.now, causes[ipu])
-            for ipu in self._ipus
-        }
+        spans = {ipu: self._record(self._what[ipu, found.bytes], step, start, end, causes[ipu]) for ipu in self._ipus}
         self._release(spans)

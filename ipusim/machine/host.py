@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.rendezvous import Wait
 from ipusim.timeline.host_track import HostTrack
@@ -23,6 +24,9 @@ class HostStream:
     an outfeed full ones into empty ones; the IPU does the reverse, and waits only
     when the host is behind. A place is handed over with the number of the span
     that made it ready, so that a wait knows its cause.
+
+    Attributes:
+        port: the way between the IPU and the host.
     """
 
     def __init__(
@@ -30,7 +34,7 @@ class HostStream:
         clock: Clock,
         recorder: Recorder,
         *,
-        track: int,
+        track: HostTrack,
         host_cycles: int,
         depth: int,
         elements: int,
@@ -42,6 +46,7 @@ class HostStream:
         """
         self._clock = clock
         self._host_cycles = host_cycles
+        self._worker, self.port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self._elements = elements
         self._record = recorder.record
         self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
@@ -100,9 +105,9 @@ class HostStream:
                 self._for_host.popleft()
                 cause = previous
             start = self._clock.now
-            self._busy_until = start + self._host_cycles
-            yield self._clock.spend(self._host_cycles)
-            previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
+            work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
+            self._busy_until = work.cycle
+            previous = self._record(self._what, NONE, start, (yield work), cause)
             self._for_ipu.append(previous)
             if self.ipu_is_waiting:
                 assert self._ipu_waits is not None
@@ -131,7 +136,7 @@ class HostPort:
         self._clock = clock
         self._record = recorder.record
         self._stream = stream
-        self._cycles = transfer_cycles
+        self._cycles, self._kind = transfer_cycles, transfer.kind
         self.on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         self._what = what
         self._ipu = transfer.ipu
@@ -160,7 +165,7 @@ class HostPort:
             cause, start = self._stream.take(), now
         else:
             self._stream.take()
-        yield self._clock.spend(self._cycles)
-        cause = self._record(self._transfers[micro_batch], step, start, start + self._cycles, cause)
+        end: int = yield self._clock.spend(self._stream.port, self._kind, self._cycles)
+        cause = self._record(self._transfers[micro_batch], step, start, end, cause)
         self._stream.give_back(cause)
         return cause

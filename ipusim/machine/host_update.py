@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ipusim.machine.clock import Clock, Spans
 from ipusim.machine.host_meeting import HostMeeting
+from ipusim.machine.resources import hosts
 from ipusim.pricing.costs import HostUpdate
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -17,6 +18,7 @@ class HostUpdating(HostMeeting):
     """Where all IPUs of a host meet behind the sums of their gradients, and wait for the host's weight update."""
 
     what = "the weight update on the host"
+    kind, track = SpanKind.HOST_UPDATE, HostTrack.VARIABLES
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class HostUpdating(HostMeeting):
     def _carry_out(self, cause: int) -> Spans:
         """Take the gradients, update, and hand out the weights."""
         cause = yield from self._copy(self._gradients, self._cost.write, cause)
-        cause = yield from self._wait_for_host(self._work, self._cost.apply, cause)
+        done = self._clock.end(hosts(self.track), SpanKind.HOST, self._clock.now, self._cost.apply)
+        cause = yield from self._wait_for_host(self._work, done, cause)
         self._update()
         return (yield from self._copy(self._weights, self._cost.read, cause))

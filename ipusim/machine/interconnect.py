@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock
 from ipusim.machine.executor import Executor
 from ipusim.machine.rendezvous import Meeting, Wait
+from ipusim.machine.resources import Workers
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
@@ -23,12 +25,12 @@ class _Bundle(NamedTuple):
     Attributes:
         what: their spans, as the recorder knows them together.
         cycles: for how long.
-        links: how many they are.
+        links: which they are.
     """
 
     what: int
     cycles: int
-    links: int
+    links: Workers
 
 
 class Interconnect(Meeting):
@@ -54,14 +56,15 @@ class Interconnect(Meeting):
         ipus: Mapping[int, int],
         copies: Sequence[StepCopy],
         copy_of: Sequence[int],
+        labels: Sequence[str],
         executors: Sequence[Executor],
         replica: int = NONE,
     ) -> None:
         """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each.
 
         ``copies`` are the distinct ones of those who meet here, ``copy_of`` says which of them follows
-        each time-step. ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
-        alone where replicas do not wait for each other.
+        each time-step, ``labels`` name the link directions. ``executors`` are those of the replicas that meet here:
+        of all of them, or of ``replica`` alone where replicas do not wait for each other.
         """
         super().__init__(clock, recorder, ipus)
         self._copies, self._copy_of = tuple(copies), tuple(copy_of)
@@ -86,10 +89,10 @@ class Interconnect(Meeting):
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        self._bundle_links()
+        self._bundle_links(labels)
 
-    def _bundle_links(self) -> None:
-        """Bundle the link directions that carry in the same copies for as long."""
+    def _bundle_links(self, labels: Sequence[str]) -> None:
+        """Bundle the link directions that carry in the same copies for as long; each by itself if one may be slower."""
         bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for link in sorted({share.link for copy in self._copies for share in copy.links}):
             cycles = tuple(
@@ -100,10 +103,12 @@ class Interconnect(Meeting):
             )
             bundles.setdefault(cycles, []).append(link)
         self._bundles: list[list[_Bundle]] = [[] for _ in self._copies]
-        for pattern, links in bundles.items():
-            for which, each in pattern:
-                what = self._recorder.group(list(self._described(which, links)))
-                self._bundles[which].append(_Bundle(what, each, len(links)))
+        for pattern, together in bundles.items():
+            for links in [together] if self._clock.steady else [[link] for link in together]:
+                workers = resources.links(labels[link] for link in links)
+                for which, each in pattern:
+                    what = self._recorder.group(list(self._described(which, links)))
+                    self._bundles[which].append(_Bundle(what, each, workers))
 
     def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
         """Yield the description of what each of ``links`` carries in a copy."""
@@ -145,11 +150,15 @@ class Interconnect(Meeting):
         while True:
             self._record_waits(self._step)
             self._copy = copy = self._copies[self._copy_of[self._time_step]]
-            if copy.fixed.lead_cycles:
-                self._clock.call(copy.fixed.lead_cycles, partial(self._begin, self._clock.now, cause))
+            start, end, fixed = self._clock.now, self._clock.end, copy.fixed
+            met = end(self._workers, SpanKind.SYNC, start, fixed.sync_cycles)
+            laid_out = end(self._workers, SpanKind.PRE_COPY, met, fixed.pre_copy_cycles)
+            first_byte = end(self._workers, SpanKind.EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
+            if first_byte > start:
+                self._clock.call_at(first_byte, partial(self._begin, start, met, laid_out, cause))
                 return
             if copy.links:
-                self._transfer(self._clock.now, cause)
+                self._transfer(start, cause)
                 return
             self._finish(cause)
             if len(self._asleep) != len(self._ipus):
@@ -183,11 +192,8 @@ class Interconnect(Meeting):
             found = self._waits_of[who] = self._recorder.group([self._wait_of[ipu] for ipu in self._ipus if ipu in who])
         return found
 
-    def _begin(self, start: int, cause: int, _: object) -> None:
+    def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
         """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
-        fixed = self._copy.fixed
-        met = start + fixed.sync_cycles
-        laid_out = met + fixed.pre_copy_cycles
         if met > start:
             cause = self._record(self._sync, self._step, start, met, cause)
         if laid_out > met:
@@ -205,7 +211,13 @@ class Interconnect(Meeting):
         # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
-            self._clock.call(bundle.cycles + after, partial(self._deliver, bundle, since, first_byte, cause))
+            last_byte = self._clock.end(bundle.links, SpanKind.LINK, first_byte, bundle.cycles)
+            done = self._put_away_at(last_byte) if after else last_byte
+            self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
+
+    def _put_away_at(self, start: int) -> int:
+        """Return when the tiles have put away what they received by ``start``."""
+        return self._clock.end(self._workers, SpanKind.POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
         """Note that the tiles have put away what they received."""
@@ -240,16 +252,15 @@ class Interconnect(Meeting):
         if self.finished is not None:
             self.finished(self._step)
 
-    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, cause: int, event: object) -> None:
+    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
         """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
-        now = first_byte + bundle.cycles
-        self._record(bundle.what, self._step, first_byte, now, cause)
-        self._carrying -= bundle.links
+        self._record(bundle.what, self._step, first_byte, last_byte, cause)
+        self._carrying -= len(bundle.links)
         if not self._carrying:
-            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, now, cause)
-            if self._clock.now > now:
-                self._put_away(now, last, event)
-            elif after := self._copy.fixed.post_copy_cycles:
-                self._clock.call(after, partial(self._put_away, now, last))
+            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, last_byte, cause)
+            if self._clock.now > last_byte:
+                self._put_away(last_byte, last, event)
+            elif self._copy.fixed.post_copy_cycles:
+                self._clock.call_at(self._put_away_at(last_byte), partial(self._put_away, last_byte, last))
             else:
                 self._end(last)

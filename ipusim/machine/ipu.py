@@ -22,9 +22,10 @@ from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.outside import Outside
 from ipusim.machine.remote import RemotePort
 from ipusim.machine.rendezvous import ExecutionEnd, Meeting, Rendezvous, Wait
+from ipusim.machine.resources import HOST_PROGRAM, ipus
 from ipusim.machine.tables import Tables
 from ipusim.pipeline.instructions import NONE, PASSES, Code
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
 #: What belongs to the end of an execution where it is no stage's.
@@ -43,6 +44,8 @@ _ENDING: Final = frozenset(
         ),
     )
 )
+#: The kind of the span of each pass.
+_KINDS: Final = tuple(KIND_OF_PASS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +127,7 @@ class Ipu:
         self.number = number
         self.place = place
         self._replica = replica
+        self._workers = ipus([number])
         self._clock = clock
         self._agenda = agenda
         self._connections = connections
@@ -151,10 +155,10 @@ class Ipu:
         take, expect, hand_over = (
             (_nothing,) * 3 if delivery is None else (delivery.take, delivery.expect, delivery.send)
         )
-        steps = self._steps
+        steps, workers, kinds = self._steps, self._workers, _KINDS
         do, do_now = self._do(), self._do_now()
         codes = Code.MEET, Code.RECEIVE, Code.END, Code.SEND, Code.BLOCKING_SEND
-        meet, receive, end, send, blocking_send = map(int, codes)
+        meet, receive, end_of_execution, send, blocking_send = map(int, codes)
         cause, now = (yield from self._exchange(0, 0, NONE)), clock.now
         for execution in range(executions):
             self._execution = execution
@@ -162,12 +166,11 @@ class Ipu:
             last = step + steps - 1
             for what, cycles, code, stage, micro_batch, other in agenda.rows():
                 if code < PASSES:
-                    start = now
-                    now += cycles
                     if run is not None:
                         run(place, code, stage, micro_batch)
-                    yield spend(cycles)
-                    cause = record(what, step, start, now, cause)
+                    end = yield spend(workers, kinds[code], cycles)
+                    cause = record(what, step, now, end, cause)
+                    now = end
                 elif code == meet:
                     cause = yield arrive(number, cause, other)
                     step += other
@@ -188,7 +191,7 @@ class Ipu:
                     hand_over(other, what, step, cause, now, done)
                     cause = yield done
                     now = clock.now
-                elif code == end:
+                elif code == end_of_execution:
                     cause = yield self._connections.end.arrive(number, cause)
                     now = clock.now
                 elif code in do_now:
@@ -204,21 +207,21 @@ class Ipu:
     def _call(self, step: int, execution: int, cause: int) -> Spans:
         """Wait for the host, which has ended a session run and begins the next, that with ``execution``."""
         if self._call_cycles:
-            cause = yield from self._wait_for_host(step, self._call_cycles, cause)
+            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, self._call_cycles)
+            cause = yield from self._wait_for_host(step, end, cause)
         return (yield from self._exchange(step, execution, cause))
 
     def _exchange(self, step: int, execution: int, cause: int) -> Spans:
         """Wait for what hosts do together before an execution."""
-        between = self._connections.between
-        if not (cycles := between.cycles(execution)):
+        end = self._connections.between.end(execution, cause)
+        if end == self._clock.now:
             return cause
-        between.note(execution, cause)
-        return (yield from self._wait_for_host(step, cycles, cause))
+        return (yield from self._wait_for_host(step, end, cause))
 
-    def _wait_for_host(self, step: int, cycles: int, cause: int) -> Spans:
+    def _wait_for_host(self, step: int, end: int, cause: int) -> Spans:
         start = self._clock.now
-        yield self._clock.spend(cycles)
-        return self._record(self._call_span, step, start, self._clock.now, cause)
+        yield self._clock.at(end)
+        return self._record(self._call_span, step, start, end, cause)
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""
@@ -363,5 +366,5 @@ class Ipu:
         assert self._update_cycles is not None
         start = self._clock.now
         self._connections.executor.update(self.place)
-        yield self._clock.spend(self._update_cycles)
-        return self._record(self._update_span, step, start, start + self._update_cycles, cause)
+        end: int = yield self._clock.spend(self._workers, SpanKind.WEIGHT_UPDATE, self._update_cycles)
+        return self._record(self._update_span, step, start, end, cause)

@@ -26,7 +26,7 @@ class Outside(AskedHost):
         replica: int,
     ) -> None:
         """Describe what each (pass, stage) moves; ``ipus`` are the logical IPUs of the stages."""
-        super().__init__(clock, recorder, HostTrack.OUTSIDE, replica)
+        super().__init__(clock, recorder, HostTrack.OUTSIDE, SpanKind.OUTSIDE, replica)
         self._passes = passes
         stages = sorted({stage for _, stage in passes})
         self._waits = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ipusim.hardware.links import LinkDirection
+from ipusim.machine.carrying import loads_until
 from ipusim.machine.clock import Clock, Spans
 from ipusim.machine.rendezvous import BeforeUpdate
 from ipusim.pricing.costs import GradientSum
@@ -38,11 +39,8 @@ class Reduction(BeforeUpdate):
         self._what = recorder.describe(whole)
         self._loads = [
             [
-                (
-                    recorder.describe(
-                        Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
-                    ),
-                    load.cycles,
+                recorder.describe(
+                    Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
                 )
                 for load in each.links
             ]
@@ -52,11 +50,12 @@ class Reduction(BeforeUpdate):
     def _carry_out(self, cause: int) -> Spans:
         """Synchronise, and carry out every round."""
         start = self._clock.now
-        yield self._clock.spend(self._cost.lead_cycles)
-        for each, loads in zip(self._cost.rounds, self._loads, strict=True):
-            first_byte = self._clock.now + each.latency_cycles
-            yield self._clock.spend(each.total_cycles)
-            for what, cycles in loads:
-                self._record(what, self._step, first_byte, first_byte + cycles, cause)
+        now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
+        for each, described in zip(self._cost.rounds, self._loads, strict=True):
+            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, each, now)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, each.latency_cycles)
+            now = yield self._clock.at(max((end for _, end in loads), default=hops))
+            for what, (first_byte, end) in zip(described, loads, strict=True):
+                self._record(what, self._step, first_byte, end, cause)
         self._reduce()
         return self._record(self._what, self._step, start, self._clock.now, cause)

@@ -13,6 +13,7 @@ from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.rendezvous import Wait
+from ipusim.machine.resources import streaming_memory
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
@@ -32,8 +33,9 @@ class RemoteMemory:
     left ends in the first whole cycle in which its last byte has passed.
     """
 
-    def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int) -> None:
-        """Begin idle."""
+    def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int, machine: int = 0) -> None:
+        """Begin idle, as the memory of that machine."""
+        self._workers = streaming_memory(machine)
         self._clock = clock
         self._spec = spec
         self._clock_hz = clock_hz
@@ -59,7 +61,8 @@ class RemoteMemory:
             self._changed = self._clock.event()
             least = min(each.left for each in self._active)
             rate = self._spec.share(len(self._active))
-            yield self._clock.spend(transfer_cycles(least, rate, self._clock_hz)) | self._changed
+            cycles = transfer_cycles(least, rate, self._clock_hz)
+            yield self._clock.spend(self._workers, SpanKind.REMOTE_LOAD, cycles) | self._changed
             self._advance()
         self._serving = False
 
@@ -67,7 +70,9 @@ class RemoteMemory:
         """Move on every transfer to this moment, and end those with nothing left."""
         now = self._clock.now
         if self._active:
-            moved = self._spec.share(len(self._active)) * (now - self._since) / self._clock_hz
+            (memory,) = self._workers
+            worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, now)
+            moved = self._spec.share(len(self._active)) * worked / self._clock_hz
             for each in self._active:
                 each.left -= moved
             for each in [each for each in self._active if each.left <= 0]:

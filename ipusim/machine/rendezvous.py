@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
@@ -45,6 +46,7 @@ class Meeting:
         self._clock = clock
         self._record = recorder.record
         self._ipus = tuple(ipus)
+        self._workers = resources.ipus(ipus)
         self._arrived: dict[int, tuple[int, int]] = {}
         self._done = clock.event()
         self._wait_of = {

@@ -12,7 +12,7 @@ from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.machine.agenda import agendas
 from ipusim.machine.between_runs import BetweenRuns
-from ipusim.machine.clock import Clock
+from ipusim.machine.clock import Clock, Speed
 from ipusim.machine.collectives import Collectives
 from ipusim.machine.delivery import Delivery
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
@@ -74,18 +74,20 @@ def simulate(
     executions: int | None = None,
     progress: Progress | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
+    speed: Speed | None = None,
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
     ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
     only). ``executions`` is the number of executions of the pipeline, by default the
     program's repeat count. ``between`` is what hosts do together before an execution, by its number.
+    ``speed`` disturbs the machine.
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between)
+    machine = Machine(plan, program, system, costs, together, executions, between, speed)
     machine.run(progress)
     return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
 
@@ -107,13 +109,14 @@ class Machine:
         together: Replicas,
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
+        speed: Speed | None = None,
     ) -> None:
         """Build the processes; nothing happens yet."""
         self._plan, self._program, self._system, self._costs = plan, program, system, costs
         self._together, self._executions = together, executions
         self._steps = plan.emitted + 1  # the weight update counts as the last
         self.recorder = Recorder(self._steps)
-        self._clock = Clock()
+        self._clock = Clock(speed)
         self.states: list[State] = []
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         self._meetings = self._interconnects()
@@ -244,12 +247,13 @@ class Machine:
     def _interconnects(self) -> list[Interconnect]:
         """Return where IPUs meet after time-steps: one place for all replicas, or one for each that waits for none."""
         meetings, copy_of = self._costs.copies.meetings, self._costs.copies.copy_of
+        labels = [direction.label for direction in self._costs.links]
         found = []
         for replicas, copies in zip(self._groups(), meetings, strict=True) if meetings else ():
             executors = [self._together.executors[replica] for replica in replicas]
             alone = replicas[0] if len(meetings) > 1 else NONE
             places = self._places(replicas)
-            found.append(Interconnect(self._clock, self.recorder, places, copies, copy_of, executors, alone))
+            found.append(Interconnect(self._clock, self.recorder, places, copies, copy_of, labels, executors, alone))
         if found:
             found[0].finished = lambda done: self._progress(done, self._executions * self._steps)
         return found
@@ -275,7 +279,7 @@ class Machine:
     def _point_to_point_links(self) -> Links:
         system = self._system
         rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in self._costs.links]
-        return Links(self._clock, self.recorder, rates)
+        return Links(self._clock, self.recorder, rates, [direction.label for direction in self._costs.links])
 
     def _meetings_before_update(self) -> dict[Code, Meeting]:
         """Return where all IPUs meet before a weight update, or for it, by the instruction that has them."""
@@ -340,7 +344,7 @@ class Machine:
                 raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu} keeps there")
             machine = system.streaming_memory_of(ipu)
             if machine not in memories:
-                memories[machine] = RemoteMemory(self._clock, system.streaming, system.clock_hz)
+                memories[machine] = RemoteMemory(self._clock, system.streaming, system.clock_hz, machine)
             found[ipu] = RemotePort(
                 self._clock, self.recorder, memories[machine], ipu=ipu, replica=replica, passes=passes, update=update
             )

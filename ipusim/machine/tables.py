@@ -30,7 +30,7 @@ class Tables(AskedHost):
         replica: int,
     ) -> None:
         """Describe what each stage moves; ``ipus`` are the logical IPUs of the stages."""
-        super().__init__(clock, recorder, HostTrack.TABLES, replica)
+        super().__init__(clock, recorder, HostTrack.TABLES, SpanKind.HOST_ROWS, replica)
         self._costs = costs
         self._waits = {
             stage: recorder.describe(Description(SpanKind.HOST_WAIT, ipus[stage], replica=replica)) for stage in costs

@@ -271,7 +271,7 @@ def ends(spec, clock_hz, wanted):
     found = {}
 
     def one(number, start, size):
-        yield clock.spend(start)
+        yield clock.at(start)
         yield memory.transfer(size)
         found[number] = clock.now
 

@@ -34,7 +34,7 @@ def program(stages, **changes):
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.spend(1)
+    yield process._clock.at(1)
 
 
 def deadlock(action):
