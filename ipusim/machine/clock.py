@@ -91,6 +91,10 @@ class Clock(simpy.Environment):
         """Return the speed of work at this moment, and until when it stays so; None for ever."""
         return (_FULL, None) if self.steady else self._speed(worker, what, self.now)
 
+    def until(self, process: simpy.Process) -> int | None:
+        """Return the cycles until a process goes on; None where it waits for something other than a moment."""
+        return process.target.cycle - self.now if isinstance(process.target, Moment) else None
+
     def worked(self, worker: Resource, what: SpanKind, start: int, end: int) -> int | Fraction:
         """Return the cycles of work at full speed that a resource does from one cycle to another."""
         if self.steady:

@@ -13,7 +13,7 @@ from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.remote import RemoteMemory
+from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.order import CopyRule, Order
