@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, get_type_hints
 
@@ -13,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import FileError, TimelineError
-from ipusim.files import open_file, read_arrays
+from ipusim.files import array_names, open_file, read_arrays
 from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
+from ipusim.timeline.repeats import Blocks, Repeat, read_repeats
 from ipusim.units import format_bytes
 
 Column = npt.NDArray[np.int64]
@@ -37,6 +39,8 @@ MOST_SPANS: Final = 5_000_000
 #: Most bytes of the text that a file has of what its columns refer to; and of all arrays in it, unpacked.
 _MOST_INFO_BYTES: Final = 1 << 23
 _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
+#: The array of a file that holds the blocks of a run which repeats itself.
+_REPEATS: Final = "repeats"
 #: Characters of the names of a stage's layers that are all told.
 _LAYERS_TEXT: Final = 400
 #: Characters of a wrong value that a message shows.
@@ -170,7 +174,16 @@ class Timeline:
     """Spans as columns, sorted by start (equal starts in the order in which they ended); read-only.
 
     Every field of :class:`Span` is an int64 array attribute of that name. Two
-    Timelines are equal when their info and all their columns are.
+    Timelines are equal when their info, all their columns and their blocks are.
+
+    A run that repeats itself is recorded in part: ``repeats`` are blocks of rows that happen several times. Rows are
+    those of the first copy of each block, and rows behind a block have the times and numbers that they have behind its
+    last copy. What sums rows up counts each :attr:`weights` times, and what follows causes from row to row does so on
+    the :meth:`contiguous` Timeline.
+
+    Attributes:
+        info: what the columns refer to.
+        repeats: blocks of rows that happen several times, sorted by their first row, outer ones first.
     """
 
     start: Column
@@ -186,9 +199,10 @@ class Timeline:
     cause: Column
     replica: Column
 
-    def __init__(self, info: TimelineInfo, columns: npt.NDArray[np.int64]) -> None:
-        """Take ``columns`` of shape (spans, 12) in the order of Span's fields, already sorted."""
+    def __init__(self, info: TimelineInfo, columns: npt.NDArray[np.int64], repeats: Sequence[Repeat] = ()) -> None:
+        """Take ``columns`` of shape (rows, 12) in the order of Span's fields, already sorted."""
         self.info = info
+        self.repeats = tuple(repeats)
         # A view of an array in column order is taken as it is: the recorder hands its own over.
         self._table = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
         self._table.flags.writeable = False
@@ -196,20 +210,21 @@ class Timeline:
             setattr(self, name, self._table[:, index])
 
     def __len__(self) -> int:
-        """The number of spans."""
+        """The number of rows."""
         return len(self._table)
 
     def __eq__(self, other: object) -> bool:
-        """Compare info and every column."""
+        """Compare info, every column and the blocks."""
         if not isinstance(other, Timeline):
             return NotImplemented
-        return self.info == other.info and np.array_equal(self._table, other._table)
+        alike = (self.info, self.repeats) == (other.info, other.repeats)
+        return alike and np.array_equal(self._table, other._table)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Name the run, its spans and its length."""
-        return f"<Timeline of {self.info.name}: {len(self)} spans, {self.makespan_cycles} cycles>"
+        return f"<Timeline of {self.info.name}: {self.spans_in_all} spans, {self.makespan_cycles} cycles>"
 
     def __iter__(self) -> Iterator[Span]:
         """Yield each row as a Span."""
@@ -222,7 +237,100 @@ class Timeline:
 
     def about(self, info: TimelineInfo) -> Timeline:
         """Return the same spans with another info."""
-        return Timeline(info, self._table)
+        return Timeline(info, self._table, self.repeats)
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return Blocks(self.repeats, len(self))
+
+    @property
+    def spans_in_all(self) -> int:
+        """The number of spans of the run, those of all copies of blocks included."""
+        return self._blocks.spans
+
+    @cached_property
+    def weights(self) -> Column:
+        """How many spans each row stands for, shape (rows,): 1 outside of blocks."""
+        return self._blocks.weights()
+
+    def contiguous(self) -> Timeline:
+        """Return the run with each block once: a shorter run of its own, in which causes end when their spans begin."""
+        if not self.repeats:
+            return self
+        added = self._blocks.added(self.execution)
+        table = self._moved(added, -1)
+        _, micro_batches, time_steps, executions = added
+        info = replace(
+            self.info,
+            count=self.info.count - int(micro_batches.max()),
+            time_steps=self.info.time_steps - int(time_steps.max()),
+            executions=self.info.executions - int(executions.max()),
+        )
+        return Timeline(info, table)
+
+    def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
+        """Return the run of ``info`` in which blocks of this one happen several times; :meth:`contiguous` undoes it.
+
+        Args:
+            info: of the longer run.
+            repeats: blocks of this Timeline's rows, which has none yet.
+        """
+        table = self._moved(Blocks(repeats, len(self)).added(self.execution), 1)
+        return Timeline(info, table, repeats)
+
+    def _moved(self, added: tuple[Column, Column, Column, Column], sign: int) -> npt.NDArray[np.int64]:
+        """Return the columns with cycles, micro-batches, time-steps and executions added to their numbers."""
+        cycles, micro_batches, time_steps, executions = added
+        table = self._table.copy(order="F")
+        for names, more in (
+            (("start", "end"), cycles),
+            (("micro_batch",), micro_batches),
+            (("time_step",), time_steps),
+            (("execution",), executions),
+        ):
+            for name in names:
+                column = table[:, Span._fields.index(name)]
+                column += np.where(column == NONE, 0, sign * more)
+        return table
+
+    def expanded(self) -> Timeline:
+        """Return the run with every copy of every block as rows of their own."""
+        return self if not self.repeats else self._of_copies(None)
+
+    def spans(self, begin: int, end: int) -> Timeline:
+        """Return the spans that touch a window of cycles, every copy of blocks there as rows of their own.
+
+        Args:
+            begin, end: of the window, in cycles from the start of the run.
+
+        Returns:
+            A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
+        """
+        return self._of_copies((begin, end))
+
+    def _of_copies(self, window: tuple[int, int] | None) -> Timeline:
+        copies = self._blocks.written_out(self.start, self.end, window)
+        table = np.empty((len(copies.row), len(Span._fields)), dtype=np.int64, order="F")
+        added = {
+            "start": copies.cycles,
+            "end": copies.cycles,
+            "micro_batch": copies.micro_batches,
+            "time_step": copies.time_steps,
+            "execution": copies.executions,
+        }
+        for index, name in enumerate(Span._fields):
+            column = getattr(self, name)[copies.row]
+            table[:, index] = np.where(column == NONE, NONE, column + added[name]) if name in added else column
+        cause = self._blocks.causes(self.cause)[copies.row]
+        cause = np.where(cause == NONE, NONE, cause + copies.causes)
+        if window is not None:
+            start, end = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
+            kept = np.flatnonzero((start < window[1]) & (end > window[0]))
+            table, cause, position = table[kept], cause[kept], copies.position[kept]
+            at = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
+            cause = np.where((cause != NONE) & (position[at] == cause), at, NONE) if len(position) else cause
+        table[:, Span._fields.index("cause")] = cause
+        return Timeline(self.info, table)
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
         """Return the row numbers of all spans of these kinds, in order."""
@@ -243,6 +351,8 @@ class Timeline:
         header = np.frombuffer(json.dumps(asdict(self.info), ensure_ascii=False).encode(), dtype=np.uint8)
         columns: dict[str, Any] = {name: np.ascontiguousarray(getattr(self, name)) for name in Span._fields}
         columns["ipu"] = np.where(self.ipu == ALL_IPUS, NONE, self.ipu)
+        if self.repeats:
+            columns[_REPEATS] = np.array(self.repeats, dtype=np.int64)
         np.savez_compressed(file, info=header, **columns)
 
     @classmethod
@@ -253,8 +363,11 @@ class Timeline:
         """
         try:
             with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
-                arrays = read_arrays(opened, ("info", *Span._fields), _MOST_BYTES)
-            found = cls(_read_info(arrays["info"]), _read_columns(arrays))
+                repeats = [_REPEATS] if _REPEATS in array_names(opened) else []
+                arrays = read_arrays(opened, ("info", *Span._fields, *repeats), _MOST_BYTES)
+            columns = _read_columns(arrays)
+            blocks = read_repeats(arrays[_REPEATS], len(columns)) if repeats else ()
+            found = cls(_read_info(arrays["info"]), columns, blocks)
             found._check_ranges()
         except FileError as error:
             name = file if isinstance(file, Path) else getattr(file, "name", "the file")
@@ -264,7 +377,7 @@ class Timeline:
         shared = (found.ipu == NONE) & of_kinds(found.kind, IPU_KINDS)
         table = found._table.copy(order="F")
         table[shared, Span._fields.index("ipu")] = ALL_IPUS
-        return cls(found.info, table)
+        return cls(found.info, table, found.repeats)
 
     def _check_ranges(self) -> None:
         """Refuse what no run records, which a reader would stumble over; raises FileError."""
@@ -293,8 +406,8 @@ class Timeline:
             raise FileError(f"columns that point outside the run: {', '.join(wrong)}")
         if (self.start > self.end).any() or (np.diff(self.start) < 0).any():
             raise FileError("spans that end before they start, or are out of order")
-        if not info.executions <= len(self):
-            raise FileError(f"{len(self)} spans of {info.executions} executions")
+        if not info.executions <= self.spans_in_all:
+            raise FileError(f"{self.spans_in_all} spans of {info.executions} executions")
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
