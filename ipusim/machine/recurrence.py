@@ -9,16 +9,14 @@ equal states, what happened between them happens again as often as the list repe
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import simpy
 
+from ipusim.machine.clock import Clock
 from ipusim.pipeline.instructions import NONE, Code
-
-if TYPE_CHECKING:
-    from ipusim.machine.simulate import Machine
 
 
 class Mark(NamedTuple):
@@ -62,23 +60,17 @@ class Period(NamedTuple):
         return self.second.execution - self.first.execution
 
 
-def mark(machine: Machine, execution: int, micro_batch: int) -> Mark:
-    """Return the state of a machine whose first stage is about to begin ``micro_batch`` of ``execution``."""
-    clock = machine.clock
-    base = max(micro_batch, 0)
-    numbers = {process: number for number, process in enumerate(machine.processes)}
-    queue = tuple(
+def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
+    """Return the events to come, in their order: when from now on, and who is called then.
+
+    Args:
+        clock: the time of the machine.
+        running: the processes of the IPUs.
+    """
+    numbers = {process: number for number, process in enumerate(running)}
+    return tuple(
         (time - clock.now, priority, *(_name(callback, numbers) for callback in event.callbacks or ()))
         for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
-    )
-    ipus = tuple((ipu.execution - execution, ipu.copies_beside) for ipu in machine.ipus)
-    facilities = tuple(machine.facilities(base))
-    return Mark(
-        execution,
-        micro_batch,
-        clock.now,
-        tuple(ipu.position for ipu in machine.ipus),
-        (queue, ipus, facilities),
     )
 
 

@@ -152,9 +152,10 @@ def _learn_more(patch):
 def _slow_clock(patch):
     real = clock.Clock.__init__
 
-    def begin(self):
-        real(self)
-        self.spend = lambda cycles, *more: self.timeout(cycles + 1 if cycles == 1000 else cycles, *more)
+    def begin(self, *options):
+        real(self, *options)
+        spend = self.spend
+        self.spend = lambda workers, what, cycles: spend(workers, what, cycles + 1 if cycles == 1000 else cycles)
 
     patch.setattr(clock.Clock, "__init__", begin)
 
