@@ -116,12 +116,14 @@ def what_if(job: Job) -> tuple[WhatIf, ...]:
 
     timeline = run(job.costs, job.system)
     path = critical_path(timeline)
-    kind, stage = timeline.kind[path], timeline.stage[path]
-    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[path] - timeline.start[path]])
+    rows = np.flatnonzero(path.spans)
+    kind, stage = timeline.kind[rows], timeline.stage[rows]
+    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[rows] - timeline.start[rows]])
+    times = path.spans[rows].tolist()
     before = run_times(timeline).throughput.run_cycles
     found = []
     for change in changes(job):
-        least = sum(change.cycles(*span) for span in spans.T.tolist())
+        least = sum(number * change.cycles(*span) for number, span in zip(times, spans.T.tolist(), strict=True))
         # What can give next to nothing needs no run: in a pipeline of 64 stages those are most of them.
         if not change.one_of_many or before - least >= before * _LEAST_GAIN:
             after = run_times(run(change.costs, change.system)).throughput.run_cycles

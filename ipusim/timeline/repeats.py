@@ -64,16 +64,16 @@ class Blocks:
 
     def spans_of_copy(self, repeat: Repeat) -> int:
         """Return how many spans one copy of a block is, written out."""
-        return (
-            repeat.last
-            - repeat.first
-            + sum((inner.times - 1) * self.spans_of_copy(inner) for inner in self._inner[repeat])
-        )
+        return repeat.last - repeat.first + self._more(self._inner[repeat])
 
     @property
     def spans(self) -> int:
         """The number of spans, written out."""
-        return self.rows + sum((repeat.times - 1) * self.spans_of_copy(repeat) for repeat in self.outermost)
+        return self.rows + self._more(self.outermost)
+
+    def _more(self, repeats: Sequence[Repeat]) -> int:
+        """Return how many more spans than rows blocks of the same level are, written out."""
+        return sum(repeat.times * self.spans_of_copy(repeat) - (repeat.last - repeat.first) for repeat in repeats)
 
     def weights(self) -> Column:
         """Return how many spans each row stands for, shape (rows,)."""
@@ -94,6 +94,14 @@ class Blocks:
         found = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             found[repeat.first : repeat.last] += (repeat.times - 1) * repeat.cycles
+        return found
+
+    def cycles_of_executions(self) -> Column:
+        """Return by how many cycles the copies of blocks of executions put each row behind them off, shape (rows,)."""
+        found = np.zeros(self.rows, dtype=np.int64)
+        for repeat in self.repeats:
+            if repeat.executions:
+                found[repeat.last :] += (repeat.times - 1) * repeat.cycles
         return found
 
     def positions(self) -> Column:

@@ -94,36 +94,39 @@ class Timeline:
     @property
     def makespan_cycles(self) -> int:
         """The end of the last span, in cycles; 0 for an empty Timeline."""
-        return int((self.end + self._blocks.cycles_to_last()).max()) if len(self) else 0
+        return int((self.end + self.blocks.cycles_to_last()).max()) if len(self) else 0
 
     def about(self, info: TimelineInfo) -> Timeline:
         """Return the same spans with another info."""
         return Timeline(info, self._table, self.repeats)
 
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
+        """The blocks of rows that happen several times, with what lies in them."""
         return Blocks(self.repeats, len(self))
 
     @property
     def spans_in_all(self) -> int:
         """The number of spans of the run, those of all copies of blocks included."""
-        return self._blocks.spans
+        return self.blocks.spans
 
     @cached_property
     def weights(self) -> Column:
         """How many spans each row stands for, shape (rows,): 1 outside of blocks."""
-        return self._blocks.weights()
+        return self.blocks.weights()
 
     @cached_property
     def weights_of_executions(self) -> Column:
         """How many executions that of each row stands for, shape (rows,): 1 outside of blocks of executions."""
-        return self._blocks.weights_of_executions()
+        return self.blocks.weights_of_executions()
 
     def contiguous(self) -> Timeline:
         """Return the run with each block once: a shorter run of its own, in which causes end when their spans begin."""
-        if not self.repeats:
-            return self
-        added = self._blocks.added(self.execution)
+        return self._contiguous if self.repeats else self
+
+    @cached_property
+    def _contiguous(self) -> Timeline:
+        added = self.blocks.added(self.execution)
         table = self._moved(added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
@@ -172,7 +175,7 @@ class Timeline:
         Returns:
             A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
         """
-        copies, _ = written_out(self._blocks, copies_in(self.start, self.end, (begin, end)))
+        copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
         table, cause = self._table_of(copies)
         start, end_of = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
         inside = np.flatnonzero((start < end) & (end_of > begin))
@@ -219,7 +222,7 @@ class Timeline:
         return self._written_out(choose)
 
     def _written_out(self, choose: Choice) -> Timeline:
-        copies, gaps = written_out(self._blocks, choose)
+        copies, gaps = written_out(self.blocks, choose)
         table, cause = self._table_of(copies)
         table[:, Span._fields.index("cause")] = cause_rows(cause, gaps)
         return Timeline(self.info, table, [gap.block for gap in gaps])
@@ -237,7 +240,7 @@ class Timeline:
         for index, name in enumerate(Span._fields):
             column = getattr(self, name)[copies.row]
             table[:, index] = np.where(column == NONE, NONE, column + added[name]) if name in added else column
-        cause = self._blocks.causes(self.cause)[copies.row]
+        cause = self.blocks.causes(self.cause)[copies.row]
         return table, np.where(cause == NONE, NONE, cause + copies.causes)
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
