@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipusim.render.figures import Chart
 from ipusim.render.fold import first_replica, replicas_alike
 from ipusim.render.layout import Headed, stack
+from ipusim.render.shortened import shortened, told
 from ipusim.render.titles import default_title
 from ipusim.render.window import window
 from ipusim.timeline.timeline import Timeline
@@ -28,6 +29,8 @@ def execution_trace(
     """
     shown = window(timeline, start, end)
     title = default_title(timeline, shown) if title is None else title
+    timeline, shown = shortened(timeline, shown)
+    title = told(title, shown) if title else title
     if replicas_alike(timeline, shown):
         timeline = first_replica(timeline)
     return stack([Headed("", timeline)], shown, title, width_in, height_in)

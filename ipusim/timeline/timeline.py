@@ -184,7 +184,7 @@ class Timeline:
         table[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
         return Timeline(self.info, table)
 
-    def peeled(self, execution: int | None = None, copies: int = 0) -> Timeline:
+    def peeled(self, execution: int | None = None) -> Timeline:
         """Return the same run with the first and the last copies of each block as rows of their own.
 
         What is left of the block has copies before and behind it that are written out: whatever depends on the spans
@@ -193,33 +193,55 @@ class Timeline:
 
         Args:
             execution: one whose spans are to be rows of their own.
-            copies: to write out at either end, at least; without it as many as the block's longest span touches.
         """
-        if not self.repeats:
-            return self
-        whole = self._peeled if not copies else self._peel(None, copies)
         if execution is None:
-            return whole
-        own = whole.weights_of_executions[whole.execution == execution]
-        return whole if len(own) and (own == 1).all() else self._peel(execution, copies)
+            return self._peeled
+        own = self._peeled.weights_of_executions[self._peeled.execution == execution]
+        return self._peeled if len(own) and (own == 1).all() else self._with_execution(execution)
 
     @cached_property
     def _peeled(self) -> Timeline:
-        return self._peel(None, 0)
+        if not self.repeats:
+            return self
+        return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
 
-    def _peel(self, execution: int | None, copies: int) -> Timeline:
+    def _at_ends(self, repeat: Repeat) -> set[int]:
+        """Return the first copies of a block, as many as its longest span touches, and as many last ones, and one."""
+        rows = slice(repeat.first, repeat.last)
+        longest = int((self.end[rows] - self.start[rows]).max())
+        least = max(1, -(-longest // repeat.cycles) if repeat.cycles else 1)
+        return {*range(least), *range(repeat.times - least - 1, repeat.times)}
+
+    def _with_execution(self, execution: int) -> Timeline:
         def choose(repeat: Repeat, added: Column) -> Chosen:
-            rows = slice(repeat.first, repeat.last)
-            longest = int((self.end[rows] - self.start[rows]).max())
-            least = max(copies, 1, -(-longest // repeat.cycles) if repeat.cycles else 1)
-            chosen = {*range(least), *range(repeat.times - least - 1, repeat.times)}
-            if execution is not None and repeat.executions:
-                own = self.execution[rows][self.execution[rows] != NONE] + added[3]
+            chosen = self._at_ends(repeat)
+            if repeat.executions:
+                own = self.execution[repeat.first : repeat.last]
+                own = own[own != NONE] + added[3]
                 low, high = ((execution - number) // repeat.executions for number in (own.max(), own.min()))
-                chosen |= {*range(low - least, high + least + 2)}
+                chosen |= {*range(low - 1, high + 3)}
             return some_copies(repeat.times, chosen)
 
         return self._written_out(choose)
+
+    def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
+        """Return the same run with the copies of blocks that touch a window of cycles as rows of their own.
+
+        Args:
+            begin, end: of the window, in cycles from the start of the run.
+            most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
+            micro_batches: that these are at least, of one end.
+        """
+        inside = copies_in(self.start, self.end, (begin, end))
+
+        def choose(repeat: Repeat, added: Column) -> Chosen:
+            touched = inside(repeat, added).number.tolist()
+            if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
+                copies = 1 if repeat.executions else -(-micro_batches // max(repeat.micro_batches, 1))
+                touched = [*touched[:copies], *touched[-copies - 1 :]]
+            return some_copies(repeat.times, {*self._at_ends(repeat), *touched})
+
+        return self._written_out(choose) if self.repeats else self
 
     def _written_out(self, choose: Choice) -> Timeline:
         copies, gaps = written_out(self.blocks, choose)
