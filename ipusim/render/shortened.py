@@ -25,9 +25,18 @@ def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Ti
     last periods of each block are there, with a break between them: behind it spans are in the picture as much earlier
     than in the run as the returned window says. ``part`` of a picture's width is that of the window.
     """
-    if not timeline.repeats:
-        return timeline, window
-    some = timeline.around(window.start, window.end, MOST_SPANS, _MICRO_BATCHES)
+    return without_gaps(drawn_of(timeline, window), window, part)
+
+
+def drawn_of(timeline: Timeline, window: Window) -> Timeline:
+    """Return the same run with a row for each span that a picture shows in a window; the rest is left in blocks."""
+    return timeline.around(window.start, window.end, MOST_SPANS, _MICRO_BATCHES)
+
+
+def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
+    """Return the rows of a Timeline in the order of the picture, as :func:`shortened` does; row by row the same."""
+    if not some.repeats:
+        return some, window
     before, inside = 0, []
     passed = 0
     for gap in sorted(gaps(some), key=lambda gap: gap.at):
