@@ -18,7 +18,7 @@ from ipusim.runs.session import Hook, Session
 from ipusim.timeline.timeline import Timeline
 
 
-def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = False) -> Run:
+def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
     """Run all steps of a Job and sum them up; ``hooks`` look on.
 
     Without ``jump`` a run of time alone is simulated whole although it repeats itself; it comes to the same.

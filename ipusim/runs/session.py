@@ -191,7 +191,7 @@ class Session:
         sink: Sink | None = None,
         before: Sequence[HostExchange] = (),
         *,
-        jump: bool = False,
+        jump: bool = True,
     ) -> Timeline:
         """Run that many executions, by default those of one step; return the Timeline.
 

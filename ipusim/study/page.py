@@ -117,7 +117,7 @@ def _page_run(run: StoredRun) -> PageRun:
         notes=notes,
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
-        path=why.path,
+        path=why.path.rows,
         bars=_bars(why.idle),
         tables=tables,
         scenario=_scenario(run.folder),

@@ -121,16 +121,18 @@ def what_if(job: Job) -> tuple[WhatIf, ...]:
             change = next(islice(changes(of), number, None))
             return change.costs, change.system
 
-        return time_alone(job, executions, priced=priced, jump=False)
+        return time_alone(job, executions, priced=priced)
 
     timeline = run()
     path = critical_path(timeline)
-    kind, stage = timeline.kind[path], timeline.stage[path]
-    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[path] - timeline.start[path]])
+    rows = np.flatnonzero(path.spans)
+    kind, stage = timeline.kind[rows], timeline.stage[rows]
+    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[rows] - timeline.start[rows]])
+    times = path.spans[rows].tolist()
     before = run_times(timeline).throughput.run_cycles
     found = []
     for number, change in enumerate(changes(job)):
-        least = sum(change.cycles(*span) for span in spans.T.tolist())
+        least = sum(often * change.cycles(*span) for often, span in zip(times, spans.T.tolist(), strict=True))
         # What can give next to nothing needs no run: in a pipeline of 64 stages those are most of them.
         if not change.one_of_many or before - least >= before * _LEAST_GAIN:
             after = run_times(run(number)).throughput.run_cycles
