@@ -48,6 +48,8 @@ def _of_options() -> dict[str, Said]:
 _NO_OPERATIONS: Final = "there are no operations to name"
 _NO_GRAPH: Final = "there is no graph"
 _ALWAYS_THERE: Final = "both are always there"
+_BIASES: Final = "biases of the gates begin at one, and those of the candidate at zero, as Graphcore's do"
+_NO_ARGUMENTS: Final = "the wrapped optimizer's method takes none"
 _ONE_DEVICE: Final = "one device is simulated"
 _ONE_CPU: Final = "a simulated host has one device of TensorFlow's own"
 _BY_PLACE: Final = "draws are seeded by their place in the program"
@@ -61,6 +63,10 @@ EXCEPTIONS: Final = {
     **_of_options(),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
         Status.REFUSED, "Continuous weight updates are currently not supported."
+    ),
+    "ipu.ipu_infeed_queue.IPUInfeedQueue.get_next": Said(
+        Status.REFUSED,
+        "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop.",
     ),
     "ipu.pipelining_ops.pipeline(name)": Said(Status.WORKS, "files and charts have it"),
     "ipu.pipelining_ops.recomputation_checkpoint": Said(
@@ -111,6 +117,15 @@ EXCEPTIONS: Final = {
                 _TABLE_ON_HOST,
             ),
             ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", _NO_OPERATIONS),
+            (
+                "pipelining_ops.pipeline",
+                "weight_update_poplar_options",
+                "operations of a weight update are elementwise, so that nothing is split",
+            ),
+            ("rnn_ops.PopnnDynamicGRU", "bias_initializer", _BIASES),
+            ("rnn_ops.PopnnAUGRU", "bias_initializer", _BIASES),
+            ("optimizers.IpuOptimizer.get_slot_names", "*args", _NO_ARGUMENTS),
+            ("optimizers.IpuOptimizer.get_slot_names", "**kwargs", _NO_ARGUMENTS),
             ("rand_ops.dropout", "**kwargs", "`ref` says where a gradient finds its mask, and a mask is drawn anew"),
         )
     },

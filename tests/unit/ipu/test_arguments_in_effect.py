@@ -6,25 +6,40 @@ Which name and which argument a test stands for says ``tests/tried_names.csv``.
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
 
-from ipusim.ipu import dataset_benchmark, distributed, horovod, ipu_compiler
+from ipusim.errors import IpusimError
+from ipusim.ipu import (
+    custom_ops,
+    dataset_benchmark,
+    distributed,
+    horovod,
+    image_ops,
+    ipu_compiler,
+    loops,
+    rand_ops,
+    rnn_ops,
+)
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, SelectionOrder, configure_ipu_system, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.embedding_ops import HostEmbedding
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.keras import layers
+from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
+from ipusim.ipu.keras import extensions, layers
 from ipusim.ipu.optimizers import (
     CrossReplicaOptimizer,
     GradientAccumulationOptimizer,
+    GradientDescentOptimizer,
     IpuOptimizer,
     MomentumOptimizer,
     ShardedOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.tensorflow.train import SessionRunArgs, SessionRunContext, SessionRunValues
 from ipusim.ipu.utils import create_ipu_config, set_recomputation_options
 
 ONES = np.ones((2, 4), np.float32)
@@ -128,7 +143,7 @@ def losses(stage, elements):
 def test_a_call_of_a_dropout_says_whether_it_drops(training):
     def stage(x):
         weights = tf.get_variable("w", [4], initializer=tf.ones_initializer())
-        return tf.reduce_sum(layers.Dropout(0.5)(x * weights, training=training))
+        return tf.reduce_sum(layers.Dropout(0.5).call(x * weights, training=training))
 
     found = losses(stage, ONES)
     assert (set(found) == {8.0}) is not training
@@ -139,7 +154,8 @@ def test_a_call_of_a_dropout_says_whether_it_drops(training):
 def test_a_recurrent_layer_drops_of_its_input_in_training(kind, training):
     def stage(x):
         layer = kind(2, kernel_initializer="ones", recurrent_initializer="zeros", dropout=0.5)
-        return tf.reduce_sum(layer(tf.expand_dims(x, 1), training=training))
+        layer.build((2, 1, 4))
+        return tf.reduce_sum(layer.call(tf.expand_dims(x, 1), training=training))
 
     found = losses(stage, ONES)
     assert (len(set(found)) == 1) is not training
@@ -166,3 +182,119 @@ def test_a_table_brings_ids_into_its_range_or_refuses_them():
     assert found(True) == [1, 2, 1, 2]
     with pytest.raises(ValueError, match="from 0 to 1"):
         found(False)
+
+
+def test_a_dropout_drops_the_share_that_it_is_asked_to():
+    def stage(x):
+        weights = tf.get_variable("w", [4], initializer=tf.ones_initializer())
+        return tf.reduce_sum(rand_ops.dropout(x * weights, rate=0.75))
+
+    assert {value % 4 for value in losses(stage, ONES)} == {0}
+
+
+def test_a_sharded_optimizer_hands_its_arguments_on():
+    given = {}
+
+    class Own(GradientDescentOptimizer):
+        def compute_gradients(self, loss, var_list=None, **kwargs):
+            given.update(kwargs)
+            return []
+
+    ShardedOptimizer(Own(0.1)).compute_gradients(1.0, aggregation_method=2)
+    assert given == {"aggregation_method": 2, "colocate_gradients_with_ops": True}
+
+
+def test_a_wrapping_optimizer_hands_on_which_slot_is_asked_for():
+    given = {}
+
+    class Own(GradientDescentOptimizer):
+        def get_slot(self, **kwargs):
+            given.update(kwargs)
+
+    IpuOptimizer(Own(0.1)).get_slot(var=1, name="momentum")
+    assert given == {"var": 1, "name": "momentum"}
+
+
+def test_a_hook_logs_as_often_as_it_is_asked_to_in_seconds(caplog):
+    hook = IPULoggingTensorHook(every_n_secs=1e-9)
+    queue = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.float32([1, 2])).repeat())
+    loop = ipu_compiler.compile(lambda: loops.repeat(2, lambda x: hook.log({"x": x}), [], queue))
+    hook.begin()
+    with tf.Session() as session, caplog.at_level(logging.INFO, "tensorflow"):
+        session.run(queue.initializer)
+        for _ in range(3):
+            session.run(loop)
+            hook.after_run(SessionRunContext(SessionRunArgs(loop), session), SessionRunValues(None, None, None))
+    assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize("operation", [custom_ops.cpu_user_operation, custom_ops.precompiled_user_op])
+def test_a_users_gradient_gets_its_attributes(operation, tmp_path):
+    library = tmp_path / "users.py"
+    library.write_text(
+        "def Own(x, attributes):\n    return x\n\n\n"
+        "def Own_grad(gradients, outputs, inputs, attributes):\n    return [float(attributes) * gradients[0]]\n"
+    )
+    names = {"op_name": "Own"} | ({"name": "Mine"} if operation is custom_ops.cpu_user_operation else {})
+
+    def body(x):
+        w = tf.get_variable("w", initializer=np.float32(2))
+        outs = {"output_types": [np.float32], "output_shapes": [()]}
+        (y,) = operation([w * x], str(library), outs=outs, gradient_attributes="5", **names)
+        with tf.control_dependencies([GradientDescentOptimizer(0.1).minimize(y)]):
+            return y
+
+    program = ipu_compiler.compile(body, [np.float32(3)])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(program)
+        assert session.run(tf.global_variables()) == [np.float32(2 - 0.1 * 5 * 3)]
+
+
+def test_a_stage_assignment_says_the_stage_and_what_comes_before():
+    inputs = tf.keras.Input(2)
+    first, second = tf.keras.layers.Dense(3), tf.keras.layers.Dense(4)
+    model = tf.keras.Model(inputs, second(first(inputs)))
+    found = extensions.ModelLayerPipelineStageAssignment(second, 0, pipeline_stage=3)
+    assert (found.pipeline_stage, found.inbound_layers, found.layer) == (3, first, second)
+    assert len(model.layers) == 3
+
+
+def test_an_image_is_scaled_before_it_is_normalised():
+    program = ipu_compiler.compile(
+        lambda x: image_ops.normalise_image(x, np.zeros(3, np.float32), np.ones(3, np.float32), scale=2.0),
+        [np.ones((1, 1, 1, 3), np.float32)],
+    )
+    with tf.Session() as session:
+        assert np.ravel(session.run(program))[:3].tolist() == [2, 2, 2]
+
+
+def test_a_layer_that_normalises_begins_a_model():
+    model = tf.keras.Sequential([layers.LayerNormalization(input_shape=(4,))])
+    assert [each.shape for each in model.weights] == [(4,), (4,)]
+
+
+@pytest.mark.parametrize("operation", [custom_ops.cpu_user_operation, custom_ops.precompiled_user_op])
+def test_a_users_operation_that_fails_is_told_by_its_name(operation, tmp_path):
+    library = tmp_path / "users.py"
+    library.write_text("def Build(x, attributes):\n    raise ValueError\n\n\nCallback = Build\n")
+    outs = {"output_types": [np.float32], "output_shapes": [()]}
+
+    with pytest.raises(IpusimError, match="'Mine'"):
+        ipu_compiler.compile(lambda x: operation([x], str(library), outs=outs, name="Mine"), [np.float32(3)])
+
+
+@pytest.mark.parametrize("kind", ["FunctionalExtension", "ModelExtension", "SequentialExtension"])
+def test_an_extension_hands_a_models_arguments_on(kind):
+    class Base:
+        def __init__(self, *args):
+            self.given = args
+
+    own = type("Own", (getattr(extensions, kind), Base), {})
+    assert own(1, 2).given == (1, 2)
+
+
+@pytest.mark.parametrize("kind", [rnn_ops.PopnnLSTM, rnn_ops.PopnnGRU, rnn_ops.PopnnDynamicGRU, rnn_ops.PopnnAUGRU])
+def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(kind):
+    assert kind(2, partials_dtype=np.float16)._partials == 2
+    assert kind(2)._partials == 4

@@ -235,14 +235,6 @@ def test_a_recurrent_layer_begins_as_it_is_told_to(kind):
 
 
 @pytest.mark.parametrize("kind", POPNN)
-def test_the_activations_of_a_recurrent_layer(kind):
-    bare = {"weights_initializer": ONES}
-    dynamic = kind in POPNN[2:]
-    gate = sigmoid(2 if dynamic else 1)
-    assert ran(kind, **bare)[0] == pytest.approx(after_one_step(kind, gate, np.tanh(1)))
-
-
-@pytest.mark.parametrize("kind", POPNN)
 def test_another_activation_of_a_recurrent_layer(kind):
     gate = sigmoid(2 if kind in POPNN[2:] else 1)
     expected = np.tanh(gate) * gate if kind is rnn_ops.PopnnLSTM else after_one_step(kind, gate, 1)
@@ -279,6 +271,11 @@ def test_a_recurrent_layer_is_built_and_says_the_shape_of_its_state(kind):
     assert layer.state_shape(7) == (([7, 3], [7, 3]) if kind is rnn_ops.PopnnLSTM else [7, 3])
 
 
+DECODERS = pytest.mark.parametrize(
+    "decode", [nn_ops.ctc_beam_search_decoder, nn_ops.ctc_beam_search_decoder_with_log_probs]
+)
+
+
 # Losses and searches of labels in order, and of some classes.
 @pytest.mark.parametrize(
     "loss", [nn_ops.ctc_loss, nn_ops.ctc_loss_v2, nn_ops.ctc_loss_with_log_probs, nn_ops.ctc_loss_with_logits]
@@ -291,27 +288,21 @@ def test_a_loss_of_labels_in_order_has_the_type_that_it_is_asked_for(loss):
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    "decode", [nn_ops.ctc_beam_search_decoder, nn_ops.ctc_beam_search_decoder_with_log_probs], ids=lambda f: f.__name__
-)
+@DECODERS
 def test_a_search_gives_so_many_paths_without_the_blank(decode):
     """One beam finds less than many do; the sure class of each step is a label, or the blank."""
     losses, lengths, labels = on_ipu(lambda x: decode(x, [4, 4], top_paths=2), SCORES)
     assert (losses.shape, lengths.shape, labels.shape) == ((2, 2), (2, 2), (2, 2, 4))
 
 
-@pytest.mark.parametrize(
-    "decode", [nn_ops.ctc_beam_search_decoder, nn_ops.ctc_beam_search_decoder_with_log_probs], ids=lambda f: f.__name__
-)
+@DECODERS
 def test_a_search_leaves_out_the_blank_that_is_asked_for(decode):
     sure = np.log(np.float32([0.98, 0.01, 0.01]))[None, None].repeat(4, axis=0)
     lengths = on_ipu(lambda x: decode(x, [4], blank_index=0)[1], sure)
     assert lengths.tolist() == [[0]]
 
 
-@pytest.mark.parametrize(
-    "decode", [nn_ops.ctc_beam_search_decoder, nn_ops.ctc_beam_search_decoder_with_log_probs], ids=lambda f: f.__name__
-)
+@DECODERS
 def test_a_search_with_one_beam_is_a_greedy_one(decode):
     """Class 0 as 0.36 + 0.24 + 0.24 over two steps beats two blanks, which are the likeliest path."""
     scores = np.log(np.float32([[0.4, 0.0001, 0.5999]]))[None].repeat(2, axis=0)
@@ -357,3 +348,51 @@ def test_a_histogram_goes_on_counting_absolute_values():
     assert on_ipu(lambda x: statistics_ops.histogram_update(before, x, levels), values).tolist() == [12, 21]
     found = on_ipu(lambda x: statistics_ops.histogram_update(before, x, levels, absolute_of_input=True), values)
     assert found.tolist() == [10, 23]
+
+
+@pytest.mark.parametrize("kind", POPNN)
+def test_a_recurrent_layer_begins_with_the_state_that_it_is_given(kind):
+    state = np.ones((1, 1), np.float32)
+    given = rnn_ops.LSTMStateTuple(state, state) if kind is rnn_ops.PopnnLSTM else state
+    beside = {2: (np.int32([1]),), 3: (np.int32([1]), np.float32([[0.5]]))}.get(POPNN.index(kind), ())
+
+    def run(**arguments):
+        tf.reset_default_graph()
+        layer = kind(1, weights_initializer=ONES)
+        return on_ipu(lambda x: layer(x, *beside, **arguments)[0], np.ones((1, 1, 1), np.float32)).item()
+
+    assert run(initial_state=given) > run()
+
+
+@pytest.mark.parametrize("kind", POPNN[1:])
+def test_a_recurrent_layers_reset_comes_after_the_product_or_before(kind):
+    state = np.float32([[1, -2]])
+    beside = {2: (np.int32([1]),), 3: (np.int32([1]), np.float32([[0.5]]))}.get(POPNN.index(kind), ())
+
+    def run(**arguments):
+        tf.reset_default_graph()
+        layer = kind(2, seed=1, **arguments)
+        return on_ipu(lambda x: layer(x, *beside, initial_state=state)[0], np.ones((1, 1, 2), np.float32)).tolist()
+
+    assert run(reset_after=True) != run()
+
+
+def test_an_augru_takes_the_batch_first():
+    layers_of = {"seq_len": np.int32([3, 3]), "attention_score": np.full((2, 3), 0.5, np.float32)}
+
+    def run(x, **arguments):
+        tf.reset_default_graph()
+        layer = rnn_ops.PopnnAUGRU(2, seed=1)
+        return on_ipu(lambda x: layer(x, **layers_of, **arguments)[0], x)
+
+    batch_first = np.ascontiguousarray(np.transpose(STEPS, (1, 0, 2)))
+    np.testing.assert_array_equal(run(batch_first, time_major=False), run(STEPS))
+
+
+def test_a_sampled_losss_seed_draws_its_classes():
+    table, biases = RNG.normal(size=(50, 4)).astype(np.float32), np.zeros(50, np.float32)
+    found = [
+        on_ipu(lambda x, s=s: nn_ops.sampled_softmax_loss(table, biases, [[0], [0]], x, 3, 50, seed=s), ROWS).tolist()
+        for s in (1, 1, 2)
+    ]
+    assert found[0] == found[1] != found[2]
