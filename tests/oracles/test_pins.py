@@ -23,7 +23,7 @@ from ipusim.runs.assemble import rates as assembled_rates
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import grouped
 from ipusim.study.pins.file import pin_path
-from ipusim.study.pins.outcome import hold
+from ipusim.study.pins.hold import hold
 from tests.places import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"

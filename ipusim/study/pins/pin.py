@@ -22,13 +22,11 @@ from ipusim.pricing.terms import Term, number, terms
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
+from ipusim.study.pins.file import FORMAT, VERSION
 from ipusim.study.pins.listed import Items, hashed, kept
 from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 
-#: What a pin says that it is, and of which version of the format.
-FORMAT: Final = "ipusim pin"
-VERSION: Final = 1
 #: Packages whose versions may change what is pinned.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
 #: Items that are kept as text: spans, and instructions of all IPUs together.
