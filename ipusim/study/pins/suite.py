@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Generator, Iterable, Sequence
@@ -24,8 +25,10 @@ from ipusim.study.workers import side_by_side
 _EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
 #: What the folder of a run holds, whose scenario is a copy.
 _RUN: Final = {"summary.json", "timeline.npz"}
-#: How many times as long a span takes that computes.
-_COMPUTES: Final = 10
+#: How long a run takes, measured in the time of a span: the arithmetic on one array of weights of a micro-batch, and
+#: laying out, pricing and comparing what has one price. It decides what begins first, nothing else.
+_OF_ARRAY: Final = 16
+_OF_PRICE: Final = 500
 
 
 def scenarios_of(paths: Sequence[Path]) -> list[Path]:
@@ -110,12 +113,14 @@ def _held(path: Path, renew: bool, needs_pin: bool) -> Outcome:
 
 
 def _length(path: Path) -> float:
-    """Return about how long a scenario takes, by its pin; one without comes first."""
+    """Return about how long a scenario takes, by its pin, in the time of a span; one without comes first."""
     try:
         pin = read_pin(pin_path(path), path.stem)
     except (IpusimError, OSError):
-        return float("inf")
-    return float(pin["spans"]["count"] * (1 if pin["learning"] is None else _COMPUTES))
+        return math.inf
+    spans: int = pin["spans"]["count"] + _OF_PRICE * sum(map(len, pin["prices"].values()))
+    learning = pin["learning"]
+    return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
 
 
 def junit(done: Sequence[Outcome]) -> bytes:
