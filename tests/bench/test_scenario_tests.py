@@ -15,7 +15,11 @@ from tests.places import ROOT, SCENARIOS
 
 @pytest.mark.skipif(joblib.cpu_count() < 2, reason="one core")
 def test_two_workers_against_one_warm_process():
-    """All scenarios that ship, in turn, the fastest of each: this process is warm from its first round on."""
+    """All scenarios that ship, in turn, the fastest of each: this process is warm from its first round on.
+
+    For a machine with nothing else to do: Linux shares out a busy one by session (sched_autogroup_enabled), and the two
+    workers, which are of one, get together what one process gets.
+    """
     files = sorted(SCENARIOS.glob("*.yaml"))
     command = [sys.executable, "-m", "ipusim", "test", "scenarios", "--workers", "2"]
     alone, together = [], []
