@@ -53,6 +53,12 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
+    no_jump: Annotated[
+        bool,
+        typer.Option(
+            "--no-jump", help="simulate every micro-batch, also of a run without arithmetic that repeats itself"
+        ),
+    ] = False,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
     hosts: Hosts = None,
@@ -72,7 +78,7 @@ def run(
         folder = out or Path("reports") / scenario.stem
         done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
     else:
-        done = _executed(scenario, overrides or (), out, results)
+        done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
     for where, result in done.items():
         if as_json:
             from ipusim.study.report import json_bytes
@@ -134,7 +140,9 @@ class _Results:
             return picture_window(result.timeline, execution=instead)
 
 
-def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results) -> dict[Path, Run]:
+def _executed(
+    scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
+) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.runs.execute import execute
@@ -158,7 +166,7 @@ def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, result
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
         ):
             with progress(job.name, heed) as told:
-                result = execute(job, told)
+                result = execute(job, told, jump=jump)
             results.judged = judge(request.options, result.summary.to_dict())
             files = results.files(result, folder)
             heed()
