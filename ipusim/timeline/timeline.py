@@ -162,6 +162,10 @@ class Timeline:
                 column += np.where(column == NONE, 0, sign * more)
         return table
 
+    def rows_alone(self) -> Timeline:
+        """Return the rows as they are, without the copies of blocks that are no rows: where these are, nothing is."""
+        return Timeline(self.info, self._table) if self.repeats else self
+
     def expanded(self) -> Timeline:
         """Return the run with every copy of every block as rows of their own."""
         return self if not self.repeats else self._written_out(every_copy)
