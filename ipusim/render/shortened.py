@@ -65,8 +65,13 @@ def told(title: str, window: Window) -> str:
     """Return the title of a picture with what it leaves out, in a line of its own."""
     if not window.breaks:
         return title
-    parts = [f"{each.sign} stands for {each.words}" for each in window.breaks]
-    return f"{title}\nLeft out where the time axis breaks: {', '.join(parts)}, each as those drawn beside it"
+    return f"{title}\nLeft out where the time axis breaks: {left_out_words(window)}"
+
+
+def left_out_words(window: Window) -> str:
+    """Return what stands for what in the breaks of a window."""
+    parts = ", ".join(f"{each.sign} stands for {each.words}" for each in window.breaks)
+    return f"{parts}, each as those drawn beside it"
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:

@@ -224,13 +224,17 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def spans(timeline: Timeline) -> Items:
-    """Return the spans of a Timeline, which say everything that happened."""
-    columns = [getattr(timeline, name) for name in Span._fields if name != "cause"]
+    """Return the spans of a Timeline, which say everything that happened; of blocks those of all copies.
+
+    So a pin is the same whether the run was simulated span by span or repeats itself as blocks.
+    """
+    names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
-        return b"".join(np.ascontiguousarray(column[start:end]).astype("<i8").tobytes() for column in columns)
+        some = timeline.numbered(start, end)
+        return b"".join(np.ascontiguousarray(getattr(some, name)).astype("<i8").tobytes() for name in names)
 
-    return Items(len(timeline), lambda at: _span(timeline, at), content)
+    return Items(timeline.spans_in_all, lambda at: _span(timeline.numbered(at, at + 1), 0), content)
 
 
 def _span(timeline: Timeline, at: int) -> str:
