@@ -90,10 +90,8 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
         begin, size = int(positions[repeat.first] + added[4]), blocks.spans_of_copy(repeat)
-        low, high = (
-            min(max(number, 0), repeat.times) for number in ((first - begin) // size, -((begin - last) // size))
-        )
-        number = np.arange(low, high)
+        low, high = (first - begin) // size, -((begin - last) // size)
+        number = np.arange(max(low, 0), min(high, repeat.times))
         return Chosen(number, np.ones(len(number), dtype=np.int64))
 
     return choose

@@ -194,7 +194,7 @@ class Timeline:
         return self._alone(copies, inside)
 
     def numbered(self, first: int, last: int) -> Timeline:
-        """Return the spans from one number up to another, among all of the run; causes are as :meth:`spans` has them."""
+        """Return the spans from one number up to another, among all; causes are as :meth:`spans` has them."""
         copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
         return self._alone(copies, (copies.position >= first) & (copies.position < last))
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.plain import plain
+from ipusim.errors import OutputError
 from ipusim.pipeline.instructions import text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
@@ -23,7 +24,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.study.pins.listed import Items, hashed, kept
 from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
+from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
 
 #: What a pin says that it is, and of which version of the format.
 FORMAT: Final = "ipusim pin"
@@ -34,6 +35,8 @@ _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
 _SPANS: Final = 60
 _INSTRUCTIONS: Final = 240
 _LEAST_INSTRUCTIONS: Final = 8
+#: Spans of a run that is pinned, at most: they are written out, some at a time.
+_MOST_SPANS: Final = 10 * MOST_SPANS
 #: Steps whose mean losses are kept.
 _STEPS: Final = 64
 #: The names of the kinds of span, by their numbers.
@@ -226,8 +229,11 @@ def _time(run: Run) -> dict[str, Any]:
 def spans(timeline: Timeline) -> Items:
     """Return the spans of a Timeline, which say everything that happened; of blocks those of all copies.
 
-    So a pin is the same whether the run was simulated span by span or repeats itself as blocks.
+    So a pin is the same whether the run was simulated span by span or repeats itself as blocks. Raises OutputError for
+    more spans than anyone waits for.
     """
+    if timeline.spans_in_all > _MOST_SPANS:
+        raise OutputError(f"expected a run of at most {_MOST_SPANS:,} spans to pin, got {timeline.spans_in_all:,}")
     names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
