@@ -62,9 +62,7 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
     """
     if start is not None or end is not None:
         timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
-    elif timeline.repeats and timeline.spans_in_all > MOST_SPANS:
-        raise _too_many(timeline)
-    timeline = timeline.expanded()
+    timeline = in_rows(timeline)
     info = timeline.info
     track: Integers = by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
     link = np.where(track == _TRACKS.index(Track.LINK), timeline.link, NONE)
@@ -133,6 +131,13 @@ def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
         "live_bytes": Column(live),
         "fifo_bytes": Column(np.concatenate([none, *(curve.fifo_bytes for curve in curves)])),
     }
+
+
+def in_rows(timeline: Timeline) -> Timeline:
+    """Return a run with a row for each span; raises OutputError for more of them than a table may have rows."""
+    if timeline.repeats and timeline.spans_in_all > MOST_SPANS:
+        raise _too_many(timeline)
+    return timeline.expanded()
 
 
 def _between(timeline: Timeline, start: int, end: int) -> Timeline:
