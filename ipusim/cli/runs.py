@@ -50,6 +50,9 @@ def run(
     trace_format: Annotated[
         str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
     ] = "perfetto",
+    full_trace: Annotated[
+        bool, typer.Option("--full-trace", help="the trace file leaves nothing out of a run that repeats itself")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
@@ -72,7 +75,7 @@ def run(
     from ipusim.study.report_options import check_trace_format
 
     check_trace_format(trace_format)
-    results = _Results(start, end, phase, execution, trace_format)
+    results = _Results(start, end, phase, execution, trace_format, full_trace)
     if is_program(scenario):
         results.check(execution + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
@@ -109,6 +112,7 @@ class _Results:
     phase: str | None
     execution: int
     trace_format: str
+    full_trace: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     judged: tuple[Judged, ...] = ()
@@ -123,7 +127,7 @@ class _Results:
         """Return the files of a run by name; ``comments`` are on its scenario."""
         from ipusim.study.report import run_files
 
-        files = run_files(result, self._window(result), folder, self.trace_format, comments)
+        files = run_files(result, self._window(result), folder, self.trace_format, comments, full_trace=self.full_trace)
         self.names[folder] = tuple(files)
         return files
 

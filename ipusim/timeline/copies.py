@@ -56,8 +56,8 @@ class Chosen(NamedTuple):
     times: Column
 
 
-#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps and
-#: executions.
+#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps,
+#: executions and spans.
 Choice = Callable[[Repeat, Column], Chosen]
 
 
@@ -79,6 +79,19 @@ def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
         low = max(0, -((last - begin) // repeat.cycles))
         high = min(repeat.times, -((first - finish) // repeat.cycles))
         number = np.arange(min(low, high), high)
+        return Chosen(number, np.ones(len(number), dtype=np.int64))
+
+    return choose
+
+
+def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
+    """Return what chooses the copies that have a span from one number up to another, among all spans written out."""
+    positions = blocks.positions()
+
+    def choose(repeat: Repeat, added: Column) -> Chosen:
+        begin, size = int(positions[repeat.first] + added[4]), blocks.spans_of_copy(repeat)
+        low, high = (first - begin) // size, -((begin - last) // size)
+        number = np.arange(max(low, 0), min(high, repeat.times))
         return Chosen(number, np.ones(len(number), dtype=np.int64))
 
     return choose

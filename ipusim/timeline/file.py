@@ -113,18 +113,10 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 
 def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]) -> None:
     """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
-    latest, start = {name: columns[name].copy() for name in ends}, columns["start"].copy()
-    for repeat in reversed(repeats):  # inner ones first, so that a copy's last span is in the last copies within it
-        rows = slice(repeat.first, repeat.last)
-        last = int(start[rows].max())
-        if int(columns["start"][repeat.first]) + repeat.cycles < last:
-            raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
-        more = repeat.times - 1
-        start[rows] += more * repeat.cycles
-        if repeat.last < len(start) and int(columns["start"][repeat.last]) < last + more * repeat.cycles:
-            raise FileError(
-                f"a block of rows {repeat.first} to {repeat.last} that does not end before row {repeat.last}"
-            )
+    check_apart(columns["start"], repeats)
+    latest = {name: columns[name].copy() for name in ends}
+    for repeat in repeats:
+        rows, more = slice(repeat.first, repeat.last), repeat.times - 1
         numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
         for column, number in zip(latest.values(), numbers, strict=True):
             own = column[rows]
@@ -133,6 +125,24 @@ def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: d
     if wrong:
         raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
     _check_counts(columns, repeats)
+
+
+def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
+    """Refuse blocks whose copies begin before those before them, or end behind what follows; raises FileError.
+
+    Args:
+        start: of each row, in cycles, rising.
+        repeats: blocks of rows, outer ones first.
+    """
+    last_copies = start.copy()
+    for repeat in reversed(repeats):  # inner ones first, so that the last row of a copy is in the last copies within
+        rows, more = slice(repeat.first, repeat.last), (repeat.times - 1) * repeat.cycles
+        last = int(last_copies[rows].max())
+        if int(start[repeat.first]) + repeat.cycles < last:
+            raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
+        if repeat.last < len(start) and int(start[repeat.last]) < last + more:
+            raise FileError(f"a block from row {repeat.first} on that does not end before row {repeat.last}")
+        last_copies[rows] += more
 
 
 def _check_counts(columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:

@@ -11,7 +11,17 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.copies import Choice, Chosen, Copies, cause_rows, copies_in, every_copy, some_copies, written_out
+from ipusim.timeline.copies import (
+    Choice,
+    Chosen,
+    Copies,
+    cause_rows,
+    copies_in,
+    copies_numbered,
+    every_copy,
+    some_copies,
+    written_out,
+)
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
 from ipusim.timeline.kinds import SpanKind, of_kinds
@@ -162,6 +172,10 @@ class Timeline:
                 column += np.where(column == NONE, 0, sign * more)
         return table
 
+    def rows_alone(self) -> Timeline:
+        """Return the rows as they are, without the copies of blocks that are no rows: where these are, nothing is."""
+        return Timeline(self.info, self._table) if self.repeats else self
+
     def expanded(self) -> Timeline:
         """Return the run with every copy of every block as rows of their own."""
         return self if not self.repeats else self._written_out(every_copy)
@@ -176,10 +190,18 @@ class Timeline:
             A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
         """
         copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
-        table, cause = self._table_of(copies)
-        start, end_of = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
-        inside = np.flatnonzero((start < end) & (end_of > begin))
-        table, cause, position = table[inside], cause[inside], copies.position[inside]
+        inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
+        return self._alone(copies, inside)
+
+    def numbered(self, first: int, last: int) -> Timeline:
+        """Return the spans from one number up to another, among all; causes are as :meth:`spans` has them."""
+        copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
+        return self._alone(copies, (copies.position >= first) & (copies.position < last))
+
+    def _alone(self, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Timeline:
+        """Return chosen spans without blocks, and without the causes that are not among them."""
+        table, cause = self._table_of(Copies(*(column[chosen] for column in copies)))
+        position = copies.position[chosen]
         row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
         table[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
         return Timeline(self.info, table)
