@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipusim.errors import IpusimError, UnsupportedProgramError
+from ipusim.ipu.device_ordinal import device_ordinal
 from ipusim.ipu.host import Fetch, Running, Tensor, example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -40,7 +41,7 @@ class _InputStreams(IPUInfeedQueue):
 
     def __init__(self, values: tuple[Array, ...]) -> None:
         """Take values of the inputs' shapes and dtypes."""
-        super().__init__([values], prefetch_depth=1)
+        super().__init__([values], prefetch_depth=1, device_ordinal=device_ordinal())
         self.values = values
 
     def check_started(self) -> None:
@@ -77,7 +78,7 @@ class CompiledComputation(Fetch):
         """
         self._computation, self._symbols = computation, tuple(inputs)
         self.structure: Any = None
-        self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
+        self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST, device_ordinal=device_ordinal())
         examples = tuple(as_tensor(example(value)) for value in inputs)
         self._streams = _InputStreams(examples) if examples else None
         with device(), using():

@@ -11,6 +11,7 @@ from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.hardware.system import System
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.device_ordinal import check_queue_on_device, device_ordinal, on_device
 from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import sent_dtype
@@ -81,7 +82,7 @@ class Pipeline(Fetch):
         other replicas.
         """
         self._traced, self._feed, self._infeed, self._outfeed = traced, feed, arguments.infeed, arguments.outfeed
-        self._captures = arguments.captures
+        self._captures, self._ordinal = arguments.captures, device_ordinal()
         self._gradients, self._latest = arguments.host_gradients, latest
         self._hosts, self._symbols = HostProgram(), symbols
         self._place(placed)
@@ -104,6 +105,7 @@ class Pipeline(Fetch):
         if self._gradients is not None and replicas > 1:
             raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
         if self._infeed is not None:
+            check_queue_on_device("infeed_queue", self._infeed.ordinal)
             self._infeed.connect(replicas, instead_of=None if before is None else before.replicas)
         if self._outfeed is not None:
             axis = (replicas,) if replicas > 1 else ()
@@ -123,6 +125,7 @@ class Pipeline(Fetch):
         self._session = self._hosts.session(job)
 
     def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
+        check_queue_on_device("outfeed_queue", queue.ordinal)
         queue.connect(forms, packing, in_session=self._symbols is not None, again=again)
 
     def _place_as_configured(self) -> None:
@@ -191,7 +194,7 @@ class Pipeline(Fetch):
         results go to the outfeed queue, each as soon as it is with the host. Raises ProgramError and ProgramTypeError
         for inputs of another form.
         """
-        with device(), sending_to(self._outfeed):
+        with device(), sending_to(self._outfeed), on_device(self._ordinal):
             self._place_as_configured()
             if inputs is not None:
                 self._feed.replace_inputs(as_results(inputs))

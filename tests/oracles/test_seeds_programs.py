@@ -12,10 +12,6 @@ from tests.seed_programs import names, seed_program, seeds_folder
 
 #: What programs need that is not there yet, each with the programs.
 MISSING: dict[str, str] = {
-    "several TensorFlow devices in one configuration": """
-        002_config_of_indices 002_config_of_ipus 002_indices_0_1 002_indices_24_25 002_indices_of_four
-        002_select_one_and_two 002_select_two_and_two
-    """,
     "compute_gradients of a MapGradientOptimizer outside of a program": "002_map_gradients",
     "control dependencies of what the host computes": "002_print_before",
 }
