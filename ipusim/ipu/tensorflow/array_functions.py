@@ -77,8 +77,9 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 
 
 def identity(input: Any, name: str | None = None) -> Any:
-    """Return the tensor as it is."""
-    return plain(input)
+    """Return the tensor as it is; of a tensor of the host another one, which may have to wait for others."""
+    found = plain(input)
+    return compute(plain, found, name="identity") if isinstance(found, Tensor) else found
 
 
 @primitive  # type: ignore[untyped-decorator]
