@@ -219,7 +219,7 @@ class IPUConfig(Category):
         return (*super().notes(), *self._remarks.values())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Take this configuration, as it is now, for all programs that run first from now on and name none.
+        """Take this configuration, as it is now, for all programs that run from now on and name none.
 
         Raises ProgramError in Graphcore's words for attributes that do not go together.
         """
@@ -310,17 +310,23 @@ def _check_processes(asked: Any) -> None:
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
-    """Take ``config``, as it is now, for all programs that run first from now on and name none.
+    """Take ``config``, as it is now, for all programs that run from now on and name none.
 
-    ``device`` is without effect. Raises ProgramTypeError for what is no configuration, ProgramError in Graphcore's
-    words for attributes that do not go together, and for a second one without ``reset_configuration``.
+    A program that has run goes on from where it is, on the device that is configured; as in Graphcore's, the same
+    configuration again changes nothing. ``device`` is without effect. Raises ProgramTypeError for what is no
+    configuration, ProgramError in Graphcore's words for attributes that do not go together, and for another one without
+    ``reset_configuration``.
     """
     if not isinstance(config, IPUConfig):
         raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")
     checks.text("device", device)
-    if not checks.truth("reset_configuration", reset_configuration) and configured() is not None:
-        raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
+    before = configured()
+    resets = checks.truth("reset_configuration", reset_configuration)
     config.check()
+    if before is not None and config.same_as(before) and config.notes() == before.notes():
+        return
+    if before is not None and not resets:
+        raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
     configure(deepcopy(config))
 
 

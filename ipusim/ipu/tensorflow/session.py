@@ -35,8 +35,8 @@ device = ipu_scope
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Placeholder:
     """Return a tensor that each run of a session is fed.
 
-    Axes that are None are as long as what is fed; a program for the device takes one element along them. Raises
-    ProgramError for a shape whose number of axes is not known.
+    Axes that are None are as long as what is fed: a program is tried on one element along them, and laid out for as
+    many as a run feeds. Raises ProgramError for a shape whose number of axes is not known.
     """
     kind = checks.dtype("dtype", dtype, "biuf")
     if shape is None:
