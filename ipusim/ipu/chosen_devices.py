@@ -53,7 +53,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
     if ordinal >= count:
         argument = "auto_select_ipus" if sizes else "select_ipus"
         raise DeviceError(
-            f"Device ordinal {ordinal} not in device configuration list: expected a device from /device:IPU:0 to "
+            f"Device ordinal {ordinal} not in device configuration list. Expected a device from /device:IPU:0 to "
             f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
         )
     machine = next((each for each in map(find_machine, names) if _has_all(each, sizes, ids)), find_machine(names[-1]))
@@ -84,8 +84,10 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
             size = wanted if device is None else device.count
             raise DeviceError(
                 f"Could not find an available device for TensorFlow virtual device /device:IPU:{ordinal}. This device "
-                f"was expected to have {size} IPU(s): the devices before it have {len(taken)} of the {machine.count} "
-                f"IPUs of {machine.name}, and each IPU is of one device"
+                f"was expected to have {size} IPU(s). Common causes of this error include: incorrect configuration of "
+                "your V-IPU partition, requesting more IPUs than are available on your system, or IPUs being used by "
+                "another program. Use `gc-info -l` and `gc-monitor` to check your configuration. The devices before "
+                f"it have {len(taken)} of the {machine.count} IPUs of {machine.name}, and each IPU is of one device"
             )
         taken.update(device.positions)
         yield device
