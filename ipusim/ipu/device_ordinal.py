@@ -35,6 +35,14 @@ def ordinal_of(device: str) -> int | None:
     return int(number)
 
 
+def ipu_ordinal(argument: str, device: str) -> int:
+    """Return the number of the IPU device that an argument names; raises as :func:`ordinal_of`, and for the host."""
+    found = ordinal_of(checks.text(argument, device))
+    if found is None:
+        checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
+    return found
+
+
 def device_ordinal() -> int:
     """Return the number of the device that programs run on which are built here."""
     return _PROGRAMS.get()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import all_on_device, ordinal_of
+from ipusim.ipu.device_ordinal import all_on_device, ipu_ordinal
 from ipusim.ipu.function import Function, Same
 from ipusim.ipu.function_body import calling
 from ipusim.ipu.loop_body import check_call, check_takes
@@ -29,7 +29,7 @@ class IPUStrategyV1:
         enable_keras_extensions: bool = True,
     ) -> None:
         """Check the arguments."""
-        self._ordinal = ordinal_of(checks.text("ipu_device", ipu_device)) or 0
+        self._ordinal = ipu_ordinal("ipu_device", ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
         checks.truth("enable_dataset_iterators", enable_dataset_iterators)
         checks.truth("enable_keras_extensions", enable_keras_extensions)

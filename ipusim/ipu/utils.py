@@ -19,7 +19,7 @@ from ipusim.ipu.config import (
     get_ipu_config,
     reset_ipu_configuration,
 )
-from ipusim.ipu.device_ordinal import ordinal_of
+from ipusim.ipu.device_ordinal import ipu_ordinal
 from ipusim.ipu.exports import export_dataset_to_file, export_inputs_to_file
 from ipusim.ipu.ipu_options import (
     auto_select_ipus,
@@ -117,9 +117,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
     Raises ProgramStateError where none has, DeviceError for a number that there is not.
     """
-    ordinal = ordinal_of(checks.text("ipu_device", ipu_device))
-    if ordinal is None:
-        checks.wrong_value("ipu_device", "an IPU device, such as /device:IPU:0", ipu_device)
+    ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
     found = get_ipu_config()[0].device((0,), ordinal=ordinal)
     system = build_system(

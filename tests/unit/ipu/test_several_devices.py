@@ -219,7 +219,8 @@ def test_an_estimator_runs_on_the_device_of_its_ordinal(tmp_path):
 
 def test_a_name_of_the_host_has_no_ipus():
     configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
-    with pytest.raises(ProgramError, match="ipu_device: expected an IPU device, such as /device:IPU:0"):
-        utils.get_num_of_ipus_in_device("/cpu:0")
+    for function in (utils.get_num_of_ipus_in_device, IPUStrategy):
+        with pytest.raises(ProgramError, match="ipu_device: expected an IPU device, such as /device:IPU:0"):
+            function("/cpu:0")
     with pytest.raises(DeviceError, match="Device ordinal 2 not in device configuration list"):
         utils.get_num_of_ipus_in_device("/device:IPU:2")
