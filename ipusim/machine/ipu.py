@@ -71,7 +71,7 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        spend, executor, steps = clock.spend, context.executor(ipu.replica), context.steps
+        event, spend, executor, steps = simpy.Event, clock.spend, context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
@@ -95,7 +95,7 @@ class Ipu:
                     now = end
                     continue
                 answer = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
-                if isinstance(answer, simpy.Event):
+                if isinstance(answer, event):
                     cause = yield answer
                 elif isinstance(answer, int):
                     cause = answer
