@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from fractions import Fraction
+from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any, Final
@@ -36,6 +37,28 @@ class Moment(simpy.Event):
         return self._value
 
 
+class _Process(simpy.Process):
+    """SimPy's process, less what is done for events that fail: what a process raises ends the run there and then."""
+
+    def __init__(self, clock: Clock, generator: Process) -> None:
+        super().__init__(clock, generator)
+        self._send, self._go_on = generator.send, self._resume
+
+    def _resume(self, event: simpy.Event) -> None:
+        try:
+            while True:
+                target = self._send(event._value)
+                if target.callbacks is not None:
+                    break
+                event = target  # which has happened already
+        except StopIteration as ended:
+            self._ok, self._value = True, ended.value
+            self.env.schedule(self)
+        else:
+            target.callbacks.append(self._go_on)
+            self._target = target
+
+
 class Clock(simpy.Environment):
     """Simulated time, a whole number of cycles of the tile clock.
 
@@ -60,6 +83,7 @@ class Clock(simpy.Environment):
         """Begin at 0; ``speed`` tells how fast work goes on, by default at full speed."""
         super().__init__()
         self.steady = speed is None
+        self.process = partial(_Process, self)  # type: ignore[method-assign]
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
         # Closures, which know of nobody where all is at full speed: they run for each pass of each simulated IPU.
@@ -140,8 +164,4 @@ class Clock(simpy.Environment):
             callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
             for callback in callbacks:
                 callback(event)
-            if not event._ok and not hasattr(event, "_defused"):
-                raise event._value
-        if not everyone.ok:
-            raise everyone.value
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy.typing as npt
 import simpy
 
 from ipusim.machine import resources
-from ipusim.machine.clock import Spans
 from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Handler, IpuId, Wait
@@ -98,8 +98,8 @@ class Delivery:
         }
         self._what = self._described(context, replica)
 
-    def _described(self, context: Context, replica: int) -> dict[int, int]:
-        """Return the description of the way of each tensor that an IPU sends."""
+    def _described(self, context: Context, replica: int) -> list[int]:
+        """Return the description of the way of each tensor that an IPU sends, by its number."""
         table = context.plan.instructions
         _, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._count)
@@ -116,8 +116,9 @@ class Delivery:
         }
         for column, name in enumerate(Description._fields):
             rows[:, column] = fields[name]
-        first = context.recorder.describe_rows(rows)
-        return dict(zip(tensor.tolist(), range(first, first + len(rows)), strict=True))
+        what = np.full(len(self._ways) * self._count, NONE)
+        what[tensor] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+        return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
         """Hand a tensor to the links, ``cause`` being the pass that has made it."""
@@ -144,8 +145,17 @@ class Delivery:
         tensor, start, span = coming.number, coming.handed_over, coming.cause
         if now > start:
             span = self._record(self._what[tensor], coming.step, start, now, span)
+        way = self._ways[tensor // self._count]
         del self._on_way[tensor]
-        self._arrive(tensor, self._ways[tensor // self._count], span)
+        self._here[tensor] = span
+        if self._hand_on is not None:
+            self._hand_on(way.shard, way.made_in, tensor % self._count)
+        if tensor in self._waiting:
+            self._waiting.pop(tensor).succeed()
+        if coming.waiting:
+            arrived = self._clock.event()
+            arrived.callbacks.extend(coming.waiting)
+            arrived.succeed()
         if tensor in self._blocking:
             self._blocking.pop(tensor).succeed(span)
 
@@ -157,26 +167,25 @@ class Delivery:
             if tensor in self._waiting:
                 self._waiting.pop(tensor).succeed()
 
-    def _receive(self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int | Spans:
-        """Take a tensor; returns the span that has brought it where the IPU has waited for that."""
-        return self._wait(ipu, tensor, step, cause) if self._here.pop(tensor, None) is None else cause
+    def _receive(
+        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int
+    ) -> int | simpy.Event:
+        """Take a tensor, or wait until it has come; returns the span that has brought it where the IPU has waited."""
+        if self._here.pop(tensor, None) is not None:
+            return cause
+        coming = self._on_way.get(tensor)
+        if coming is not None and coming.alone and coming.foreseen is not None:
+            event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
+        else:
+            event = self._waiting[tensor] = self._clock.event()
+        event.callbacks.append(partial(self._take, self._wait_of[ipu], tensor, step, self._clock.now, cause))
+        return event
 
-    def _wait(self, ipu: IpuId, tensor: int, step: int, cause: int) -> Spans:
-        """Wait until a tensor has come; returns the span that has brought it."""
-        clock, span = self._clock, None
-        start = clock.now
-        while span is None:
-            coming = self._on_way.get(tensor)
-            if coming is not None and coming.alone and coming.foreseen is not None:
-                yield coming.foreseen  # sharing its links, if it comes to that, makes it later only
-            else:
-                event = self._waiting[tensor] = clock.event()
-                yield event
-            span = self._here.pop(tensor, None)
-        now = clock.now
+    def _take(self, wait: int, tensor: int, step: int, start: int, cause: int, event: simpy.Event) -> None:
+        """Take a tensor that has come for an IPU that has waited since ``start``, and goes on behind this event."""
+        now, event._value = self._clock.now, self._here.pop(tensor)
         if now > start:
-            self._record(self._wait_of[ipu], step, start, now, cause)
-        return span
+            self._record(wait, step, start, now, cause)
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return what has come and is not taken, what is on its way, who waits for it, and all that is on the links."""

@@ -19,6 +19,15 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
+#: Looked up once: a member of an enumeration takes as long as a call.
+_SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
+    SpanKind.SYNC,
+    SpanKind.PRE_COPY,
+    SpanKind.EXCHANGE,
+    SpanKind.LINK,
+    SpanKind.POST_COPY,
+)
+
 
 class _Bundle(NamedTuple):
     """Link directions that carry for equally long in a copy.
@@ -146,9 +155,9 @@ class Interconnect(Meeting):
             self._record_waits(self._step)
             self._copy = copy = self._copies[self._copy_of[self._time_step]]
             start, end, fixed = self._clock.now, self._clock.end, copy.fixed
-            met = end(self._workers, SpanKind.SYNC, start, fixed.sync_cycles)
-            laid_out = end(self._workers, SpanKind.PRE_COPY, met, fixed.pre_copy_cycles)
-            first_byte = end(self._workers, SpanKind.EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
+            met = end(self._workers, _SYNC, start, fixed.sync_cycles)
+            laid_out = end(self._workers, _PRE_COPY, met, fixed.pre_copy_cycles)
+            first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
             self._copying = True
             if first_byte > start:
                 self._clock.call_at(first_byte, partial(self._begin, start, met, laid_out, cause))
@@ -208,13 +217,13 @@ class Interconnect(Meeting):
         # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
-            last_byte = self._clock.end(bundle.links, SpanKind.LINK, first_byte, bundle.cycles)
+            last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
             done = self._put_away_at(last_byte) if after else last_byte
             self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
         """Return when the tiles have put away what they received by ``start``."""
-        return self._clock.end(self._workers, SpanKind.POST_COPY, start, self._copy.fixed.post_copy_cycles)
+        return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
         """Note that the tiles have put away what they received."""

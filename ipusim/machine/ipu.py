@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol, cast
-
-import simpy
+from types import GeneratorType
+from typing import Any, Final, Protocol, cast
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
@@ -71,7 +70,7 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        event, spend, executor, steps = simpy.Event, clock.spend, context.executor(ipu.replica), context.steps
+        spend, executor, steps = clock.spend, context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
@@ -94,14 +93,12 @@ class Ipu:
                     cause = record(what, first + step, now, end, cause)
                     now = end
                     continue
-                answer = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
-                if isinstance(answer, event):
-                    cause = yield answer
-                elif isinstance(answer, int):
+                answer: Any = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
+                kind = type(answer)
+                if kind is int:
                     cause = answer
                     continue
-                else:
-                    cause = yield from answer
+                cause = (yield from answer) if kind is GeneratorType else (yield answer)
                 now = clock.now
             cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)
             now = clock.now

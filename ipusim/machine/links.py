@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
+from typing import Final
 
 import simpy
 
@@ -24,6 +25,10 @@ from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
+
+#: Looked up once: a member of an enumeration takes as long as a call.
+_SEND, _LINK = SpanKind.SEND, SpanKind.LINK
+_NOBODY: Final[tuple[Callable[[simpy.Event], None], ...]] = ()
 
 
 class Tensor:
@@ -38,6 +43,7 @@ class Tensor:
         begin, end: when its first byte leaves, and when its last one comes if nothing changes.
         alone: whether it has all of its links to itself from begin to end.
         foreseen: the event of its end; one that was foreseen before is void.
+        waiting: what was to be called behind an end that is void, and is so behind the true one.
         left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
     """
 
@@ -55,6 +61,7 @@ class Tensor:
         "since",
         "step",
         "then",
+        "waiting",
     )
 
     begin: int
@@ -63,12 +70,13 @@ class Tensor:
     left: Fraction
     rate: Fraction
     foreseen: simpy.Event | None
+    waiting: tuple[Callable[[simpy.Event], None], ...]
 
     def __init__(self, number: int, send: Send, step: int, cause: int, handed_over: int, then: Then) -> None:
         """Take what is to be carried."""
         self.number, self.send, self.step, self.cause = number, send, step, cause
         self.handed_over, self.then = handed_over, then
-        self.alone = False
+        self.alone, self.foreseen, self.waiting = False, None, _NOBODY
 
 
 #: What is called with a tensor and the cycle in which it has come.
@@ -94,11 +102,11 @@ class Links:
     def carry(self, tensor: Tensor, ends: Workers) -> None:
         """Carry a tensor along its route, which is handed over now; ``ends`` are the IPUs that send and receive it."""
         clock, send, now = self._clock, tensor.send, tensor.handed_over
-        begin = tensor.begin = clock.end(ends, SpanKind.SEND, now, send.lead_cycles)
+        begin = tensor.begin = clock.end(ends, _SEND, now, send.lead_cycles)
         if not send.links:
             clock.call_at(begin, lambda _: tensor.then(tensor, begin))
             return
-        end = tensor.end = clock.end((), SpanKind.LINK, begin, send.cycles)
+        end = tensor.end = clock.end((), _LINK, begin, send.cycles)
         # Whether links stay as fast as they are is not known where anything disturbs them: rates are found anew then.
         alone = clock.steady
         for link in send.links:
@@ -109,7 +117,8 @@ class Links:
             here.append(tensor)
         if alone:
             tensor.alone = True
-            tensor.foreseen = clock.call_at(end, partial(self._end, tensor))
+            event = tensor.foreseen = clock.at(end)
+            event.callbacks.append(partial(self._end, tensor))
             return
         self._watch(tensor)
         for link in send.links:
@@ -140,7 +149,7 @@ class Links:
         now = self._clock.now
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
-            tensor.foreseen = None
+            self._void(tensor)
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
         left = self._left(tensor, now)
@@ -148,6 +157,13 @@ class Links:
         tensor.left, tensor.since = left, now
         tensor.rate = min(self._rates[link] for link in tensor.send.links)
         self._enter(tensor)
+
+    def _void(self, tensor: Tensor) -> None:
+        """Forget when a tensor comes, but not who waits for it."""
+        event, tensor.foreseen = tensor.foreseen, None
+        if event is not None and event.callbacks is not None:
+            tensor.waiting = (*tensor.waiting, *event.callbacks[1:])
+            del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
         tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
@@ -203,9 +219,9 @@ class Links:
             each.since = now
         for each, rate in self._fair(together).items():
             each.rate = rate
-            each.foreseen = None
+            self._void(each)
             if rate:
-                self._foresee(each, self._clock.end((), SpanKind.LINK, now, math.ceil(each.left / rate)))
+                self._foresee(each, self._clock.end((), _LINK, now, math.ceil(each.left / rate)))
         if not self._clock.steady:
             self._share_anew(tensor, {link for each in together for link in each.send.links})
 
@@ -221,7 +237,7 @@ class Links:
             self._share(tensor)
 
     def _speed(self, link: int) -> tuple[Fraction, int | None]:
-        return self._clock.speed(self._workers[link], SpanKind.LINK)
+        return self._clock.speed(self._workers[link], _LINK)
 
     def _together(self, tensor: Tensor) -> list[Tensor]:
         found = {tensor: None}
