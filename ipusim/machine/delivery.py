@@ -150,14 +150,15 @@ class Delivery:
         self._here[tensor] = span
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
-        if tensor in self._waiting:
-            self._waiting.pop(tensor).succeed()
         if coming.waiting:
-            arrived = self._clock.event()
+            arrived = self._waiting[tensor] = self._clock.event()
             arrived.callbacks.extend(coming.waiting)
-            arrived.succeed()
         if tensor in self._blocking:
+            if tensor in self._waiting:
+                self._waiting.pop(tensor).succeed()
             self._blocking.pop(tensor).succeed(span)
+        elif tensor in self._waiting:
+            self._clock.happen(self._waiting.pop(tensor), None)
 
     def _arrive(self, tensor: int, way: _Way, span: int) -> None:
         if self._hand_on is not None:
