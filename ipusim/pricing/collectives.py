@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
+from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
 from ipusim.pricing.costs import Gather, GradientSum, HostSum, HostUpdate, PassCollective
 
 
@@ -61,9 +63,9 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     if system.joined is not None:
         return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))
     return HostSum(
-        write=system.outfeed_cycles(most),
-        network=system.network_sum_cycles(every),
-        read=0 if asked.updated_by_host else system.infeed_cycles(most),
+        write=laws.SUM_OUT(system.outfeed_cycles(most)),
+        network=laws.NETWORK_SUM(system.network_sum_cycles(every)),
+        read=0 if asked.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
         bytes=every,
     )
 
@@ -91,9 +93,9 @@ def host_update(program: PipelineProgram, system: System, asked: Around) -> Host
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
     """Return the cycles of the way there, of the host, and of the way back, where an IPU has at most so many bytes."""
     return (
-        system.outfeed_cycles(gradients),
-        system.host_drain_cycles(gradients) + system.host_fill_cycles(weights),
-        system.infeed_cycles(weights),
+        laws.SUM_OUT(system.outfeed_cycles(gradients)),
+        laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),
+        laws.WEIGHTS_IN(system.infeed_cycles(weights)),
     )
 
 

@@ -1,9 +1,14 @@
-"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from."""
+"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from.
+
+They stand in the order in which the terms of one thing are listed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from ipusim.hardware.copies import FixedParts
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,31 @@ class Law:
     figures: tuple[str, ...] = ()
     source: str = "assumed"
 
+    def __call__(self, cycles: int) -> Term:
+        """Return ``cycles`` as a term of this law."""
+        return Term(self, cycles)
+
+
+class Term(int):
+    """Cycles of one law: a number that knows what it is and where it comes from.
+
+    >>> Term(LAUNCHES, 40) + 2
+    42
+    """
+
+    law: Law
+    cycles: int
+
+    def __new__(cls, law: Law, cycles: int) -> Term:
+        """Return what ``cycles`` are, the value of a formula or a sum of such values, as a term of a law."""
+        term = super().__new__(cls, cycles)
+        term.law, term.cycles = law, cycles
+        return term
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """Return what a copy is made of."""
+        return self.law, self.cycles
+
 
 _GUIDE: Final = "IPU Programmer's Guide, chapter 2: tiles sync, exchange, compute"
 _PLANNER: Final = "PopLibs ConvModel.cpp: a search over the splits of a product over tiles"
@@ -40,7 +70,6 @@ _LATENCIES: Final = ("hop_latency_ns", "gateway_latency_ns")
 _MEASURED: Final = "measured, see the rates"
 _TRANSFER: Final = "bytes x clock_hz / {}"
 
-MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 LAUNCHES: Final = Law(
     "launches",
     "compute sets x compute_set_cycles; of products by their plans, of vector work as layers state them",
@@ -97,6 +126,7 @@ MEMORY: Final = Law(
     ("tiles", "sram_bytes_per_cycle_per_tile"),
     "assumed: arithmetic hides under memory traffic, or the other way round",
 )
+MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 COPY_SYNC: Final = Law(
     "copy sync",
     "2 x (hops x hop_latency + pods / 2 x gateway_latency) x clock_hz + internal_sync_cycles + sync_skew_cycles; "
@@ -113,7 +143,6 @@ GLOBAL_EXCHANGE: Final = Law(
     ("clock_hz",),
     _MEASURED,
 )
-POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
 COPY_LATENCY: Final = Law(
     "copy latency", "latency of the longest route x clock_hz", _LATENCIES, ("clock_hz",), "assumed as of a sync"
 )
@@ -131,6 +160,7 @@ ROUNDS: Final = Law(
     ("clock_hz",),
     "of the algorithm; later rounds need no sync and additions no time (assumed)",
 )
+POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
 INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"))
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
 OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
@@ -201,6 +231,17 @@ LOAD: Final = Law(
 STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
 
 
+#: All laws, in the order in which they stand here.
+LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
+#: The laws of the parts of a copy between IPUs that are as long whatever it carries, in the order of these.
+_FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
+
+
+def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
+    """Return the parts of a copy between IPUs that are as long whatever it carries, as terms."""
+    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True))
+
+
 def laws_with(rate: str) -> list[Law]:
     """Return the laws that have a rate in them, by its attribute."""
-    return [each for each in globals().values() if isinstance(each, Law) and rate in each.rates]
+    return [law for law in LAWS if rate in law.rates]

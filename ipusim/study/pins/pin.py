@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.plain import plain
+from ipusim.hardware.formulas import number
 from ipusim.pipeline.instructions import text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import Term, number, terms
+from ipusim.pricing.terms import Row, terms
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
@@ -193,7 +194,7 @@ def prices_of(job: Job) -> dict[str, dict[str, str]]:
     return found
 
 
-def _terms(job: Job) -> tuple[Term, ...]:
+def _terms(job: Job) -> tuple[Row, ...]:
     return terms(job.costs, job.plan, job.program, job.system)
 
 
