@@ -86,20 +86,21 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         for planned in plans(work, ipu, PlannerRates.of(rates))
         for term in planned.plan.terms
     ]
-    size, tiles = min(work.itemsize, 4), ipu.tiles
-    vector = laws.VECTOR(
-        Cycles(_computed, operations(work.vector, rates), size, rates.vector_slowdown, tiles, PATH_BYTES)
-    )
-    unit = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
-    memory = Cycles(_beyond, Fraction(work.sram_bytes), tiles, ipu.sram_bytes_per_cycle_per_tile, unit + vector)
-    bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
-    terms = (
-        laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)),
-        laws.EXCHANGE(Cycles(_exchanged, work.exchange_bytes, tiles, *bus)),
-        vector,
-        laws.MEMORY(max(0, memory)),
-    )
-    return Sum((*products, *((term, 1) for term in terms if term)))
+    terms, tiles = [], ipu.tiles
+    arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
+    if work.compute_sets:
+        terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
+    if size := work.exchange_bytes:
+        bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
+        terms.append(laws.EXCHANGE(Cycles(_exchanged, size, tiles, *bus)))
+    if amount := operations(work.vector, rates):
+        amounts = amount, min(work.itemsize, 4), rates.vector_slowdown
+        terms.append(laws.VECTOR(Cycles(_computed, *amounts, tiles, PATH_BYTES)))
+        arithmetic += terms[-1]
+    memory = Cycles(_beyond, Fraction(work.sram_bytes), tiles, ipu.sram_bytes_per_cycle_per_tile, arithmetic)
+    if memory > 0:
+        terms.append(laws.MEMORY(memory))
+    return Sum((*products, *((term, 1) for term in terms)))
 
 
 def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) -> Any:
@@ -114,14 +115,14 @@ def _beyond(size: Any, tiles: Any, per_cycle: Any, arithmetic: Any) -> Any:
     return ceil(size / (tiles * per_cycle)) - arithmetic
 
 
-def operations(vector: VectorWork, rates: Rates) -> Fraction:
+def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
     """Return the operations of a tile's vector unit that vector work of all kinds comes to."""
     kinds: list[Fraction | int] = [vector.elementwise, vector.reductions, vector.quotients]
     if vector.transcendentals:
         kinds.append(Amount(product, rates.transcendental_operations, vector.transcendentals))
     while len(kinds) > 1 and not kinds[-1]:
         kinds.pop()
-    return Amount(total, *kinds)
+    return Amount(total, *kinds) if len(kinds) > 1 else kinds[0]
 
 
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
