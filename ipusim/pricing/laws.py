@@ -21,6 +21,7 @@ class Law:
         rates: attributes of :class:`ipusim.hardware.rates.Rates` in it.
         figures: attributes of the IPU, its host or its Streaming Memory in it.
         source: where the formula is from, or ``assumed``.
+        spans: of a Timeline each time, the wait for it included; not those of links, nor those of the parts of a pass.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Law:
     rates: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     source: str = "assumed"
+    spans: int = 1
 
     def __call__(self, cycles: int) -> Term:
         """Return ``cycles`` as a term of this law."""
@@ -142,9 +144,15 @@ GLOBAL_EXCHANGE: Final = Law(
     ("pair_exchange_ns", "beyond_pair_exchange_ns"),
     ("clock_hz",),
     _MEASURED,
+    spans=0,
 )
 COPY_LATENCY: Final = Law(
-    "copy latency", "latency of the longest route x clock_hz", _LATENCIES, ("clock_hz",), "assumed as of a sync"
+    "copy latency",
+    "latency of the longest route x clock_hz",
+    _LATENCIES,
+    ("clock_hz",),
+    "assumed as of a sync",
+    spans=0,
 )
 COPY_LINK: Final = Law(
     "busiest link",
@@ -159,11 +167,14 @@ ROUNDS: Final = Law(
     (*_ACROSS, *_LATENCIES),
     ("clock_hz",),
     "of the algorithm; later rounds need no sync and additions no time (assumed)",
+    spans=2,
 )
 POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
-INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"))
+INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"), spans=2)
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
-OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
+OUTFEED: Final = Law(
+    "outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"), spans=2
+)
 DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
 ROWS_OUT: Final = Law("rows out", OUTFEED.formula, (), OUTFEED.figures)
 GATHER_ROWS: Final = Law(
@@ -172,6 +183,7 @@ GATHER_ROWS: Final = Law(
     (),
     (*DRAIN.figures, *FILL.figures),
     "assumed as fast as the host's buffers, wherever the rows lie",
+    spans=2,
 )
 ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
 APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
@@ -184,6 +196,7 @@ OUTSIDE: Final = Law(
     ("transcendental_operations",),
     (*DRAIN.figures, "operation_ns", "operations_per_s", *FILL.figures),
     "assumed: one rate for all operations, whose other traffic is in the caches",
+    spans=2,
 )
 OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, (), INFEED.figures)
 SUM_OUT: Final = Law("gradients out", OUTFEED.formula, (), OUTFEED.figures)
@@ -193,6 +206,7 @@ NETWORK_SUM: Final = Law(
     (),
     ("clock_hz", "network_bytes_per_s", "network_ns"),
     "a ring all-reduce, as Horovod's; additions take no time (assumed)",
+    spans=2,
 )
 NETWORK_GATHER: Final = Law(
     "network gather",
@@ -215,6 +229,7 @@ UPDATE_ON_HOST: Final = Law(
     (),
     (*DRAIN.figures, *FILL.figures),
     "assumed: the optimizer's arithmetic hides under the copies of its buffers",
+    spans=2,
 )
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
@@ -226,7 +241,10 @@ HOST_CALL: Final = Law(
 )
 _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
-    "load", "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s", (), _STREAMS
+    "load",
+    "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s",
+    (),
+    _STREAMS,
 )
 STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
 
@@ -238,8 +256,8 @@ _FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 
 
 def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
-    """Return the parts of a copy between IPUs that are as long whatever it carries, as terms."""
-    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True))
+    """Return the parts of a copy between IPUs that are as long whatever it carries, as terms; none for what is 0."""
+    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True) if cycles)
 
 
 def laws_with(rate: str) -> list[Law]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.formulas import Written, addends, written
@@ -14,11 +17,27 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.costs import Costs, StepCopy
+from ipusim.pricing.costs import Costs
 from ipusim.pricing.laws import Law, Term
 
-#: What something of a Plan is called, and the cycles that it is made of.
-Priced = tuple[str, Sequence[int]]
+_Called = TypeVar("_Called")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something of a Plan that costs something.
+
+    Attributes:
+        of: what it is called.
+        cycles: terms and sums of terms.
+        times: how often it happens in an execution of the pipeline, in all replicas that take turns at it.
+        spans: what a Timeline holds of it each time; 0 for what is part of a weight update.
+    """
+
+    of: str
+    cycles: Sequence[int]
+    times: int = 1
+    spans: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,13 +66,14 @@ class Row:
 
 def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[Row, ...]:
     """Return the terms of ``costs``, which are those of the other three; what costs nothing has none."""
-    return tuple(row for of, cycles in _priced(costs, plan, program, system) for row in _rows(of, cycles))
+    names = [profile.name for profile in program.stages]
+    return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 
 
-def _rows(of: str, cycles: Sequence[int]) -> Iterator[Row]:
+def _rows(thing: Thing) -> Iterator[Row]:
     """Yield a row for each law that something costs anything by."""
     by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
-    for part in cycles:
+    for part in thing.cycles:
         for term, times in addends(part):
             if isinstance(term, Term) and term:
                 values, formulas = by_law.setdefault(term.law, ([], Counter()))
@@ -62,108 +82,141 @@ def _rows(of: str, cycles: Sequence[int]) -> Iterator[Row]:
                     formulas[written(addend)] += times * often
     for law in sorted(by_law, key=laws.LAWS.index):
         values, formulas = by_law[law]
-        yield Row(of, law, sum(values), tuple(formulas.items()))
+        yield Row(thing.of, law, sum(values), tuple(formulas.items()))
 
 
-def _priced(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Priced]:
-    """Yield everything that costs anything, by name, with its cycles."""
-    yield from _passes(costs, plan, program)
-    yield from _copies(costs, program, system)
-    yield from _host(costs, program)
-    yield from _outside(costs, plan, program)
+def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
+    """Yield everything that costs anything; stages are called ``names``."""
+    stages = plan.shape.stages
+    often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
+    passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))
+    yield from _passes(costs, passes)
+    yield from _copies(costs, passes, system)
+    yield from _host(costs, passes, system)
+    yield from _outside(costs, passes)
     yield from _updates(costs, system)
-    yield from _streams(costs, program, system)
-    yield from _collectives(costs, plan, program, system)
+    yield from _streams(costs, passes, system)
+    yield from _collectives(costs, passes, system)
 
 
-def _passes(costs: Costs, plan: Plan, program: PipelineProgram) -> Iterator[Priced]:
-    shape = program.shape
+@dataclass(frozen=True)
+class _Passes:
+    """The passes of a Plan: what stages are called, and how often each (pass, stage) runs in all replicas."""
+
+    plan: Plan
+    names: Sequence[str]
+    runs: Counter[tuple[int, int]]
+
+    def has(self, kind: int) -> bool:
+        return any(kind == own for own, _ in self.runs)
+
+    def name(self, kind: int, stage: int) -> str:
+        return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
+
+    def within(self, kind: int, stage: int, called: Sequence[_Called]) -> Iterator[tuple[_Called, str, str]]:
+        """Yield what a pass calls in its middle, with its number where it is one of several, and where that is."""
+        for number, call in enumerate(called if self.has(kind) else (), 1):
+            yield call, f" {number}" if len(called) > 1 else "", f"in {self.name(kind, stage)}"
+
+
+def _passes(costs: Costs, passes: _Passes) -> Iterator[Thing]:
+    shape = passes.plan.shape
     kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
-    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if kind in plan.kind]
+    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if passes.has(kind)]
     for stage in range(shape.stages):
-        yield from ((_pass(kind, stage, program), (costs.passes[kind, stage],)) for kind in kinds)
-    for ipu in plan.ipus if shape.training else ():
-        yield f"update on IPU {ipu}", (costs.updates[ipu],)
+        for kind in kinds:
+            yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), passes.runs[kind, stage], 1)
+    for ipu in passes.plan.ipus if shape.training else ():
+        yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
 
 
-def _pass(kind: int, stage: int, program: PipelineProgram) -> str:
-    return f"{Pass(kind).name.lower().replace('_', ' ')} of {program.stages[stage].name}"
-
-
-def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Priced]:
+def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield each distinct copy between IPUs, of the replicas that meet for it, and each tensor sent by itself."""
-    meetings, names = costs.copies.meetings, [profile.name for profile in program.stages]
+    plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
+    after = Counter(costs.copies.copy_of)
     for replica, steps in enumerate(meetings):
+        waits = system.replicas * len(plan.ipus) // len(meetings)
         for which, step in enumerate(steps):
             of = f"copy {which}" if len(steps) > 1 else "merged copy"
-            yield f"{of} of replica {replica}" if len(meetings) > 1 else of, _copy(step)
+            link = (laws.COPY_LINK(max(share.cycles for share in step.links)),) if step.links else ()
+            parts = (*laws.fixed_terms(step.fixed), *link)
+            spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
+            yield Thing(f"{of} of replica {replica}" if len(meetings) > 1 else of, parts, after[which], spans)
     for (replica, source, target), send in costs.sends.items():
         of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
-        yield of, (send.lead_cycles, send.cycles)
+        yield Thing(of, (send.lead_cycles, send.cycles), plan.shape.micro_batches, 1 + len(send.links))
 
 
-def _copy(step: StepCopy) -> Sequence[int]:
-    return (*laws.fixed_terms(step.fixed), laws.COPY_LINK(max((share.cycles for share in step.links), default=0)))
+def _spans(cycles: Sequence[int]) -> int:
+    """Return the spans of what is not a pass."""
+    return sum(part.law.spans for part in cycles if isinstance(part, Term))
 
 
-def _host(costs: Costs, program: PipelineProgram) -> Iterator[Priced]:
+def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield what moves between the host and the IPUs for each micro-batch."""
-    yield "infeed element", (costs.host.infeed, costs.host.fill)
-    yield "outfeed element", (costs.host.outfeed, costs.host.drain)
+    micro_batches = system.replicas * passes.plan.shape.micro_batches
+    for of, moved, host in (
+        ("infeed element", costs.host.infeed, costs.host.fill),
+        ("outfeed element", costs.host.outfeed, costs.host.drain),
+    ):
+        yield Thing(of, (moved, host), micro_batches * bool(moved), _spans((moved, host)))
     for stage, tables in costs.tables.items():
-        name = program.stages[stage].name
-        yield f"look-up of {name}", (tables.ids, tables.gather, tables.rows)
-        yield f"row update of {name}", (tables.gradients, tables.apply)
+        looked_up, updated = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
+        backward = passes.runs[Pass.BACKWARD, stage] + passes.runs[Pass.INPUT_GRADIENT, stage]
+        forward = passes.runs[Pass.FORWARD, stage]
+        yield Thing(f"look-up of {passes.names[stage]}", looked_up, forward, _spans(looked_up))
+        yield Thing(f"row update of {passes.names[stage]}", updated, backward, _spans(updated))
 
 
-def _outside(costs: Costs, plan: Plan, program: PipelineProgram) -> Iterator[Priced]:
+def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
     """Yield what passes have the host do."""
     for (kind, stage), calls in costs.outside.items():
-        for number, outside in enumerate(calls if kind in plan.kind else (), 1):
-            which = f" {number}" if len(calls) > 1 else ""
-            of = f"{outside.call.name}{which} in {_pass(kind, stage, program)}"
-            yield of, (outside.send, outside.host, outside.read)
+        for outside, number, where in passes.within(kind, stage, calls):
+            parts = (outside.send, outside.host, outside.read)
+            yield Thing(f"{outside.call.name}{number} {where}", parts, passes.runs[kind, stage], _spans(parts))
 
 
-def _updates(costs: Costs, system: System) -> Iterator[Priced]:
+def _updates(costs: Costs, system: System) -> Iterator[Thing]:
     """Yield what hosts do for a weight update, and between session runs."""
     if (summed := costs.host_sum) is not None:
-        yield f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read)
+        yield Thing(f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read))
     if (update := costs.host_update) is not None:
-        yield "update on the host", (update.write, update.apply, update.read)
-    yield "session run", (costs.host.call,)
+        yield Thing("update on the host", (update.write, update.apply, update.read))
+    yield Thing("session run", (costs.host.call,))
 
 
-def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Priced]:
+def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    """Yield what IPUs load and store, each alone at its Streaming Memory."""
     for (kind, stage), stream in costs.pass_streams.items():
-        yield _pass(kind, stage, program), streamed(stream, system)
+        parts = _streamed(stream, system)
+        yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
     for ipu, stream in costs.update_streams.items():
-        yield f"update on IPU {ipu}", streamed(stream, system)
+        yield Thing(f"update on IPU {ipu}", _streamed(stream, system), system.replicas)
 
 
-def streamed(stream: Stream, system: System) -> Sequence[int]:
-    """Return what an IPU takes to load and to store, alone at its Streaming Memory."""
-    if system.streaming is None:
-        return ()
-    load, store = (system.transfer_cycles(size, system.streaming.share(1)) for size in stream)
-    return laws.LOAD(load), laws.STORE(store)
+def _streamed(stream: Stream, system: System) -> Sequence[int]:
+    assert system.streaming is not None
+    rate, both = system.streaming.share(1), zip((laws.LOAD, laws.STORE), stream, strict=True)
+    return [law(system.transfer_cycles(size, rate)) for law, size in both if size]
 
 
-def _collectives(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Priced]:
+def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     if costs.gradient_sum is not None:
-        yield f"all-reduce ({costs.gradient_sum.algorithm})", _collective(costs.gradient_sum.cost)
+        yield _collective(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost)
     if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None:
-        yield f"all-reduce of {system.hosts} hosts ({over.algorithm})", _collective(over.cost)
+        yield _collective(f"all-reduce of {system.hosts} hosts ({over.algorithm})", over.cost)
     for stage, gather in costs.weight_gathers.items():
-        yield f"all-gather of stage {stage} ({gather.algorithm})", _collective(gather.cost)
+        runs = sum(times for (_, own), times in passes.runs.items() if own == stage)
+        yield _collective(f"all-gather of stage {stage} ({gather.algorithm})", gather.cost, runs)
     for ipu, gather in costs.update_gathers.items():
-        yield f"all-gather for update on IPU {ipu} ({gather.algorithm})", _collective(gather.cost)
+        yield _collective(f"all-gather for update on IPU {ipu} ({gather.algorithm})", gather.cost)
     for (kind, stage), calls in costs.collectives.items():
-        for number, called in enumerate(calls if kind in plan.kind else (), 1):
-            which = f" {number}" if len(calls) > 1 else ""
-            what = f"{called.call.operation.replace('_', '-')} ({called.algorithm}){which}"
-            yield f"{what} in {_pass(kind, stage, program)}", _collective(called.cost)
+        for called, number, where in passes.within(kind, stage, calls):
+            of = f"{called.call.operation.replace('_', '-')} ({called.algorithm}){number} {where}"
+            yield _collective(of, called.cost, passes.runs[kind, stage])
 
 
-def _collective(cost: CollectiveCost) -> Sequence[int]:
-    return *laws.fixed_terms(cost.fixed), laws.ROUNDS(cost.rounds_cycles)
+def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
+    """Return a collective of some ``runs`` of passes; None for one of a weight update."""
+    parts = (*laws.fixed_terms(cost.fixed), laws.ROUNDS(cost.rounds_cycles))
+    return Thing(of, parts) if runs is None else Thing(of, parts, runs, laws.ROUNDS.spans)

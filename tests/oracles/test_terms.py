@@ -194,7 +194,8 @@ def test_halves_of_backward_passes_have_terms_of_their_own(name):
     """Where a Plan has them; what runs again inside a backward pass runs in the first half."""
     job, _ = told(name)
     program, system, plan = job.program, job.system, copy(job.plan)
-    plan.kind = np.array([Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT])
+    kinds, stages = [Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT], len(program.stages)
+    plan.kind, plan.stage = np.repeat(kinds, stages), np.tile(np.arange(stages), len(kinds))
     costs = price(plan, program, system)
     found = terms(costs, plan, program, system)
     of = {Pass.INPUT_GRADIENT: "input gradient", Pass.WEIGHT_GRADIENT: "weight gradient"}
