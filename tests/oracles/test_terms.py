@@ -40,6 +40,7 @@ LAWS = [law for law in laws.LAWS if law not in BETWEEN_RUNS]
 RUNS = {
     "tutorial": ("tutorial_step3_pipelining", ("system.host.framework=tensorflow1",)),
     "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
+    "free": ("tutorial_step3_pipelining", ("numerics=off", "system.name=free")),
     "sends": ("gpu_schedules", ()),
     "sends of halves": ("zero_bubble", ("numerics=off",)),
     "sends of replicas": (

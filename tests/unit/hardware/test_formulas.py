@@ -70,6 +70,18 @@ def test_cycles_are_whole_numbers_that_keep_their_formula():
         assert f"{times} * {written(part).within(1)}" == "3 * (ceil(2.5) + 4)"
 
 
+def less(cycles, hidden):
+    return math.ceil(cycles) - hidden
+
+
+def test_a_difference_that_counts_several_times_stands_in_parentheses():
+    """Else ``3 * ceil(4.5) - 2`` stood for what comes to 9."""
+    cycles = Cycles(less, Fraction(9, 2), 2)
+    assert written(cycles).addend(3) == "3 * (ceil(4.5) - 2)"
+    assert value_of(written(cycles).addend(3)) == 3 * cycles == 9
+    assert written(cycles).addend(1) == "ceil(4.5) - 2"
+
+
 def test_a_sum_knows_how_often_it_has_what_it_has():
     inner = Sum(((Cycles(whole, Fraction(3, 2)), 2), (5, 1)))
     assert inner == 9
