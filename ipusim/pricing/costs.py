@@ -258,6 +258,7 @@ class Costs:
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
         sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
+        instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
     """
 
     passes: Mapping[tuple[int, int], int]
@@ -276,3 +277,4 @@ class Costs:
     outside: Mapping[tuple[int, int], tuple[PassOutside, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)
+    instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)

@@ -5,10 +5,14 @@ They stand in the order in which the terms of one thing are listed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ipusim.hardware.copies import FixedParts
+from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import Code
+from ipusim.pipeline.program import PipelineProgram
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Law:
         figures: attributes of the IPU, its host or its Streaming Memory in it.
         source: where the formula is from, or ``assumed``.
         spans: of a Timeline each time, the wait for it included; not those of links, nor those of the parts of a pass.
+        instruction: the code of the instructions that it prices, where it is all that they cost.
+        cycles: of such an instruction, by program, system and stage (-1 where it has none).
     """
 
     name: str
@@ -30,6 +36,8 @@ class Law:
     figures: tuple[str, ...] = ()
     source: str = "assumed"
     spans: int = 1
+    instruction: Code | None = None
+    cycles: Callable[[PipelineProgram, System, int], int] | None = field(default=None, compare=False)
 
     def __call__(self, cycles: int) -> Term:
         """Return ``cycles`` as a term of this law."""
@@ -251,6 +259,8 @@ STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
 
 #: All laws, in the order in which they stand here.
 LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
+#: The laws that are all that an instruction costs, by its code.
+OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
 #: The laws of the parts of a copy between IPUs that are as long whatever it carries, in the order of these.
 _FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 

@@ -22,6 +22,7 @@ from ipusim.pricing.collectives import (
 )
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
+from ipusim.pricing.instructions import instruction_cycles
 from ipusim.pricing.outside import pass_outside
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.reuse import Reuse
@@ -60,6 +61,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         outside=again(pass_outside, kinds, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
+        instructions=instruction_cycles(plan, program, system),
     )
 
 

@@ -13,11 +13,13 @@ from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.formulas import Written, addends, written
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
+from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import Costs
+from ipusim.pricing.instructions import instructions_of
 from ipusim.pricing.laws import Law, Term
 
 _Called = TypeVar("_Called")
@@ -97,6 +99,10 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     yield from _updates(costs, system)
     yield from _streams(costs, passes, system)
     yield from _collectives(costs, passes, system)
+    for (code, stage), cycles in costs.instructions.items():
+        of = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
+        runs = system.replicas * instructions_of(plan, Code(code))[stage]
+        yield Thing(of, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
 
 
 @dataclass(frozen=True)
