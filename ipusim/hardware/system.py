@@ -12,6 +12,7 @@ from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad
 from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
+from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
@@ -175,15 +176,20 @@ class System:
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(FixedParts(self.sync_cycles), ())
-        rates = self.rates
-        latency_ns = max(sum((direction.latency_ns(rates) for direction in route), Fraction(0)) for route, _ in routed)
-        return CopyCost(
-            fixed=self.exchanging._replace(sync_cycles=self.sync_cycles, latency_cycles=self._duration(latency_ns)),
-            links=tuple(
-                LinkLoad(direction, byte_count, self.transfer_cycles(byte_count, direction.bytes_per_s(rates)))
-                for direction, byte_count in bytes_by_direction(routed)
-            ),
+        # Routes over the same channels take the same latency, and as many bytes on links of a kind the same cycles.
+        alike = {tuple(direction.channel for direction in route): route for route, _ in routed}
+        latency_ns = max(sum(direction.latency_ns(self.rates) for direction in route) for route in alike.values())
+        cycles: dict[tuple[Channel, int], int] = {}
+        links = []
+        for direction, byte_count in bytes_by_direction(routed):
+            key = direction.channel, byte_count
+            if key not in cycles:
+                cycles[key] = self.transfer_cycles(byte_count, direction.bytes_per_s(self.rates))
+            links.append(LinkLoad(direction, byte_count, cycles[key]))
+        fixed = self.exchanging._replace(
+            sync_cycles=self.sync_cycles, latency_cycles=self._duration(Fraction(latency_ns))
         )
+        return CopyCost(fixed, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
         """Return the cycles in which one IPU reads ``byte_count`` bytes from the host's buffer."""
