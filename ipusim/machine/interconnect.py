@@ -67,7 +67,7 @@ class Interconnect(Meeting):
         self._carrying, self._copying = 0, False
         self._copy = self._copies[0]
         self._time_step, self._step = 0, 0
-        #: The IPUs that are here for further time-steps, as bits, and how many they are; and who wakes after which meeting.
+        #: The IPUs that are here for further time-steps, as bits, and how many they are; who wakes after which meeting.
         self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []

@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from ipusim.analysis.plain import plain
 from ipusim.errors import OutputError
+from ipusim.hardware.formulas import number
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import Term, number, terms
+from ipusim.pricing.terms import Row, terms
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
@@ -188,7 +189,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _prices(priced: Sequence[Term]) -> dict[str, dict[str, str]]:
+def _prices(priced: Sequence[Row]) -> dict[str, dict[str, str]]:
     """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in priced:
@@ -196,7 +197,7 @@ def _prices(priced: Sequence[Term]) -> dict[str, dict[str, str]]:
     return prices
 
 
-def _rates(priced: Sequence[Term], system: System) -> dict[str, str]:
+def _rates(priced: Sequence[Row], system: System) -> dict[str, str]:
     """Return the rates and figures of the hardware that the prices came from, exactly."""
     laws = {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
