@@ -107,6 +107,6 @@ def _strip_of(
     timeline: Timeline, curves: Sequence[MemoryCurve], fullest: FullestMemory, cycle: int
 ) -> MemoryStrip | None:
     """Return the strip of a run; None of one of which a picture leaves periods out."""
-    if timeline.spans_in_all > MOST_SPANS:
+    if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > MOST_SPANS:
         return None
     return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

@@ -34,6 +34,8 @@ _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
     "memory.npz."
 )
+#: Changes of memory over time up to which the page has all of them, and not the first and last of what repeats itself.
+_MOST_ENTRIES: Final = 400_000
 #: Names of that many runs stand in the title of a page of several.
 _NAMED: Final = 3
 
@@ -174,7 +176,7 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     curves, said = run.curves, run.summary["memory"]
     if not curves:
         return None
-    if not in_periods(run.timeline).repeats:
+    if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
     held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
     holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)

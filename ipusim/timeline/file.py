@@ -105,13 +105,17 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
     if (columns["start"] > columns["end"]).any() or (np.diff(columns["start"]) < 0).any():
         raise FileError("spans that end before they start, or are out of order")
     if repeats:
-        _check_copies(columns, repeats, {name: ends[name] for name in ("end", "micro_batch", "time_step", "execution")})
+        _check_copies(
+            info, columns, repeats, {name: ends[name] for name in ("end", "micro_batch", "time_step", "execution")}
+        )
     spans = Blocks(repeats, rows).spans
     if not info.executions <= spans:
         raise FileError(f"{spans} spans of {info.executions} executions")
 
 
-def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]) -> None:
+def _check_copies(
+    info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]
+) -> None:
     """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
@@ -124,7 +128,7 @@ def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: d
     wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
     if wrong:
         raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
-    _check_counts(columns, repeats)
+    _check_counts(info, columns, repeats)
 
 
 def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
@@ -145,12 +149,19 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
         last_copies[rows] += more
 
 
-def _check_counts(columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError."""
+def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
+    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError.
+
+    What is left of the run without further copies has to be a run too, of no more executions than rows.
+    """
     added = Blocks(repeats, len(columns["start"])).added(columns["execution"])
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows behind a block whose {name} lies within it")
+    _, micro_batches, time_steps, executions = (int(more.max()) for more in added)
+    once = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
+    if min(once) < 1 or once[-1] > len(columns["start"]):
+        raise FileError(f"{len(columns['start'])} rows of {once[-1]} executions of {once[0]} micro-batches")
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:

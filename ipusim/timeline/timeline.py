@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from ipusim.timeline.copies import (
     copies_numbered,
     every_copy,
     some_copies,
+    touching,
     written_out,
 )
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
@@ -39,6 +40,10 @@ __all__ = [
     "ends_text",
     "layers_text",
 ]
+
+
+#: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
+_MOST_AT_ENDS: Final = 16
 
 
 class Timeline:
@@ -231,7 +236,7 @@ class Timeline:
         """Return the first copies of a block, as many as its longest span touches, and as many last ones, and one."""
         rows = slice(repeat.first, repeat.last)
         longest = int((self.end[rows] - self.start[rows]).max())
-        least = max(1, -(-longest // repeat.cycles) if repeat.cycles else 1)
+        least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
         return {*range(least), *range(repeat.times - least - 1, repeat.times)}
 
     def _with_execution(self, execution: int) -> Timeline:
@@ -240,8 +245,8 @@ class Timeline:
             if repeat.executions:
                 own = self.execution[repeat.first : repeat.last]
                 own = own[own != NONE] + added[3]
-                low, high = ((execution - number) // repeat.executions for number in (own.max(), own.min()))
-                chosen |= {*range(low - 1, high + 3)}
+                number = (execution - np.unique(own)) // repeat.executions
+                chosen |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
             return some_copies(repeat.times, chosen)
 
         return self._written_out(choose)
@@ -254,10 +259,9 @@ class Timeline:
             most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
             micro_batches: that these are at least, of one end.
         """
-        inside = copies_in(self.start, self.end, (begin, end))
 
         def choose(repeat: Repeat, added: Column) -> Chosen:
-            touched = inside(repeat, added).number.tolist()
+            touched: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
             if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
                 copies = 1 if repeat.executions else -(-micro_batches // max(repeat.micro_batches, 1))
                 touched = [*touched[:copies], *touched[-copies - 1 :]]

@@ -121,7 +121,7 @@ def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, shor
     (gap,) = shown.breaks
     assert (copies, gap.cycles) == (gap.copies, copies * 350)
     for at, text in ticks.items():
-        assert float(text) * unit == pytest.approx(at + (gap.cycles - gap.room if at > gap.at else 0))
+        assert float(text.replace(",", "")) * unit == pytest.approx(at + (gap.cycles - gap.room if at > gap.at else 0))
     # What is drawn is of the run: every box begins where a span of it does.
     starts = set(whole.start.tolist())
     for start in drawn.start[(drawn.start >= shown.start) & (drawn.start < shown.end)].tolist():
