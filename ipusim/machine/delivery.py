@@ -132,12 +132,14 @@ class Delivery:
 
     def _send_blocking(
         self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
-    ) -> int | simpy.Event:
+    ) -> simpy.Event:
         """Hand a tensor to the links, and wait until it is delivered; returns the span that has brought it."""
         self._send(ipu, stage, micro_batch, tensor, step, cause)
-        if tensor not in self._on_way:
-            return cause
-        delivered = self._blocking[tensor] = self._clock.event()
+        delivered = self._clock.event()
+        if tensor in self._on_way:
+            self._blocking[tensor] = delivered
+        else:
+            delivered.succeed(cause)
         return delivered
 
     def _deliver(self, coming: Tensor, now: int) -> None:

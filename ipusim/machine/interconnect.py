@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine import resources
+from ipusim.machine.bundles import Bundle, bundles_of
 from ipusim.machine.context import Context
 from ipusim.machine.facility import IpuId, Wait
 from ipusim.machine.meeting import Meeting
-from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
@@ -27,20 +25,6 @@ _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
     SpanKind.LINK,
     SpanKind.POST_COPY,
 )
-
-
-class _Bundle(NamedTuple):
-    """Link directions that carry for equally long in a copy.
-
-    Attributes:
-        what: their spans, as the recorder knows them together.
-        cycles: for how long.
-        links: which they are.
-    """
-
-    what: int
-    cycles: int
-    links: Workers
 
 
 class Interconnect(Meeting):
@@ -67,7 +51,7 @@ class Interconnect(Meeting):
         self._carrying, self._copying = 0, False
         self._copy = self._copies[0]
         self._time_step, self._step = 0, 0
-        #: The IPUs that are here for further time-steps, as bits, and how many they are; who wakes after which meeting.
+        #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
         self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
@@ -88,32 +72,7 @@ class Interconnect(Meeting):
         # Nothing else happens during a copy: what is recorded of one may be so at its end, two events less for each.
         host = context.costs.host
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
-        self._bundle_links([direction.label for direction in context.costs.links])
-
-    def _bundle_links(self, labels: Sequence[str]) -> None:
-        """Bundle the link directions that carry in the same copies for as long; each by itself if one may be slower."""
-        bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for link in sorted({share.link for copy in self._copies for share in copy.links}):
-            cycles = tuple(
-                (which, share.cycles)
-                for which, copy in enumerate(self._copies)
-                for share in copy.links
-                if share.link == link
-            )
-            bundles.setdefault(cycles, []).append(link)
-        self._bundles: list[list[_Bundle]] = [[] for _ in self._copies]
-        for pattern, together in bundles.items():
-            for links in [together] if self._clock.steady else [[link] for link in together]:
-                workers = resources.links(labels[link] for link in links)
-                for which, each in pattern:
-                    what = self._recorder.group(list(self._described(which, links)))
-                    self._bundles[which].append(_Bundle(what, each, workers))
-
-    def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
-        """Yield the description of what each of ``links`` carries in a copy."""
-        sizes = {share.link: share.bytes for share in self._copies[which].links}
-        for link in links:
-            yield self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE))
+        self._bundles = bundles_of(context, self._copies)
 
     def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
         """Note that an IPU is here for so many time-steps, its last span being ``cause``; return what it waits for."""
@@ -236,7 +195,7 @@ class Interconnect(Meeting):
         laid_out: int,
         first_byte: int,
         last_byte: int,
-        bundle: _Bundle,
+        bundle: Bundle,
         cause: int,
         event: object,
     ) -> None:
@@ -294,7 +253,7 @@ class Interconnect(Meeting):
         self._finished(self._step)
         return done
 
-    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
+    def _deliver(self, bundle: Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
         """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
         self._record(bundle.what, self._step, first_byte, last_byte, cause)
         self._carrying -= len(bundle.links)
