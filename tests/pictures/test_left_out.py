@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -11,13 +12,14 @@ from ipusim.render import left_out, shortened
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.comparison import Compared, comparison
 from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_png
+from ipusim.render.figures import Chart, to_png
 from ipusim.render.left_out import in_periods
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, execution_window, phase_window
 from ipusim.runs.execute import execute
+from ipusim.study import report
 from tests.drawn import assert_legible, drawn_texts, words
 from tests.folded import folded
 from tests.scenario_data import job_from
@@ -159,3 +161,22 @@ def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatc
     (sign,) = (text for text in texts if text.startswith("× "))
     assert any(f"{sign} stands for" in text for text in texts)
     assert_legible(figure, drawn_texts(figure))
+
+
+def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatch, tmp_path):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    short = replace(run, timeline=folded(run.timeline))
+    assert short.timeline.repeats
+    monkeypatch.setattr(report, "execution_trace", lambda *_, **__: Chart())
+    monkeypatch.setattr(report, "memory_chart", lambda *_, **__: Chart())
+    window = execution_window(run.timeline)
+    every = report.run_files(run, window, tmp_path)
+    name = "trace.pftrace.gz"
+    assert report.run_files(short, window, tmp_path)[name] == every[name]
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 100)
+    some = report.run_files(short, window, tmp_path)
+    assert len(some[name]) < len(every[name])
+    assert report.run_files(short, window, tmp_path, full_trace=True)[name] == every[name]
+    assert some["summary.json"] == every["summary.json"]
