@@ -100,13 +100,14 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     own_axis = whole_s < _NARROWEST * last_s
     cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
-    window = Window(0, end)
-    drawn, window = shortened(timeline, window)
+    drawn, window = shortened(timeline, Window(0, end))
+    if window.breaks:  # its length cannot be compared with others by eye: it fills the panel
+        own_axis, cut = True, False
+        drawn, window = shortened(timeline, Window(0, find_execution(timeline, 0).end))
     shown = folded(drawn, rows, window)
     words = [_headline(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
     if window.breaks:
-        own_axis = True
         words.append(f"on an axis of its own, where {left_out_words(window)}")
     elif own_axis:
         words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from ipusim.errors import OptionError
 from ipusim.render import left_out, shortened
 from ipusim.render.chrome_trace import write_chrome_trace
+from ipusim.render.comparison import Compared, comparison
 from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_png
+from ipusim.render.figures import Chart, to_png
 from ipusim.render.left_out import in_periods
+from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import Window, execution_window, phase_window
+from ipusim.runs.execute import execute
+from ipusim.study import report
 from tests.drawn import assert_legible, drawn_texts, words
 from tests.folded import folded
+from tests.scenario_data import job_from
 from tests.timelines import lay_out_timeline
 
 
@@ -127,3 +133,50 @@ def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, shor
     for start in drawn.start[(drawn.start >= shown.start) & (drawn.start < shown.end)].tolist():
         assert start + (gap.cycles - gap.room if start >= gap.at else 0) in starts
     assert {shown.shows(window.start), shown.shows(window.end - 1)} == {shown.start, shown.end - 1}
+
+
+def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
+    runs = [lay_out_timeline(schedule, count=320, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
+    shown = [Compared(folded(run), "") for run in runs]
+    assert to_png(comparison(shown)) == to_png(comparison([Compared(run, "") for run in runs]))
+    monkeypatch.setattr(shortened, "MOST_SPANS", 500)
+    figure = comparison(shown)
+    texts = " ".join(words(figure))
+    assert texts.count("on an axis of its own, where × ") == 2
+    assert_legible(figure, drawn_texts(figure))
+    ends = [axes.get_xlim()[1] for axes in figure.axes if "thousand cycles" in axes.get_xlabel()]
+    windows = [shortened.shortened(each.timeline, Window(0, each.timeline.makespan_cycles))[1] for each in shown]
+    assert ends == [window.end for window in windows]
+
+
+def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatch):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    window, short = execution_window(run.timeline), folded(run.timeline)
+    assert to_png(memory_chart(short, run.memory, window)) == to_png(memory_chart(run.timeline, run.memory, window))
+    monkeypatch.setattr(shortened, "MOST_SPANS", 100)
+    figure = memory_chart(short, run.memory, window)
+    texts = words(figure)
+    (sign,) = (text for text in texts if text.startswith("× "))
+    assert any(f"{sign} stands for" in text for text in texts)
+    assert_legible(figure, drawn_texts(figure))
+
+
+def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatch, tmp_path):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    short = replace(run, timeline=folded(run.timeline))
+    assert short.timeline.repeats
+    monkeypatch.setattr(report, "execution_trace", lambda *_, **__: Chart())
+    monkeypatch.setattr(report, "memory_chart", lambda *_, **__: Chart())
+    window = execution_window(run.timeline)
+    every = report.run_files(run, window, tmp_path)
+    name = "trace.pftrace.gz"
+    assert report.run_files(short, window, tmp_path)[name] == every[name]
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 100)
+    some = report.run_files(short, window, tmp_path)
+    assert len(some[name]) < len(every[name])
+    assert report.run_files(short, window, tmp_path, full_trace=True)[name] == every[name]
+    assert some["summary.json"] == every["summary.json"]
