@@ -19,6 +19,7 @@ from ipusim.ipu.host_program import HostProgram
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
+from ipusim.ipu.stage_outfeeds import StageOutfeed
 from ipusim.ipu.traced import Traced
 from ipusim.ipu.variable import NamedVariable
 from ipusim.model.layers.layer import Array
@@ -112,7 +113,7 @@ class Pipeline(Fetch):
             if self._gradients is not None:
                 forms, packing = self._gradients.element(forms, packing)
             self._connect(self._outfeed, forms, packing, again=before is not None)
-        for each in (outfeed for stage in self._traced.outfeeds for outfeed in stage.queues):
+        for each in self._sent_beside():
             axis = (replicas,) if replicas > 1 else ()
             forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
             self._connect(each.queue, forms, each.packing, again=before is not None)
@@ -121,6 +122,15 @@ class Pipeline(Fetch):
         self._traced.inputs.replicas = replicas
         self._hosts.distribution = placed.distribution
         self._session = self._hosts.session(job)
+
+    def _sent_beside(self) -> list[StageOutfeed]:
+        """Return the queues that stages and the optimizer send to by themselves."""
+        return [outfeed for outfeeds in self._traced.outfeeds for outfeed in outfeeds.queues]
+
+    def dequeue_at_once(self) -> None:
+        """Let what stages and the optimizer send be dequeued at once, as of a program that no session runs."""
+        for each in self._sent_beside():
+            each.queue.in_session = False
 
     def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
         queue.connect(forms, packing, in_session=self._symbols is not None, again=again)

@@ -74,6 +74,7 @@ class Program:
         (found,) = programs
         assert isinstance(found, Pipeline)
         self.pipeline = found
+        found.dequeue_at_once()
         if isinstance(optimizer, Optimizer):
             optimizer.replicas = self.replicas
 
