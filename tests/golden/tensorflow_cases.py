@@ -254,6 +254,11 @@ case(
     lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES.reshape(-1, 1), x),
     LOGITS,
 )
+case(
+    "losses.sparse_softmax_cross_entropy of logits in columns",
+    lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES, x),
+    LOGITS[..., None],
+)
 case("losses.sparse_softmax_cross_entropy", lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES, x), LOGITS)
 
 # Keras' activations, by their functions and by the names that layers take.
