@@ -24,7 +24,7 @@ from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 #: Seconds that a program may take.
-_LIMIT: Final = 900
+_LIMIT: Final = 1500
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
 
@@ -52,6 +52,7 @@ class Program:
         outcome: of the last run.
         why: the last run's message where it was refused, with the file and line that the message names, or what it
             did not print.
+        state: the commit of ipusim that ran it last.
     """
 
     repository: str
@@ -62,6 +63,7 @@ class Program:
     needs: str
     outcome: Outcome
     why: str
+    state: str
 
     @property
     def link(self) -> str:
@@ -135,12 +137,18 @@ def run(program: Program, folder: Path) -> Program:
     return judged(program, done.returncode, done.stdout, done.stderr)
 
 
+def state() -> str:
+    """Return the commit of this checkout of ipusim, with a plus where files of it have changed since."""
+    git = ["git", "-C", str(OUTCOMES.parent), "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
+    return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main(folder: Path, part: str = "") -> None:
     """Run the programs whose path contains ``part``, and write the file of outcomes after each."""
-    programs = list(read_programs())
+    programs, commit = list(read_programs()), state()
     for place, program in enumerate(programs):
         if part in program.path:
-            programs[place] = run(program, folder)
+            programs[place] = replace(run(program, folder), state=commit)
             OUTCOMES.write_text(as_csv(programs), encoding="utf-8")
             print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
 
