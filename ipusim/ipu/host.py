@@ -19,6 +19,7 @@ import numpy as np
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
+from ipusim.ipu.places import ON_IPU, SHARD
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
@@ -177,30 +178,48 @@ class Tensor(Fetch):
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
-class _Computed(Tensor):
-    """A tensor that is a function of others."""
+class Computed(Tensor):
+    """A tensor that is a function of others.
+
+    Attributes:
+        function, arguments: what computes it.
+        shard: of the device, where a scope has said one.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._name, self._function, self._arguments = name, function, tuple(arguments)
+        """Take the function, what messages call it, and its arguments."""
+        self._name, self.function, self.arguments = name, function, tuple(arguments)
+        self._on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self._placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(name, function, [example(each) for each in self._arguments])))
+            super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
 
     @property
     def late(self) -> bool:
-        return any(isinstance(each, Fetch) and each.late for each in self._arguments)
+        """Whether an argument does."""
+        return any(isinstance(each, Fetch) and each.late for each in self.arguments)
 
     def sources(self) -> Iterator[Tensor]:
-        for each in self._arguments:
+        """Yield the sources of the arguments."""
+        for each in self.arguments:
             if isinstance(each, Tensor):
                 yield from each.sources()
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
-        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self._arguments)
-        return self._function(*given)
+        """Compute it of the arguments' sources."""
+        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self.arguments)
+        return self.function(*given)
 
     def evaluate(self, running: Running) -> Array:
-        given = list(map(running.value, self._arguments))
-        return _array(_computed(self._name, self._function, given)).astype(self.dtype)
+        """Return its value, computed on the IPU where a scope for one says so."""
+        if self._on_ipu:
+            from ipusim.ipu.placed_tensors import PlacedTensor, is_of_placeholders  # noqa: PLC0415 - which is above this
+
+            if is_of_placeholders(self):
+                self._placed = self._placed or PlacedTensor(self)
+                return _array(self._placed.value(running)).astype(self.dtype)
+        given = list(map(running.value, self.arguments))
+        return _array(_computed(self._name, self.function, given)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -276,7 +295,7 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     if inside():
         return function(*map(captured, arguments))
     if any(isinstance(each, Tensor) for each in arguments):
-        return _Computed(called, function, arguments)
+        return Computed(called, function, arguments)
     return _computed(called, function, arguments)
 
 

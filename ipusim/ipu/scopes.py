@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
 from ipusim.ipu.loop_body import asking
+from ipusim.ipu.places import ON_IPU, SHARD, setting
 from ipusim.model.functions.outside import outside
-
-#: The shard of the innermost scope; None outside of any.
-_SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
 
 
 def shard() -> int | None:
     """Return the shard that the caller's computations are placed on, None for none."""
-    return _SHARD.get()
+    return SHARD.get()
 
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[None]:
     """Place programs in the block on a device such as '/device:IPU:0', the one that there is, or on the host.
+
+    What is computed of placeholders there, without ``ipu_compiler.compile``, a session computes on that device.
 
     Raises ProgramTypeError for what is no text, ProgramError for an IPU device of another number.
     """
@@ -31,7 +30,8 @@ def ipu_scope(device: str) -> Iterator[None]:
     kind, _, number = name.removeprefix("/device:").partition(":")
     if kind.upper() == "IPU" and number not in ("", "0"):
         checks.wrong_value("device", "/device:IPU:0, as one device is simulated at a time", name)
-    yield
+    with setting(ON_IPU, kind.upper() == "IPU"):
+        yield
 
 
 @contextmanager
@@ -40,13 +40,10 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     given = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(given, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {given}")
-    token = _SHARD.set(checks.whole("index", given))
-    if (asked := asking()) is not None:
-        asked.shards.add(given)
-    try:
+    with setting(SHARD, checks.whole("index", given)):
+        if (asked := asking()) is not None:
+            asked.shards.add(given)
         yield
-    finally:
-        _SHARD.reset(token)
 
 
 @contextmanager
