@@ -18,8 +18,8 @@ None of their text is in this repository. `python -m reports.public_programs FOL
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. One that is not
-done in so many seconds may be with more of them, or on a machine with nothing else to do.
+What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What trains for
+longer than the seconds in the last column, on a machine with much else to do, is *undecided*.
 """
 
 

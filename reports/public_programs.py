@@ -35,6 +35,7 @@ class Outcome(StrEnum):
     RUNS = "runs"
     DIFFERS = "differs"
     REFUSED = "refused"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Program:
         needs: what it needs that simulation of an IPU does not have, such as compiled C++; empty for none.
         outcome: of the last run.
         why: the last run's message where it was refused, with the file and line that the message names, or what it
-            did not print.
+            did not print, or how long it ran.
         state: the commit of ipusim that ran it last.
     """
 
@@ -101,7 +102,7 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
         err: standard error.
     """
     if code is None:
-        return replace(program, outcome=Outcome.REFUSED, why=f"not done after {_LIMIT} s")
+        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {_LIMIT} s")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
         return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
