@@ -44,8 +44,12 @@ class Running:
         if not isinstance(fetch, Fetch):
             return fetch
         if id(fetch) not in self._values:
-            self._values[id(fetch)] = fetch, fetch.evaluate(self)
+            self._values[id(fetch)] = fetch, self.evaluate(fetch)
         return self._values[id(fetch)][1]
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch that has none in this run yet."""
+        return fetch.evaluate(self)
 
     def values(self, fetches: Any) -> Any:
         """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
@@ -183,14 +187,15 @@ class Computed(Tensor):
 
     Attributes:
         function, arguments: what computes it.
-        shard: of the device, where a scope has said one.
+        placed: its programs, where sessions compute it on the device.
+        on_ipu, shard: whether a scope places it on an IPU, and on which shard of the device, None for none.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         """Take the function, what messages call it, and its arguments."""
         self._name, self.function, self.arguments = name, function, tuple(arguments)
-        self._on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
-        self._placed: Any = None
+        self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self.placed: Any = None
         with np.errstate(all="ignore"):
             super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
 
@@ -211,13 +216,7 @@ class Computed(Tensor):
         return self.function(*given)
 
     def evaluate(self, running: Running) -> Array:
-        """Return its value, computed on the IPU where a scope for one says so."""
-        if self._on_ipu:
-            from ipusim.ipu.placed_tensors import PlacedTensor, is_of_placeholders  # noqa: PLC0415 - which is above this
-
-            if is_of_placeholders(self):
-                self._placed = self._placed or PlacedTensor(self)
-                return _array(self._placed.value(running)).astype(self.dtype)
+        """Return the function of the arguments' values."""
         given = list(map(running.value, self.arguments))
         return _array(_computed(self._name, self.function, given)).astype(self.dtype)
 

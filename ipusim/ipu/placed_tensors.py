@@ -9,10 +9,23 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
 from ipusim.ipu.compiled_computation import CompiledComputation
 from ipusim.ipu.host import Computed, Fetch, Placeholder, Running
 from ipusim.ipu.scopes import ipu_shard
 from ipusim.model.layers.layer import Array
+
+
+class SessionRun(Running):
+    """A run of a session, which computes on the device what scopes place there."""
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch; raises as computations do."""
+        if not isinstance(fetch, Computed) or not fetch.on_ipu or not _is_of_placeholders(fetch):
+            return super().evaluate(fetch)
+        fetch.placed = fetch.placed or PlacedTensor(fetch)
+        return fetch.placed.value(self)
 
 
 class PlacedTensor:
@@ -32,8 +45,8 @@ class PlacedTensor:
             self._programs[form].run(values)
         else:
             self._programs[form] = CompiledComputation(self._computed, values, name="session_run", at_once=True)
-        found: Array = self._programs[form].values()
-        return found
+        found: Array = np.asarray(self._programs[form].values())
+        return found.astype(self._tensor.dtype, copy=False)
 
     def _computed(self, *values: Any) -> Any:
         known: dict[int, Any] = {id(each): value for each, value in zip(self._inputs, values, strict=True)}
@@ -48,7 +61,7 @@ class PlacedTensor:
         return value(self._tensor)
 
 
-def is_of_placeholders(tensor: Computed) -> bool:
+def _is_of_placeholders(tensor: Computed) -> bool:
     """Tell whether a tensor is computed of placeholders alone, so that a program by itself can compute it."""
     return all(isinstance(each, Placeholder) for each in _fetches(tensor))
 

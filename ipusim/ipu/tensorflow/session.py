@@ -15,6 +15,7 @@ from ipusim.ipu import checks, variable_store
 from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
+from ipusim.ipu.placed_tensors import SessionRun
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.structures import leaves, mapped
@@ -114,7 +115,7 @@ class Session:
         feeds = {} if feed_dict is None else feed_dict
         if not isinstance(feeds, Mapping):
             checks.wrong_type("feed_dict", "a dictionary of values by placeholder", feed_dict)
-        running = Running({key: self._fed(key, value) for key, value in feeds.items()})
+        running = SessionRun({key: self._fed(key, value) for key, value in feeds.items()})
         for late in (False, True):
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and fetch.late is late:
