@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.forgotten import forget_programs
+
 if TYPE_CHECKING:
     from ipusim.timeline.timeline import Timeline
     from tests.perfetto_reader import PerfettoReader
@@ -126,14 +128,4 @@ def pytest_terminal_summary(terminalreporter):
 def nothing_of_other_tests():
     """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""
     yield
-    if found := sys.modules.get("ipusim.ipu.tensorflow.seeds"):
-        found.set_random_seed(0)
-    if found := sys.modules.get("ipusim.ipu.configured"):
-        found.configure(None)
-    if found := sys.modules.get("ipusim.ipu.variable_store"):
-        found.forget()
-        found.wait_for_sessions(now=False)
-    if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
-        found.forget()
-    if found := sys.modules.get("ipusim.ipu.names"):
-        found.forget_models()
+    forget_programs()

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
+from ipusim.ipu.control_inputs import control_inputs, is_late
 from ipusim.ipu.places import ON_IPU, SHARD
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
@@ -44,6 +45,8 @@ class Running:
         if not isinstance(fetch, Fetch):
             return fetch
         if id(fetch) not in self._values:
+            for each in fetch.control_inputs:
+                self.value(each)
             self._values[id(fetch)] = fetch, self.evaluate(fetch)
         return self._values[id(fetch)][1]
 
@@ -88,7 +91,19 @@ def evaluated(value: Any) -> Any:
 
 
 class Fetch(ABC):
-    """What a session can be asked for."""
+    """What a session can be asked for.
+
+    Attributes:
+        control_inputs: what is evaluated before it in a run, as ``tf.control_dependencies`` says where it is made.
+    """
+
+    control_inputs: tuple[Fetch, ...]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Note what comes before it."""
+        found = super().__new__(cls)
+        found.control_inputs = control_inputs()
+        return found
 
     @property
     def late(self) -> bool:
@@ -202,7 +217,7 @@ class Computed(Tensor):
     @property
     def late(self) -> bool:
         """Whether an argument does."""
-        return any(isinstance(each, Fetch) and each.late for each in self.arguments)
+        return any(map(is_late, self.arguments))
 
     def sources(self) -> Iterator[Tensor]:
         """Yield the sources of the arguments."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process, Spans
-from ipusim.machine.rendezvous import Wait
+from ipusim.machine.facility import Wait
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind
@@ -23,6 +24,12 @@ class HostStream:
     an outfeed full ones into empty ones; the IPU does the reverse, and waits only
     when the host is behind. A place is handed over with the number of the span
     that made it ready, so that a wait knows its cause.
+
+    Attributes:
+        port: the way between the IPU and the host.
+        left: elements that the host has not worked through yet. No state tells of them: where states recur, it goes on
+            as before for as long as there are enough.
+        ipu_is_waiting: whether the IPU waits for the host at this moment.
     """
 
     def __init__(
@@ -30,7 +37,7 @@ class HostStream:
         clock: Clock,
         recorder: Recorder,
         *,
-        track: int,
+        track: HostTrack,
         host_cycles: int,
         depth: int,
         elements: int,
@@ -42,14 +49,15 @@ class HostStream:
         """
         self._clock = clock
         self._host_cycles = host_cycles
-        self._elements = elements
+        self._worker, self.port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
+        self.left = elements
         self._record = recorder.record
         self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
         full_at_start = track == HostTrack.OUTFEED  # the IPU finds an outfeed's places ready, an infeed's not yet
         self._for_ipu: deque[int] = deque([NONE] * depth if full_at_start else [])
         self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)
-        self._ipu_waits: simpy.Event | None = None
-        self._host_waits: simpy.Event | None = None
+        self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
+        self.ipu_is_waiting = self._host_is_waiting = False
         self._busy_until = 0
         if host_cycles:
             clock.process(self._host())
@@ -63,18 +71,17 @@ class HostStream:
         """Return what the IPU must wait for before it can take a place; None if one is ready."""
         if self._for_ipu or self.idle_host:
             return None
-        self._ipu_waits = self._clock.event()
-        return self._ipu_waits
+        self.ipu_is_waiting, self._places_for_ipu = True, self._clock.event()
+        return self._places_for_ipu
 
-    @property
-    def state(self) -> tuple[int, int, int]:
-        """The places that are ready for the IPU, those that are ready for the host, and for how long it is busy."""
-        return len(self._for_ipu), len(self._for_host), max(0, self._busy_until - self._clock.now)
+    def state(self) -> Hashable:
+        """Return the places that are ready for the IPU and for the host, who waits, and what the host has to do.
 
-    @property
-    def ipu_is_waiting(self) -> bool:
-        """Whether the IPU waits for the host at this moment."""
-        return self._ipu_waits is not None and not self._ipu_waits.triggered
+        That is for how long it is busy, and whether there are elements that it has not begun.
+        """
+        busy = max(0, self._busy_until - self._clock.now)
+        waits = self.ipu_is_waiting, self._host_is_waiting
+        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left)
 
     def take(self) -> int:
         """Take a ready place for the IPU; returns the span that made it ready, or NONE."""
@@ -85,28 +92,30 @@ class HostStream:
         if self.idle_host:
             return
         self._for_host.append(span)
-        if self._host_waits is not None and not self._host_waits.triggered:
-            self._host_waits.succeed()
+        if self._host_is_waiting:
+            self._host_is_waiting = False
+            self._places_for_host.succeed()
 
     def _host(self) -> Process:
         """Work through every element, waiting while there is no place to work on; a SimPy process."""
         previous = NONE
-        for _ in range(self._elements):
+        while self.left:
             if not self._for_host:
-                self._host_waits = self._clock.event()
-                yield self._host_waits
+                self._host_is_waiting, self._places_for_host = True, self._clock.event()
+                yield self._places_for_host
                 cause = self._for_host.popleft()
             else:
                 self._for_host.popleft()
                 cause = previous
             start = self._clock.now
-            self._busy_until = start + self._host_cycles
-            yield self._clock.spend(self._host_cycles)
-            previous = self._record(self._what, NONE, start, start + self._host_cycles, cause)
+            work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
+            self._busy_until = work.cycle
+            previous = self._record(self._what, NONE, start, (yield work), cause)
             self._for_ipu.append(previous)
+            self.left -= 1
             if self.ipu_is_waiting:
-                assert self._ipu_waits is not None
-                self._ipu_waits.succeed()
+                self.ipu_is_waiting = False
+                self._places_for_ipu.succeed()
 
 
 class HostPort:
@@ -131,7 +140,7 @@ class HostPort:
         self._clock = clock
         self._record = recorder.record
         self._stream = stream
-        self._cycles = transfer_cycles
+        self._cycles, self._kind = transfer_cycles, transfer.kind
         self.on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         self._what = what
         self._ipu = transfer.ipu
@@ -144,10 +153,9 @@ class HostPort:
         """Return what ``ipu`` waits for here; None where it does not."""
         return Wait(self._what) if ipu == self._ipu and self._stream.ipu_is_waiting else None
 
-    @property
-    def state(self) -> tuple[int, int, int]:
-        """That of the stream."""
-        return self._stream.state
+    def state(self) -> Hashable:
+        """Return that of the stream."""
+        return self._stream.state()
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a place in the stream's buffer if the host is behind, then copy; returns the copy's span."""
@@ -160,7 +168,7 @@ class HostPort:
             cause, start = self._stream.take(), now
         else:
             self._stream.take()
-        yield self._clock.spend(self._cycles)
-        cause = self._record(self._transfers[micro_batch], step, start, start + self._cycles, cause)
+        end: int = yield self._clock.spend(self._stream.port, self._kind, self._cycles)
+        cause = self._record(self._transfers[micro_batch], step, start, end, cause)
         self._stream.give_back(cause)
         return cause

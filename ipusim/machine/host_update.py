@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from ipusim.machine.clock import Clock, Spans
-from ipusim.machine.host_meeting import HostMeeting
+from ipusim.machine import resources
+from ipusim.machine.clock import Spans
+from ipusim.machine.context import Context
+from ipusim.machine.host_copies import HostCopies
 from ipusim.pricing.costs import HostUpdate
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
-from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
-class HostUpdating(HostMeeting):
-    """Where all IPUs of a host meet behind the sums of their gradients, and wait for the host's weight update."""
+class HostUpdating:
+    """The weight update of all stages, for which IPUs wait behind the sums of their gradients."""
 
-    what = "the weight update on the host"
-
-    def __init__(
-        self,
-        clock: Clock,
-        recorder: Recorder,
-        cost: HostUpdate,
-        *,
-        ipus: Mapping[int, int],
-        update: Callable[[], object],
-        first_step: int,
-        steps: int,
-    ) -> None:
-        """Prepare as for any such meeting; ``update`` does the arithmetic."""
-        super().__init__(clock, recorder, ipus, first_step=first_step, steps=steps)
+    def __init__(self, context: Context, cost: HostUpdate, update: Callable[[], object]) -> None:
+        """Describe the copies and the host's work; ``update`` does the arithmetic."""
+        self._clock = context.clock
         self._cost, self._update = cost, update
-        self._gradients, self._weights = (
-            recorder.describe(Description(SpanKind.HOST_UPDATE, ALL_IPUS, bytes=size, replica=NONE))
-            for size in (cost.gradients, cost.weights)
-        )
-        self._work = recorder.describe(Description(SpanKind.HOST, link=HostTrack.VARIABLES, bytes=cost.gradients))
+        self._copies = HostCopies(context, SpanKind.HOST_UPDATE, HostTrack.VARIABLES)
+        self._gradients, self._weights = self._copies.copied(cost.gradients), self._copies.copied(cost.weights)
+        self._work = self._copies.worked(cost.gradients)
 
-    def _carry_out(self, cause: int) -> Spans:
-        """Take the gradients, update, and hand out the weights."""
-        cause = yield from self._copy(self._gradients, self._cost.write, cause)
-        cause = yield from self._wait_for_host(self._work, self._cost.apply, cause)
+    def carry_out(self, step: int, cause: int) -> Spans:
+        """Take the gradients, update, and hand out the weights; returns the last span."""
+        cause = yield from self._copies.copy(self._gradients, self._cost.write, step, cause)
+        done = self._clock.end(resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply)
+        cause = yield from self._copies.wait(self._work, done, step, cause)
         self._update()
-        return (yield from self._copy(self._weights, self._cost.read, cause))
+        return (yield from self._copies.copy(self._weights, self._cost.read, step, cause))

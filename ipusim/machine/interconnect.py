@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine.clock import Clock
-from ipusim.machine.executor import Executor
-from ipusim.machine.rendezvous import Meeting, Wait
+from ipusim.machine import resources
+from ipusim.machine.context import Context
+from ipusim.machine.facility import IpuId, Wait
+from ipusim.machine.meeting import Meeting
+from ipusim.machine.resources import Workers
+from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
@@ -23,12 +26,12 @@ class _Bundle(NamedTuple):
     Attributes:
         what: their spans, as the recorder knows them together.
         cycles: for how long.
-        links: how many they are.
+        links: which they are.
     """
 
     what: int
     cycles: int
-    links: int
+    links: Workers
 
 
 class Interconnect(Meeting):
@@ -39,35 +42,20 @@ class Interconnect(Meeting):
     put away what they have received, which ends the copy. An IPU that has
     nothing to do for several time-steps arrives once for all of them, and sleeps.
     Link directions that carry for equally long end by one event.
-
-    Attributes:
-        finished: is told the number of time-steps that are behind, after each.
     """
 
     what = "the inter-IPU copy"
-    finished: Callable[[int], object] | None = None
 
-    def __init__(
-        self,
-        clock: Clock,
-        recorder: Recorder,
-        ipus: Mapping[int, int],
-        copies: Sequence[StepCopy],
-        copy_of: Sequence[int],
-        executors: Sequence[Executor],
-        replica: int = NONE,
-    ) -> None:
-        """Prepare for ``ipus``, the logical IPUs that hold a stage, with the replica of each.
-
-        ``copies`` are the distinct ones of those who meet here, ``copy_of`` says which of them follows
-        each time-step. ``executors`` are those of the replicas that meet here: of all of them, or of ``replica``
-        alone where replicas do not wait for each other.
-        """
-        super().__init__(clock, recorder, ipus)
-        self._copies, self._copy_of = tuple(copies), tuple(copy_of)
-        self._executors = tuple(executors)
-        self._recorder = recorder
-        self._carrying = 0
+    def __init__(self, context: Context, replicas: Sequence[int], copies: Sequence[StepCopy]) -> None:
+        """Prepare for the IPUs of some replicas, whose distinct copies behind time-steps are ``copies``."""
+        super().__init__(context.clock, context.recorder, context.ipus(replicas))
+        self.handlers = {Code.MEET: self._arrive}
+        self._copies, self._copy_of = tuple(copies), context.costs.copies.copy_of
+        self._executors = [context.executor(replica) for replica in replicas]
+        self._finished = context.progress if not replicas[0] else _nobody
+        recorder = self._recorder = context.recorder
+        replica = replicas[0] if len(context.groups) > 1 else NONE
+        self._carrying, self._copying = 0, False
         self._copy = self._copies[0]
         self._time_step, self._step = 0, 0
         #: The IPUs that are here for further time-steps, and for each meeting to come who then goes on.
@@ -86,10 +74,10 @@ class Interconnect(Meeting):
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        self._bundle_links()
+        self._bundle_links([direction.label for direction in context.costs.links])
 
-    def _bundle_links(self) -> None:
-        """Bundle the link directions that carry in the same copies for as long."""
+    def _bundle_links(self, labels: Sequence[str]) -> None:
+        """Bundle the link directions that carry in the same copies for as long; each by itself if one may be slower."""
         bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for link in sorted({share.link for copy in self._copies for share in copy.links}):
             cycles = tuple(
@@ -100,10 +88,12 @@ class Interconnect(Meeting):
             )
             bundles.setdefault(cycles, []).append(link)
         self._bundles: list[list[_Bundle]] = [[] for _ in self._copies]
-        for pattern, links in bundles.items():
-            for which, each in pattern:
-                what = self._recorder.group(list(self._described(which, links)))
-                self._bundles[which].append(_Bundle(what, each, len(links)))
+        for pattern, together in bundles.items():
+            for links in [together] if self._clock.steady else [[link] for link in together]:
+                workers = resources.links(labels[link] for link in links)
+                for which, each in pattern:
+                    what = self._recorder.group(list(self._described(which, links)))
+                    self._bundles[which].append(_Bundle(what, each, workers))
 
     def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
         """Yield the description of what each of ``links`` carries in a copy."""
@@ -111,8 +101,9 @@ class Interconnect(Meeting):
         for link in links:
             yield self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE))
 
-    def arrive(self, ipu: int, cause: int, times: int = 1) -> simpy.Event:
-        """Note that ``ipu`` is here for so many time-steps, its last span being ``cause``; return what it waits for."""
+    def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
+        """Note that an IPU is here for so many time-steps, its last span being ``cause``; return what it waits for."""
+        ipu = of.number
         self._arrived[ipu] = (self._clock.now, cause)
         last = self._meeting + times - 1
         done = self._events.get(last)
@@ -121,20 +112,32 @@ class Interconnect(Meeting):
         if times > 1:
             self._awake_after.setdefault(last, []).append(ipu)
             self._falling_asleep.append(ipu)
-        if len(self._arrived) + len(self._asleep) == len(self._ipus):
+        if len(self._arrived) + len(self._asleep) == len(self.ipus):
             self._meet(cause)
         return done
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; none where it has not arrived."""
         here = self._arrived.keys() | self._asleep.keys()
-        return [other for other in self._ipus if other not in here] if ipu in here else []
+        return [other for other in self._numbers if other not in here] if ipu in here else []
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""
         if self._carrying:
             return Wait(f"{self.what}, which {self._carrying} of its links have not delivered")
         return super().waits_for(ipu)
+
+    def state(self, first_micro_batch: int) -> Hashable:
+        """Return who has arrived and who sleeps for how many meetings more, and what of a copy is to be delivered.
+
+        Which copy comes next follows from where the IPUs are in their instructions.
+        """
+        waking = tuple(
+            (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
+        )
+        since, _ = self._released
+        copying = (self._copies.index(self._copy), self._carrying) if self._copying else None
+        return super().state(first_micro_batch), waking, self._clock.now - since, copying
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
@@ -145,14 +148,19 @@ class Interconnect(Meeting):
         while True:
             self._record_waits(self._step)
             self._copy = copy = self._copies[self._copy_of[self._time_step]]
-            if copy.fixed.lead_cycles:
-                self._clock.call(copy.fixed.lead_cycles, partial(self._begin, self._clock.now, cause))
+            start, end, fixed = self._clock.now, self._clock.end, copy.fixed
+            met = end(self._workers, SpanKind.SYNC, start, fixed.sync_cycles)
+            laid_out = end(self._workers, SpanKind.PRE_COPY, met, fixed.pre_copy_cycles)
+            first_byte = end(self._workers, SpanKind.EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
+            self._copying = True
+            if first_byte > start:
+                self._clock.call_at(first_byte, partial(self._begin, start, met, laid_out, cause))
                 return
             if copy.links:
-                self._transfer(self._clock.now, cause)
+                self._transfer(start, cause)
                 return
             self._finish(cause)
-            if len(self._asleep) != len(self._ipus):
+            if len(self._asleep) != len(self.ipus):
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
@@ -177,17 +185,15 @@ class Interconnect(Meeting):
 
     def _all_waits(self) -> int:
         """Return the group of the waits of all that sleep, as the recorder knows it."""
-        who = frozenset(self._asleep)
-        found = self._waits_of.get(who)
-        if found is None:
-            found = self._waits_of[who] = self._recorder.group([self._wait_of[ipu] for ipu in self._ipus if ipu in who])
-        return found
+        asleep = frozenset(self._asleep)
+        group = self._waits_of.get(asleep)
+        if group is None:
+            waits = [self._wait_of[ipu] for ipu in self._numbers if ipu in asleep]
+            group = self._waits_of[asleep] = self._recorder.group(waits)
+        return group
 
-    def _begin(self, start: int, cause: int, _: object) -> None:
+    def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
         """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
-        fixed = self._copy.fixed
-        met = start + fixed.sync_cycles
-        laid_out = met + fixed.pre_copy_cycles
         if met > start:
             cause = self._record(self._sync, self._step, start, met, cause)
         if laid_out > met:
@@ -205,7 +211,13 @@ class Interconnect(Meeting):
         # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
-            self._clock.call(bundle.cycles + after, partial(self._deliver, bundle, since, first_byte, cause))
+            last_byte = self._clock.end(bundle.links, SpanKind.LINK, first_byte, bundle.cycles)
+            done = self._put_away_at(last_byte) if after else last_byte
+            self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
+
+    def _put_away_at(self, start: int) -> int:
+        """Return when the tiles have put away what they received by ``start``."""
+        return self._clock.end(self._workers, SpanKind.POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
         """Note that the tiles have put away what they received."""
@@ -218,13 +230,14 @@ class Interconnect(Meeting):
 
     def _go_on(self, cause: int) -> None:
         """Begin the next meeting where all IPUs sleep through the next time-step."""
-        if len(self._asleep) == len(self._ipus):
+        if len(self._asleep) == len(self.ipus):
             self._meet(cause)
 
     def _finish(self, cause: int) -> None:
         """End a time-step: the tensors are where they go, and the IPUs go on."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
+        self._copying = False
         self._time_step += 1
         self._step += 1
         if self._time_step == len(self._copy_of):
@@ -237,19 +250,27 @@ class Interconnect(Meeting):
         self._released = (self._clock.now, cause)
         if done is not None:
             done.succeed(cause)
-        if self.finished is not None:
-            self.finished(self._step)
+        self._finished(self._step)
 
-    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, cause: int, event: object) -> None:
+    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
         """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
-        now = first_byte + bundle.cycles
-        self._record(bundle.what, self._step, first_byte, now, cause)
-        self._carrying -= bundle.links
+        self._record(bundle.what, self._step, first_byte, last_byte, cause)
+        self._carrying -= len(bundle.links)
         if not self._carrying:
-            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, now, cause)
-            if self._clock.now > now:
-                self._put_away(now, last, event)
-            elif after := self._copy.fixed.post_copy_cycles:
-                self._clock.call(after, partial(self._put_away, now, last))
+            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, last_byte, cause)
+            if self._clock.now > last_byte:
+                self._put_away(last_byte, last, event)
+            elif self._copy.fixed.post_copy_cycles:
+                self._clock.call_at(self._put_away_at(last_byte), partial(self._put_away, last_byte, last))
             else:
                 self._end(last)
+
+
+def _nobody(_: int) -> None:
+    """Tell nobody of progress."""
+
+
+def build(context: Context) -> list[Interconnect]:
+    """Return where IPUs meet after time-steps: all replicas, or each by itself; nothing in point-to-point."""
+    meetings = context.costs.copies.meetings
+    return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

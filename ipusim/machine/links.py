@@ -11,14 +11,16 @@ else will be on its links then has been handed over before or will notice; so it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Final
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Clock
+from ipusim.machine.resources import Workers
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
@@ -46,11 +48,11 @@ class Tensor:
 
     foreseen: simpy.Event | None
 
-    def __init__(self, send: Send, step: int, cause: int, then: Then, begin: int) -> None:
+    def __init__(self, send: Send, step: int, cause: int, then: Then, begin: int, end: int) -> None:
         """Take it to have its links to itself, until something is found on them."""
         self.send, self.step, self.cause, self.then = send, step, cause, then
         self.begin = self.since = begin
-        self.end = begin + send.cycles
+        self.end = end
         self.alone = True
         self.left = self.rate = _NONE_LEFT
 
@@ -58,12 +60,12 @@ class Tensor:
 class Links:
     """All link directions of a device at work for sends."""
 
-    def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction]) -> None:
-        """Begin idle; ``rates`` are the bytes per cycle of each link direction, by its number."""
+    def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction], labels: Sequence[str]) -> None:
+        """Begin idle; ``rates`` are the bytes per cycle of each link direction, by its number; ``labels`` name them."""
         self._clock = clock
         self._recorder = recorder
         self._record = recorder.record
-        self._rates = tuple(rates)
+        self._rates, self._workers = tuple(rates), resources.links(labels)
         #: Of each link what has been handed over for it, and what moves on it with others beside it.
         self._on: list[list[Tensor]] = [[] for _ in rates]
         self._moving: list[list[Tensor]] = [[] for _ in rates]
@@ -71,16 +73,20 @@ class Links:
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
-    def carry(self, send: Send, step: int, cause: int, now: int, then: Then) -> Tensor | None:
+    def carry(self, send: Send, ends: Workers, step: int, cause: int, now: int, then: Then) -> Tensor | None:
         """Carry a tensor along its route, and call ``then`` with the cycle in which it is there; it is ``now``.
 
-        Returns what is on its way; None where there are no links on it.
+        ``ends`` are the IPUs that send and receive it. Returns what is on its way; None where there are no links on it.
         """
+        clock = self._clock
+        begin = clock.end(ends, SpanKind.SEND, now, send.lead_cycles)
         if not send.links:
-            self._clock.call(send.lead_cycles, lambda _: then(self._clock.now))
+            clock.call_at(begin, lambda _: then(clock.now))
             return None
-        tensor = Tensor(send, step, cause, then, now + send.lead_cycles)
-        begin, end = tensor.begin, tensor.end
+        # Whether links stay as fast as they are is not known where anything disturbs them: rates are found anew then.
+        end = clock.end((), SpanKind.LINK, begin, send.cycles)
+        tensor = Tensor(send, step, cause, then, begin, end)
+        tensor.alone = clock.steady
         on = self._on
         for link in send.links:
             here = on[link]
@@ -89,7 +95,7 @@ class Links:
                     tensor.alone = False
             here.append(tensor)
         if tensor.alone:
-            self._foresee(tensor, end - now)
+            self._foresee(tensor, end)
             return tensor
         self._watch(tensor)
         for link in send.links:
@@ -113,9 +119,9 @@ class Links:
             return max(Fraction(0), tensor.send.bytes - rate * (now - tensor.begin))
         return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
 
-    def _foresee(self, tensor: Tensor, cycles: int) -> None:
-        """Let a tensor come in so many cycles, unless that changes."""
-        tensor.foreseen = self._clock.call(cycles, partial(self._end, tensor))
+    def _foresee(self, tensor: Tensor, end: int) -> None:
+        """Let a tensor come in a cycle, unless that changes."""
+        tensor.foreseen = self._clock.call_at(end, partial(self._end, tensor))
 
     def _watch(self, tensor: Tensor) -> None:
         """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
@@ -123,7 +129,7 @@ class Links:
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
             tensor.foreseen = None
-            self._clock.call(tensor.begin - now, lambda _: self._begin(tensor))
+            self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
         left = self._left(tensor, now)
         tensor.alone = False
@@ -185,7 +191,25 @@ class Links:
             each.since = now
         for each, rate in self._fair(together).items():
             each.rate = rate
-            self._foresee(each, math.ceil(each.left / rate))
+            each.foreseen = None
+            if rate:
+                self._foresee(each, self._clock.end((), SpanKind.LINK, now, math.ceil(each.left / rate)))
+        if not self._clock.steady:
+            self._share_anew(tensor, {link for each in together for link in each.send.links})
+
+    def _share_anew(self, tensor: Tensor, links: Iterable[int]) -> None:
+        """Share ``links`` anew, of which ``tensor`` is on one, when the first of them becomes slower or faster."""
+        changes = [until for link in links if (until := self._speed(link)[1]) is not None]
+        if changes:
+            self._clock.call_at(min(changes), partial(self._changed, tensor, tensor.since))
+
+    def _changed(self, tensor: Tensor, shared: int, _: object) -> None:
+        """Share anew, unless ``tensor`` has come, or has got another rate since the cycle in which it ``shared``."""
+        if tensor.since == shared and tensor in self._moving[tensor.send.links[0]]:
+            self._share(tensor)
+
+    def _speed(self, link: int) -> tuple[Fraction, int | None]:
+        return self._clock.speed(self._workers[link], SpanKind.LINK)
 
     def _together(self, tensor: Tensor) -> list[Tensor]:
         found = {tensor: None}
@@ -201,7 +225,7 @@ class Links:
     def _fair(self, tensors: Sequence[Tensor]) -> dict[Tensor, Fraction]:
         """Return the max-min fair rates: the links that give least to each are filled first."""
         waiting = dict.fromkeys(tensors)
-        free = {link: self._rates[link] for each in tensors for link in each.send.links}
+        free = {link: self._rates[link] * self._speed(link)[0] for each in tensors for link in each.send.links}
         rates: dict[Tensor, Fraction] = {}
         while waiting:
             users = {link: sum(each in waiting for each in self._moving[link]) for link in free}

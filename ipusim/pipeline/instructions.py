@@ -87,6 +87,17 @@ class Code(IntEnum):
 
 
 PASSES: Final = len(Pass)
+#: What belongs to the weight update, the last time-step of an execution, where it is no stage's.
+OF_UPDATE: Final = (
+    Code.OUTFEED_TOTAL,
+    Code.LOAD,
+    Code.STORE,
+    Code.GATHER,
+    Code.ALL_REDUCE,
+    Code.HOST_SUM,
+    Code.UPDATE,
+    Code.HOST_UPDATE,
+)
 _CODES: Final = {code.word: code for code in Code if code >= PASSES}
 _SENT: Final = re.compile(r"(\d+)->(\d+)\.(\d+)")
 

@@ -11,7 +11,7 @@ import pytest
 from ipusim.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.machine.clock import Clock
-from ipusim.machine.remote import RemoteMemory
+from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
@@ -271,7 +271,7 @@ def ends(spec, clock_hz, wanted):
     found = {}
 
     def one(number, start, size):
-        yield clock.spend(start)
+        yield clock.at(start)
         yield memory.transfer(size)
         found[number] = clock.now
 

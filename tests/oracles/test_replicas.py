@@ -258,7 +258,7 @@ def test_a_replica_that_never_comes_is_named(load, monkeypatch):
     def host(stream):
         started.append(stream)
         if len(started) == 3:  # infeed and outfeed of replica 0, infeed of replica 1
-            return iter([stream._clock.spend(1)])
+            return iter([stream._clock.timeout(1)])
         return works(stream)
 
     def stops(stream):

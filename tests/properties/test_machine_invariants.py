@@ -15,12 +15,10 @@ from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.timeline.kinds import PASSES, SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, NONE
+from ipusim.timeline.timeline import NONE
 from tests.orders import random_mapping, random_order
 from tests.price_and_run import price_and_run
-
-#: Spans that are on no IPU's own track.
-BESIDE = (SpanKind.SEND, SpanKind.LINK, SpanKind.HOST)
+from tests.tiling import check_tiling
 
 
 def drawn(seed):
@@ -82,16 +80,7 @@ def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync
         cause = rows[span.cause]
         assert cause.end <= span.start
         assert cause.end == span.start or span.kind in (SpanKind.HOST, SpanKind.LINK), (span, cause)
-    own = ~np.isin(timeline.kind, BESIDE)
-    for ipu in {replica * system.shards + place for replica in range(system.replicas) for place in order.shape.mapping}:
-        replica = ipu // system.shards
-        mine = (timeline.ipu == ipu) | ((timeline.ipu == ALL_IPUS) & np.isin(timeline.replica, (replica, NONE)))
-        on = own & mine
-        start, end = timeline.start[on], timeline.end[on]
-        at = np.lexsort((end, start))
-        start, end = start[at], end[at]
-        assert start[0] == 0
-        assert (start[1:] == end[:-1]).all(), "two spans at once, or a gap that none explains"
+    check_tiling(timeline)
 
 
 @pytest.mark.parametrize("seed", range(15))

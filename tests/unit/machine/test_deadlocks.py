@@ -9,8 +9,8 @@ from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.host import HostStream
 from ipusim.machine.links import Links
-from ipusim.machine.remote import RemoteMemory
 from ipusim.machine.simulate import simulate
+from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
@@ -34,7 +34,7 @@ def program(stages, **changes):
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.spend(1)
+    yield process._clock.at(1)
 
 
 def deadlock(action):

@@ -49,15 +49,15 @@ class Records(Recorder):
 def carried(rates, *sends):
     """When each of ``sends``, (handed over at, lead, bytes, links), has come; and the spans of the links."""
     clock, recorder = Clock(), Records()
-    links = Links(clock, recorder, [Fraction(rate) for rate in rates])
+    links = Links(clock, recorder, [Fraction(rate) for rate in rates], [f"link {each}" for each in range(len(rates))])
     found = {}
 
     def one(number, at, lead, size, route):
-        yield clock.spend(at)
+        yield clock.at(at)
         done = clock.event()
         cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
         send = Send(size, lead, tuple(route), int(cycles))
-        links.carry(send, 0, NONE, clock.now, done.succeed)
+        links.carry(send, (), 0, NONE, clock.now, done.succeed)
         yield done
         found[number] = clock.now
 

@@ -13,7 +13,7 @@ from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.host import HostStream
 from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.remote import RemoteMemory
+from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.order import CopyRule, Order
@@ -251,7 +251,7 @@ def test_progress_is_told_every_time_step():
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.spend(1)
+    yield process._clock.at(1)
 
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):

@@ -26,9 +26,16 @@ def executed(program, sync, ipus=None):
     plan = complete(find(program.schedule).plan(program.shape, sync), program, system.replicas)
     executors = Replicas((NullExecutor(),) * system.replicas)
     machine = Machine(plan, program, system, price(plan, program, system), executors, EXECUTIONS)
-    ended = [0]
-    machine.run(lambda done, total: ended.append(machine._clock.now) if done % (plan.emitted + 1) == 0 else None)
-    return machine.states, np.diff(ended).tolist()
+    states, ended = [], [0]
+
+    def end(_executions):
+        states.append(machine.state())
+        ended.append(machine._clock.now)
+
+    machine.ended = end
+    machine.run()
+    assert len(states) == EXECUTIONS
+    return states, np.diff(ended).tolist()
 
 
 def drawn(seed):

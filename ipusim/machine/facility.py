@@ -1,0 +1,60 @@
+"""What a facility of the machine is: it carries out instructions of some IPUs, says who waits in it, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+import simpy
+
+from ipusim.machine.clock import Spans
+from ipusim.pipeline.instructions import Code
+
+
+class IpuId(NamedTuple):
+    """One IPU that holds a stage.
+
+    Attributes:
+        number: its logical number on the device.
+        replica: the replica of the pipeline that it belongs to.
+        shard: its number within the replica.
+    """
+
+    number: int
+    replica: int
+    shard: int
+
+
+class Wait(NamedTuple):
+    """What an IPU waits for.
+
+    Attributes:
+        text: in words.
+        ipus: the logical IPUs that keep it waiting; none where it is something else.
+    """
+
+    text: str
+    ipus: tuple[int, ...] = ()
+
+
+#: What carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the span that the IPU goes on
+#: behind. That is there at once, or the value of an event, or what a part of a process returns.
+Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | Spans]
+
+
+class Facility(Protocol):
+    """A part of the machine that IPUs meet in their instructions."""
+
+    @property
+    def ipus(self) -> Iterable[IpuId]:
+        """The IPUs whose instructions it carries out."""
+
+    @property
+    def handlers(self) -> Mapping[Code, Handler]:
+        """What carries out each of the instructions that it knows."""
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return what logical IPU ``ipu`` waits for here; None where it does not."""
+
+    def state(self, first_micro_batch: int) -> Hashable:
+        """Return all that its future depends on: times from now on, micro-batches counted from the first one."""

@@ -1,0 +1,94 @@
+"""Where IPUs meet: the last that comes begins what they do together, and all go on when that is done."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+import simpy
+
+from ipusim.machine import resources
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.pipeline.instructions import Code
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description, Recorder
+
+
+class Meeting:
+    """A place where IPUs meet. A kind of meeting is a subclass with ``_meet``, which in the end calls ``_release``.
+
+    Attributes:
+        what: what those who wait here wait for, in words.
+        ipus: who meets.
+        handlers: of the instructions by which they come here.
+    """
+
+    what: str
+    handlers: Mapping[Code, Handler]
+
+    def __init__(self, clock: Clock, recorder: Recorder, ipus: Iterable[IpuId]) -> None:
+        """Prepare for ``ipus``."""
+        self.ipus = tuple(ipus)
+        self._clock = clock
+        self._record = recorder.record
+        self._numbers = tuple(ipu.number for ipu in self.ipus)
+        self._workers = resources.ipus(self._numbers)
+        self._arrived: dict[int, tuple[int, int]] = {}
+        self._busy = False
+        self._done = clock.event()
+        self._wait_of = {
+            ipu.number: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu.number, replica=ipu.replica))
+            for ipu in self.ipus
+        }
+
+    def arrive(self, ipu: int, cause: int) -> simpy.Event:
+        """Note that ``ipu`` is here, its last span being ``cause``; return what it waits for, whose value is a span."""
+        done = self._done
+        self._arrived[ipu] = (self._clock.now, cause)
+        if len(self._arrived) == len(self.ipus):
+            self._meet(cause)
+        return done
+
+    def missing(self, ipu: int) -> list[int]:
+        """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
+        return [other for other in self._numbers if other not in self._arrived] if ipu in self._arrived else []
+
+    def waits_for(self, ipu: int) -> Wait | None:
+        """Return what ``ipu`` waits for here; None where it does not."""
+        late = self.missing(ipu)
+        return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
+
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
+        """Return who waits, for how long already, and whether they do something together.
+
+        How far that is, the events to come say.
+        """
+        now = self._clock.now
+        waiting = tuple(sorted((ipu, now - since) for ipu, (since, _) in self._arrived.items()))
+        return waiting, self._busy
+
+    def _meet(self, cause: int) -> None:
+        """Do what is done when all are here, ``cause`` being the last span of the last one."""
+        raise NotImplementedError
+
+    def _do_together(self, process: Process) -> None:
+        """Begin what all do together."""
+        self._busy = True
+        self._clock.process(process)
+
+    def _record_waits(self, step: int) -> dict[int, int]:
+        """Record the waits of those who were here before now, let the next ones arrive, and return each one's span."""
+        now = self._clock.now
+        spans = {}
+        for ipu in self._numbers:
+            since, cause = self._arrived[ipu]
+            if since < now:
+                spans[ipu] = self._record(self._wait_of[ipu], step, since, now, cause)
+        self._arrived.clear()
+        return spans
+
+    def _release(self, value: object) -> None:
+        """Let all go on."""
+        done, self._done = self._done, self._clock.event()
+        self._busy = False
+        done.succeed(value)

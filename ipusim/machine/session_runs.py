@@ -1,0 +1,63 @@
+"""What hosts do between session runs of a program while IPUs wait: its own work, means of losses, first variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipusim.machine.clock import Spans
+from ipusim.machine.context import Context
+from ipusim.machine.facility import IpuId
+from ipusim.machine.resources import HOST_PROGRAM, NETWORK
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description
+from ipusim.timeline.timeline import NONE
+
+
+class SessionRuns:
+    """The time between session runs: the host's own, and all collectives of hosts, one after the other."""
+
+    def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
+        """Take what hosts do together before each execution, by its number."""
+        self._clock, self._recorder = context.clock, context.recorder
+        self._call, self._executions = context.costs.host.call, context.program.repeat_count
+        self._spans = {
+            execution: [(each.cycles(context.system), each.bytes) for each in together]
+            for execution, together in exchanges.items()
+        }
+        self._recorded: set[int] = set()
+        self._waits = {
+            ipu: context.recorder.describe(Description(SpanKind.HOST_CALL, ipu.number, replica=ipu.replica))
+            for ipu in context.ipus()
+        }
+
+    def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
+        """Wait before ``execution`` where a session run begins with it, the last of them behind all; returns a span."""
+        if execution % self._executions:
+            return cause
+        if execution and self._call:
+            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, self._call)
+            cause = yield from self._wait(ipu, end, step, cause)
+        return (yield from self._wait(ipu, self._exchanged(execution, cause), step, cause))
+
+    def _wait(self, ipu: IpuId, end: int, step: int, cause: int) -> Spans:
+        start = self._clock.now
+        if end == start:
+            return cause
+        yield self._clock.at(end)
+        return self._recorder.record(self._waits[ipu], step, start, end, cause)
+
+    def _exchanged(self, execution: int, cause: int) -> int:
+        """Return when hosts have done what they do together before an execution, if they begin now.
+
+        What the network does is recorded once for all IPUs.
+        """
+        now, first = self._clock.now, execution not in self._recorded
+        self._recorded.add(execution)
+        for cycles, size in self._spans.get(execution, ()):
+            start, now = now, self._clock.end(NETWORK, SpanKind.HOST, now, cycles)
+            if first:
+                what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
+                cause = self._recorder.record(what, NONE, start, now, cause)
+        return now

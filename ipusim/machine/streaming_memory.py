@@ -1,0 +1,157 @@
+"""Streaming Memory at work: transfers of several IPUs at once share the bandwidth of their machine's DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import simpy
+
+from ipusim.errors import ProgramError
+from ipusim.hardware.rounding import transfer_cycles
+from ipusim.hardware.streaming import StreamingMemory
+from ipusim.lowering.streams import Stream
+from ipusim.machine.clock import Clock, Process, Spans
+from ipusim.machine.context import Context
+from ipusim.machine.facility import IpuId, Wait
+from ipusim.machine.resources import streaming_memory
+from ipusim.pipeline.instructions import NONE, Code
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description
+
+#: Bytes before and after each (pass, stage).
+Passes = Mapping[tuple[int, int], Stream]
+
+
+@dataclass(eq=False)
+class _Transfer:
+    """A transfer under way: the bytes that are left, and what its IPU waits for."""
+
+    left: Fraction
+    done: simpy.Event
+
+
+class RemoteMemory:
+    """The Streaming Memory of one machine, as the IPUs that share it meet it.
+
+    Between two events every transfer advances by its share, exactly. The one that has least
+    left ends in the first whole cycle in which its last byte has passed.
+    """
+
+    def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int, machine: int = 0) -> None:
+        """Begin idle, as the memory of that machine."""
+        self._workers = streaming_memory(machine)
+        self._clock = clock
+        self._spec = spec
+        self._clock_hz = clock_hz
+        self._active: list[_Transfer] = []
+        self._since = 0
+        self._serving = False
+        self._changed = clock.event()
+
+    def transfer(self, byte_count: int) -> simpy.Event:
+        """Begin to load or store ``byte_count`` bytes, at least 1, and return the event of their end."""
+        self._advance()
+        self._active.append(_Transfer(Fraction(byte_count), self._clock.event()))
+        if not self._serving:
+            self._serving = True
+            self._clock.process(self._serve())
+        elif not self._changed.triggered:
+            self._changed.succeed()
+        return self._active[-1].done
+
+    def state(self) -> Hashable:
+        """Return the bytes that are left of each transfer, in the order in which they began."""
+        (memory,) = self._workers
+        worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, self._clock.now)
+        moved = self._spec.share(max(len(self._active), 1)) * worked / self._clock_hz
+        return tuple(each.left - moved for each in self._active)
+
+    def _serve(self) -> Process:
+        """Let the transfers end one after the other until none is left; a SimPy process."""
+        while self._active:
+            self._changed = self._clock.event()
+            least = min(each.left for each in self._active)
+            rate = self._spec.share(len(self._active))
+            cycles = transfer_cycles(least, rate, self._clock_hz)
+            yield self._clock.spend(self._workers, SpanKind.REMOTE_LOAD, cycles) | self._changed
+            self._advance()
+        self._serving = False
+
+    def _advance(self) -> None:
+        """Move on every transfer to this moment, and end those with nothing left."""
+        now = self._clock.now
+        if self._active:
+            (memory,) = self._workers
+            worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, now)
+            moved = self._spec.share(len(self._active)) * worked / self._clock_hz
+            for each in self._active:
+                each.left -= moved
+            for each in [each for each in self._active if each.left <= 0]:
+                self._active.remove(each)
+                each.done.succeed()
+        self._since = now
+
+
+class RemotePort:
+    """One IPU's end of its Streaming Memory."""
+
+    def __init__(self, context: Context, memory: RemoteMemory, ipu: IpuId, passes: Passes, update: Stream) -> None:
+        """Describe the transfers of ``ipu``: before and after each (pass, stage), and those of its weight update."""
+        self.ipus = (ipu,)
+        self.handlers = {Code.LOAD: self._load, Code.STORE: self._store}
+        self._passes, self._update = passes, update
+        self._clock, self._record, self._memory = context.clock, context.recorder.record, memory
+        self._under_way = ""
+        self._loads, self._stores = (
+            {
+                size: context.recorder.describe(Description(kind, ipu.number, bytes=size, replica=ipu.replica))
+                for size in sorted({stream[side] for stream in (*passes.values(), update)})
+            }
+            for side, kind in enumerate((SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
+        )
+
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
+        """Return which transfer the IPU waits for; None where it waits for none."""
+        return Wait(self._under_way) if self._under_way else None
+
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - bytes, of whatever micro-batch
+        """Return what is under way for the IPU, and all transfers of its machine's memory."""
+        return self._under_way, self._memory.state()
+
+    def _stream(self, stage: int, kind: int) -> Stream:
+        return self._update if stage == NONE else self._passes[kind, stage]
+
+    def _load(self, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        return self._move("load", self._stream(stage, kind).load, self._loads, step, cause)
+
+    def _store(self, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        return self._move("store", self._stream(stage, kind).store, self._stores, step, cause)
+
+    def _move(self, word: str, size: int, described: Mapping[int, int], step: int, cause: int) -> Spans:
+        """Load or store so many bytes; returns the span of that, without any ``cause``."""
+        if not size:
+            return cause
+        start = self._clock.now
+        self._under_way = f"the {word} of {size} bytes in Streaming Memory"
+        yield self._memory.transfer(size)
+        self._under_way = ""
+        return self._record(described[size], step, start, self._clock.now, cause)
+
+
+def build(context: Context) -> Iterator[RemotePort]:
+    """Connect each IPU that keeps anything in Streaming Memory to that of its machine."""
+    system, costs, mapping = context.system, context.costs, context.plan.shape.mapping
+    memories: dict[int, RemoteMemory] = {}
+    for ipu in context.ipus():
+        passes = {key: stream for key, stream in costs.pass_streams.items() if mapping[key[1]] == ipu.shard}
+        update = costs.update_streams.get(ipu.shard, Stream())
+        if not passes and not any(update):
+            continue
+        if system.streaming is None:
+            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
+        machine = system.streaming_memory_of(ipu.number)
+        if machine not in memories:
+            memories[machine] = RemoteMemory(context.clock, system.streaming, system.clock_hz, machine)
+        yield RemotePort(context, memories[machine], ipu, passes, update)

@@ -1,0 +1,51 @@
+"""Weight updates on IPUs, and what IPUs release of variables that are spread over the replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from ipusim.machine import resources
+from ipusim.machine.clock import Spans
+from ipusim.machine.context import Context
+from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.pipeline.instructions import NONE, Code
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description
+
+
+class Variables:
+    """The variables of all IPUs."""
+
+    def __init__(self, context: Context) -> None:
+        """Describe the weight update of each IPU."""
+        self.ipus = tuple(context.ipus())
+        self.handlers: Mapping[Code, Handler] = {Code.UPDATE: self._update, Code.LET_GO: self._release}
+        self._context = context
+        self._spans = {
+            ipu: context.recorder.describe(Description(SpanKind.WEIGHT_UPDATE, ipu.number, replica=ipu.replica))
+            for ipu in self.ipus
+        }
+
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - nobody waits here for anything but time
+        """Return None."""
+        return None
+
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - an IPU's own time
+        """Return nothing: an update is an IPU's own time."""
+        return ()
+
+    def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
+        start = clock.now
+        self._context.executor(ipu.replica).update(ipu.shard)
+        end: int = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, cycles)
+        return self._context.recorder.record(self._spans[ipu], step, start, end, cause)
+
+    def _release(self, ipu: IpuId, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._context.together.let_go(ipu.replica, ipu.shard, None if stage == NONE else stage)
+        return cause
+
+
+def build(context: Context) -> list[Variables]:
+    """Return those of all IPUs."""
+    return [Variables(context)]

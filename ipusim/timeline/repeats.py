@@ -1,0 +1,180 @@
+"""Rows of a Timeline that stand for several copies: a block of rows, how often it repeats, and what each copy adds.
+
+A long execution is recorded once up to where its state recurs. The rows between two equal states are a block: in
+copy ``q`` of it every row is later by ``q`` times the block's cycles, and its micro-batch, time-step and execution are
+as many further on. Blocks are nested where executions that have a block of their own repeat as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[np.int64]
+
+#: What a row has in place of a number that does not apply to it.
+_NONE: Final = -1
+
+
+class Repeat(NamedTuple):
+    """A block of rows that happens several times, one copy after the other.
+
+    Attributes:
+        first, last: the block's first row, and the row behind its last one.
+        times: copies in all, of which the rows are the first.
+        cycles, micro_batches, time_steps, executions: what each further copy adds to the rows' numbers.
+    """
+
+    first: int
+    last: int
+    times: int
+    cycles: int
+    micro_batches: int
+    time_steps: int
+    executions: int
+
+    def contains(self, other: Repeat) -> bool:
+        """Whether ``other`` is nested in this block."""
+        return self is not other and self.first <= other.first and other.last <= self.last
+
+
+class Blocks:
+    """All blocks of a Timeline of ``rows`` rows."""
+
+    def __init__(self, repeats: Sequence[Repeat], rows: int) -> None:
+        """Take blocks that are nested or apart, sorted by their first row, outer ones before inner ones."""
+        self.repeats = tuple(repeats)
+        self.rows = rows
+        parents = {repeat: self._parent(repeat) for repeat in self.repeats}
+        self._inner = {repeat: [each for each in self.repeats if parents[each] is repeat] for repeat in self.repeats}
+        #: Those that are in no other block.
+        self.outermost = [repeat for repeat in self.repeats if parents[repeat] is None]
+
+    def _parent(self, repeat: Repeat) -> Repeat | None:
+        """Return the smallest block around another one."""
+        around = [other for other in self.repeats if other.contains(repeat)]
+        return min(around, key=lambda other: other.last - other.first, default=None)
+
+    def inside(self, repeat: Repeat) -> list[Repeat]:
+        """Return the blocks that are nested in a block, and in no smaller one of it."""
+        return self._inner[repeat]
+
+    def spans_of_copy(self, repeat: Repeat) -> int:
+        """Return how many spans one copy of a block is, written out."""
+        return repeat.last - repeat.first + self._more(self._inner[repeat])
+
+    @property
+    def spans(self) -> int:
+        """The number of spans, written out."""
+        return self.rows + self._more(self.outermost)
+
+    def _more(self, repeats: Sequence[Repeat]) -> int:
+        """Return how many more spans than rows blocks of the same level are, written out."""
+        return sum(repeat.times * self.spans_of_copy(repeat) - (repeat.last - repeat.first) for repeat in repeats)
+
+    def weights(self) -> Column:
+        """Return how many spans each row stands for, shape (rows,)."""
+        return self._times(self.repeats)
+
+    def weights_of_executions(self) -> Column:
+        """Return how many executions that of each row stands for, shape (rows,)."""
+        return self._times([repeat for repeat in self.repeats if repeat.executions])
+
+    def _times(self, repeats: Sequence[Repeat]) -> Column:
+        found = np.ones(self.rows, dtype=np.int64)
+        for repeat in repeats:
+            found[repeat.first : repeat.last] *= repeat.times
+        return found
+
+    def cycles_to_last(self) -> Column:
+        """Return by how many cycles each row is later in the last copies of its blocks, shape (rows,)."""
+        found = np.zeros(self.rows, dtype=np.int64)
+        for repeat in self.repeats:
+            found[repeat.first : repeat.last] += (repeat.times - 1) * repeat.cycles
+        return found
+
+    def cycles_of_executions(self) -> Column:
+        """Return by how many cycles the copies of blocks of executions put each row behind them off, shape (rows,)."""
+        found = np.zeros(self.rows, dtype=np.int64)
+        for repeat in self.repeats:
+            if repeat.executions:
+                found[repeat.last :] += (repeat.times - 1) * repeat.cycles
+        return found
+
+    def positions(self) -> Column:
+        """Return the position of each row among all spans, written out, in the first copies of its blocks."""
+        found = np.arange(self.rows, dtype=np.int64)
+        for repeat in self.repeats:
+            found[repeat.last :] += (repeat.times - 1) * self.spans_of_copy(repeat)
+        return found
+
+    def causes(self, cause: Column) -> Column:
+        """Return the position, written out, of the cause of each row in the first copies of its blocks."""
+        row = np.arange(self.rows)
+        found = np.where(cause == _NONE, _NONE, self.positions()[cause])
+        for repeat in self.repeats:
+            # Behind a block, what was just before is in its last copy, or in the copy before that.
+            size = repeat.last - repeat.first
+            recent = (row >= repeat.last) & (cause < repeat.last) & (cause >= max(repeat.first - size, 0))
+            found[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
+        return found
+
+    def added(self, execution: Column) -> tuple[Column, Column, Column, Column]:
+        """Return by how much all copies of blocks before each row put it further on.
+
+        Args:
+            execution: of each row.
+
+        Returns:
+            Of each row its cycles, micro-batches, time-steps and executions; micro-batches and time-steps count
+            within the execution of the block.
+        """
+        cycles, micro_batches, time_steps, executions = (np.zeros(self.rows, dtype=np.int64) for _ in range(4))
+        for repeat in self.repeats:
+            more, behind = repeat.times - 1, slice(repeat.last, None)
+            cycles[behind] += more * repeat.cycles
+            if repeat.executions:
+                executions[behind] += more * repeat.executions
+            else:
+                own = execution[behind] == execution[repeat.first : repeat.last].max()
+                micro_batches[behind][own] += more * repeat.micro_batches
+                time_steps[behind][own] += more * repeat.time_steps
+        return cycles, micro_batches, time_steps, executions
+
+
+def block_between(
+    columns: Mapping[str, Column], begin: int, end: int, *, micro_batches: int, time_steps: int, executions: int
+) -> tuple[int, int] | None:
+    """Return the rows of a block whose first copy lies between two cycles and whose second one follows it.
+
+    Args:
+        columns: of a Timeline without blocks, by name.
+        begin, end: when the first and the second copy begin, in cycles.
+        micro_batches, time_steps, executions: by how much the numbers of the second are larger.
+
+    Returns:
+        The first row and the row behind the last one of the first copy; None where the spans that begin in as many
+        cycles from ``end`` on are not the same.
+    """
+    start = columns["start"]
+    first, last = np.searchsorted(start, [begin, end]).tolist()
+    size = last - first
+    behind = slice(last, last + size)
+    if not size or int(np.searchsorted(start, 2 * end - begin)) != last + size:
+        return None
+    added = {
+        "start": end - begin,
+        "end": end - begin,
+        "micro_batch": micro_batches,
+        "time_step": time_steps,
+        "execution": executions,
+        "cause": size,
+    }
+    for name, column in columns.items():
+        own = column[first:last]
+        if not np.array_equal(np.where(own == _NONE, _NONE, own + added.get(name, 0)), column[behind]):
+            return None
+    return first, last

@@ -1,0 +1,20 @@
+"""What programs leave in a process, which others would find there."""
+
+from __future__ import annotations
+
+import sys
+
+
+def forget_programs() -> None:
+    """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""
+    if found := sys.modules.get("ipusim.ipu.tensorflow.seeds"):
+        found.set_random_seed(0)
+    if found := sys.modules.get("ipusim.ipu.configured"):
+        found.configure(None)
+    if found := sys.modules.get("ipusim.ipu.variable_store"):
+        found.forget()
+        found.wait_for_sessions(now=False)
+    if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
+        found.forget()
+    if found := sys.modules.get("ipusim.ipu.names"):
+        found.forget_models()
