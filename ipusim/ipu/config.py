@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from enum import Enum
+from enum import Enum, IntEnum
 from fractions import Fraction
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "StochasticRoundingBehaviour",
     "VerificationOptions",
     "configure_ipu_system",
     "get_ipu_config",
@@ -95,6 +96,19 @@ class ExecutionProfileType(Enum):
     TILE_PROFILE = "TILE_PROFILE"
 
 
+class StochasticRoundingBehaviour(IntEnum):
+    """Where numbers are rounded at random, in releases from 2.4 on; before, True or False says it."""
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+    @classmethod
+    def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
+        """Return what an older release's truth value means."""
+        return cls.ON if value else cls.OFF
+
+
 _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
@@ -122,6 +136,9 @@ _OTHERS: Final[Mapping[str, Field]] = {
     "serialization_output_folder": text(),
     "compilation_poplar_options": options(),
     "gcl_poplar_options": options(),
+    "floating_point_behaviour.esr": replace(
+        flag(), fits=lambda value: isinstance(value, bool | StochasticRoundingBehaviour)
+    ),
     "optimizations.prefetch_data_streams": flag(True),
     "optimizations.enable_graph_outlining": flag(True),
     "optimizations.maximum_cross_replica_sum_buffer_size": whole(0),

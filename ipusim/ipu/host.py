@@ -20,6 +20,7 @@ from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
 from ipusim.ipu.control_inputs import control_inputs, is_late
+from ipusim.ipu.places import ON_IPU, SHARD
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
@@ -46,8 +47,12 @@ class Running:
         if id(fetch) not in self._values:
             for each in fetch.control_inputs:
                 self.value(each)
-            self._values[id(fetch)] = fetch, fetch.evaluate(self)
+            self._values[id(fetch)] = fetch, self.evaluate(fetch)
         return self._values[id(fetch)][1]
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch that has none in this run yet."""
+        return fetch.evaluate(self)
 
     def values(self, fetches: Any) -> Any:
         """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
@@ -192,30 +197,43 @@ class Tensor(Fetch):
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
-class _Computed(Tensor):
-    """A tensor that is a function of others."""
+class Computed(Tensor):
+    """A tensor that is a function of others.
+
+    Attributes:
+        function, arguments: what computes it.
+        placed: its programs, where sessions compute it on the device.
+        on_ipu, shard: whether a scope places it on an IPU, and on which shard of the device, None for none.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._name, self._function, self._arguments = name, function, tuple(arguments)
+        """Take the function, what messages call it, and its arguments."""
+        self._name, self.function, self.arguments = name, function, tuple(arguments)
+        self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self.placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(name, function, [example(each) for each in self._arguments])))
+            super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
 
     @property
     def late(self) -> bool:
-        return any(map(is_late, self._arguments))
+        """Whether an argument does."""
+        return any(map(is_late, self.arguments))
 
     def sources(self) -> Iterator[Tensor]:
-        for each in self._arguments:
+        """Yield the sources of the arguments."""
+        for each in self.arguments:
             if isinstance(each, Tensor):
                 yield from each.sources()
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
-        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self._arguments)
-        return self._function(*given)
+        """Compute it of the arguments' sources."""
+        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self.arguments)
+        return self.function(*given)
 
     def evaluate(self, running: Running) -> Array:
-        given = list(map(running.value, self._arguments))
-        return _array(_computed(self._name, self._function, given)).astype(self.dtype)
+        """Return the function of the arguments' values."""
+        given = list(map(running.value, self.arguments))
+        return _array(_computed(self._name, self.function, given)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -291,7 +309,7 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     if inside():
         return function(*map(captured, arguments))
     if any(isinstance(each, Tensor) for each in arguments):
-        return _Computed(called, function, arguments)
+        return Computed(called, function, arguments)
     return _computed(called, function, arguments)
 
 

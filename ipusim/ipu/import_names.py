@@ -72,6 +72,7 @@ NAMES: Final[dict[str, str]] = {
     "tensorflow.compat.v1": _TENSORFLOW,
     "tensorflow.compat.v2": _TENSORFLOW,
     "tensorflow.python.ipu": "ipusim.ipu",
+    "tensorflow.python.ipu.ipu_optimizer": "ipusim.ipu.optimizers",  # of releases up to 1.4
     "tensorflow.python.keras": _KERAS,
     "tensorflow.python.data.ops.dataset_ops": f"{_TENSORFLOW}.data",
     "tensorflow.python.distribute.reduce_util": f"{_TENSORFLOW}.distribute",

@@ -134,7 +134,8 @@ class IPUOutfeedQueue:
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._packing: Callable[[list[Any]], Any] = list
         self._arrivals = Arrivals(last_only=mode is IPUOutfeedMode.LAST)
-        self._in_session = False
+        #: Whether a session runs the program that sends here, so that each run of it dequeues anew.
+        self.in_session = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -164,7 +165,7 @@ class IPUOutfeedQueue:
         """
         if self.enqueued and not again:
             raise ProgramError("An outfeed can only be enqueued once.")
-        self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
+        self._forms, self._packing, self.in_session = tuple(forms), packing, in_session
 
     def sending(self) -> AbstractContextManager[None]:
         """Return a context in which a program that sends here is built, or runs."""
@@ -200,7 +201,7 @@ class IPUOutfeedQueue:
         completed = checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
-        if not self._in_session:
+        if not self.in_session:
             return self._packed(self._taken(completed))
         # How many elements there will be is not known before; a tensor of the host is tried on one.
         axis = () if self.outfeed_mode is IPUOutfeedMode.LAST else (1,)
@@ -230,7 +231,7 @@ class IPUOutfeedQueue:
 
     def _packed(self, arrays: Sequence[Array]) -> Any:
         """Return the results of an element, or of several; outside of sessions as TensorFlow 2 has them."""
-        return self._packing([array if self._in_session else eager(array) for array in arrays])
+        return self._packing([array if self.in_session else eager(array) for array in arrays])
 
     @property
     def deleter(self) -> Operation:

@@ -20,6 +20,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
 from ipusim.ipu.layouts import Layout, Layouts
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
+from ipusim.ipu.stage_outfeeds import StageOutfeed
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
 from ipusim.pipeline.plan import Plan
@@ -108,9 +109,14 @@ class Pipeline(Fetch):
             if gradients is not None:
                 forms, packing = gradients.element(forms, packing)
             self._connect(queue, forms, packing, again=before is not None)
-        for each in (outfeed for stage in layout.traced.outfeeds for outfeed in stage.queues):
+        for each in _sent_beside(layout):
             forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
             self._connect(each.queue, forms, each.packing, again=before is not None)
+
+    def dequeue_at_once(self) -> None:
+        """Let what stages and the optimizer send be dequeued at once, as of a program that no session runs."""
+        for each in _sent_beside(self._layout):
+            each.queue.in_session = False
 
     def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
         check_queue_on_device("outfeed_queue", queue.ordinal)
@@ -315,3 +321,8 @@ class Pipeline(Fetch):
         if not any(np.isfinite(array).any() for array in floats):
             note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
             self._more_notes = (note,)
+
+
+def _sent_beside(layout: Layout) -> list[StageOutfeed]:
+    """Return the queues that stages and the optimizer send to by themselves."""
+    return [outfeed for outfeeds in layout.traced.outfeeds for outfeed in outfeeds.queues]

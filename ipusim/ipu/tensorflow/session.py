@@ -17,6 +17,7 @@ from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
 from ipusim.ipu.names import in_stage
+from ipusim.ipu.placed_tensors import SessionRun
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.structures import leaves, mapped
@@ -117,7 +118,7 @@ class Session:
         feeds = {} if feed_dict is None else feed_dict
         if not isinstance(feeds, Mapping):
             checks.wrong_type("feed_dict", "a dictionary of values by placeholder", feed_dict)
-        running = Running({key: self._fed(key, value) for key, value in feeds.items()})
+        running = SessionRun({key: self._fed(key, value) for key, value in feeds.items()})
         for late in (False, True):
             for fetch in _flat(fetches):
                 if isinstance(fetch, Fetch) and is_late(fetch) is late:

@@ -79,6 +79,7 @@ class Program:
     def place(self) -> None:
         """Be on the device that is configured now; raises as pipelines and loops do."""
         self.pipeline.take_layout()
+        self.pipeline.dequeue_at_once()
         if isinstance(self._optimizer, Optimizer):
             self._optimizer.replicas = self.replicas
 
