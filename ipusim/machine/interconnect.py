@@ -107,7 +107,13 @@ class Interconnect(Meeting):
         )
         since, _ = self._released
         under_way = object() if self._copying else None
-        return super().state(first_micro_batch), waking, self._clock.now - since, self._time_step, under_way
+        return (
+            super().state(first_micro_batch),
+            waking,
+            self._clock.now - since,
+            self._copy_of[self._time_step],
+            under_way,
+        )
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
