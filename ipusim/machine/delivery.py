@@ -93,7 +93,7 @@ class Delivery:
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
         ]
         self._wait_of = {
-            ipu: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
+            ipu.number: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
             for ipu in self.ipus
         }
         self._what = self._described(context, replica)
@@ -181,7 +181,7 @@ class Delivery:
             event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
         else:
             event = self._waiting[tensor] = self._clock.event()
-        event.callbacks.append(partial(self._take, self._wait_of[ipu], tensor, step, self._clock.now, cause))
+        event.callbacks.append(partial(self._take, self._wait_of[ipu.number], tensor, step, self._clock.now, cause))
         return event
 
     def _take(self, wait: int, tensor: int, step: int, start: int, cause: int, event: simpy.Event) -> None:

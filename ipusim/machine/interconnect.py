@@ -110,7 +110,8 @@ class Interconnect(Meeting):
         )
         since, _ = self._released
         copying = (self._copies.index(self._copy), self._carrying) if self._copying else None
-        return super().state(first_micro_batch), waking, self._clock.now - since, copying
+        upcoming = self._copy_of[self._time_step]
+        return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
