@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, prod
-from typing import Any
+from typing import Any, Self
 
 #: How strongly the parts of a text hold together: a sum, a product, a number or a function.
 _SUM, _PRODUCT, _ATOM = range(3)
@@ -75,9 +75,17 @@ class _Formula:
     formula: Callable[..., Any]
     numbers: tuple[Any, ...]
 
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return what a copy is made of."""
-        return self.formula, *self.numbers
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a copy in another process is made of."""
+        return type(self), (self.formula, *self.numbers)
+
+    def __copy__(self) -> Self:
+        """Return itself, which never changes."""
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Return itself, which never changes."""
+        return self
 
     def written(self) -> Written:
         """Return the formula in numbers."""

@@ -8,10 +8,11 @@ import pickle
 import re
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.hardware.formulas import Cycles, Sum, Written, addends, number, total, whole, written
+from ipusim.hardware.formulas import Amount, Cycles, Sum, Written, addends, number, product, total, whole, written
 from ipusim.pricing.laws import INFEED
 
 NUMBERS = st.one_of(st.integers(1, 10**12).map(Fraction), st.fractions(Fraction(1, 100), 10**6, max_denominator=1000))
@@ -92,3 +93,12 @@ def test_a_sum_knows_how_often_it_has_what_it_has():
 
 def test_numbers_are_exact():
     assert [number(Fraction(text)) for text in ("3", "2.5", "1/3", "0.0625")] == ["3", "2.5", "(1 / 3)", "0.0625"]
+
+
+@pytest.mark.parametrize(
+    "value", [Cycles(whole, Fraction(5, 2)), Amount(product, 3, Fraction(1, 2)), Sum(((3, 2), (4, 1)))]
+)
+def test_copies_are_the_same_values_of_the_same_formulas(value):
+    """Sweeps send Costs from process to process."""
+    for copied in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert (type(copied), copied, vars(copied)) == (type(value), value, vars(value))
