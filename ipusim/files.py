@@ -22,6 +22,8 @@ import numpy.typing as npt
 from ipusim.errors import FileError, OutputError
 from ipusim.units import format_bytes
 
+#: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
+MAX_SCENARIO_BYTES: Final = 1 << 17
 #: What is read at a time: memory follows what a file holds, not what it says of itself.
 _CHUNK_BYTES: Final = 1 << 20
 #: Names that a message lists of an archive's arrays.

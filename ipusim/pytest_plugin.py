@@ -64,7 +64,7 @@ class ScenarioItem(pytest.Item):
     def runtest(self) -> None:
         """Run the scenario; raises ScenarioFailure with what is missed, what differs first, or the mistake."""
         from ipusim.study.pins.file import write_pin  # noqa: PLC0415 - as above
-        from ipusim.study.pins.outcome import hold  # noqa: PLC0415
+        from ipusim.study.pins.hold import hold  # noqa: PLC0415
 
         found = hold(self.path, renew=self.config.getoption("ipusim_update"))
         if found.new_pin is not None:

@@ -47,6 +47,14 @@ def _of_options() -> dict[str, Said]:
 
 _NO_OPERATIONS: Final = "there are no operations to name"
 _NO_GRAPH: Final = "there is no graph"
+_ALWAYS_THERE: Final = "both are always there"
+_BIASES: Final = "biases of the gates begin at one, and those of the candidate at zero, as Graphcore's do"
+_NO_ARGUMENTS: Final = "the wrapped optimizer's method takes none"
+_ONE_DEVICE: Final = "one device is simulated"
+_ONE_CPU: Final = "a simulated host has one device of TensorFlow's own"
+_BY_PLACE: Final = "draws are seeded by their place in the program"
+_TABLE_ON_HOST: Final = "the table is the host's, and in one piece"
+_SGD_ALONE: Final = "the one rule, SGD, keeps nothing beside a table"
 #: Modules and names of the estimators, which have the same methods.
 _ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
 #: What is there and has no effect, or is refused, as far as the thing itself does not say it. An argument stands in
@@ -56,6 +64,11 @@ EXCEPTIONS: Final = {
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
         Status.REFUSED, "Continuous weight updates are currently not supported."
     ),
+    "ipu.ipu_infeed_queue.IPUInfeedQueue.get_next": Said(
+        Status.REFUSED,
+        "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop.",
+    ),
+    "ipu.pipelining_ops.pipeline(name)": Said(Status.WORKS, "files and charts have it"),
     "ipu.pipelining_ops.recomputation_checkpoint": Said(
         Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
     ),
@@ -67,6 +80,88 @@ EXCEPTIONS: Final = {
     "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, _NO_GRAPH),
     "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "all of a program is compiled together"),
     "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "it changes no time, and NumPy rounds to nearest"),
+    "ipu.scopes.partials_type": Said(
+        Status.REFUSED,
+        "partials_type: expected float32, got float16: give partialsType in PipelineStageOptions or in "
+        "IPUConfig.matmuls.poplar_options",
+    ),
+    **{
+        f"ipu.{function}({argument})": Said(Status.NO_EFFECT, why)
+        for function, argument, why in (
+            ("utils.get_num_of_ipus_in_device", "ipu_device", _ONE_DEVICE),
+            ("utils.get_num_of_ipus_in_device", "device", _ONE_CPU),
+            ("config.configure_ipu_system", "device", _ONE_CPU),
+            ("config.IPUConfig.configure_ipu_system", "device", _ONE_CPU),
+            ("config.get_ipu_config", "session", "the configuration is the program's, in any session"),
+            ("ipu_infeed_queue.IPUInfeedQueue", "device_ordinal", _ONE_DEVICE),
+            ("ipu_outfeed_queue.IPUOutfeedQueue", "device_ordinal", _ONE_DEVICE),
+            ("ipu_multi_worker_strategy.IPUMultiWorkerStrategy", "ipu_device", _ONE_DEVICE),
+            ("horovod.ipu_horovod_strategy.IPUHorovodStrategy", "ipu_device", _ONE_DEVICE),
+            ("horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy", "ipu_device", _ONE_DEVICE),
+            ("distributed.popdist_strategy.PopDistStrategy", "ipu_device", _ONE_DEVICE),
+            ("distributed.popdist_strategy.PopDistStrategy", "enable_dataset_iterators", _ALWAYS_THERE),
+            ("distributed.popdist_strategy.PopDistStrategy", "enable_keras_extensions", _ALWAYS_THERE),
+            ("distributed.allreduce", "tensor_name", "hosts reduce in the same order, whatever it is called"),
+            ("embedding_ops.HostEmbedding", "partition_strategy", _TABLE_ON_HOST),
+            ("embedding_ops.create_host_embedding", "partition_strategy", _TABLE_ON_HOST),
+            ("embedding_ops.HostEmbedding.register", "session", "the table is the program's, in any session"),
+            ("embedding_ops.HostEmbeddingOptimizerSpec", "optimizer_name", _SGD_ALONE),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_slot_variables", "embedding_tensor", _SGD_ALONE),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_slot_variables", "name", _SGD_ALONE),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_register_instruction", "slot_vars", _SGD_ALONE),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_deregister_instruction", "slot_vars", _SGD_ALONE),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "slot_vars", _SGD_ALONE),
+            (
+                "embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction",
+                "partition_strategy",
+                _TABLE_ON_HOST,
+            ),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", _NO_OPERATIONS),
+            (
+                "pipelining_ops.pipeline",
+                "weight_update_poplar_options",
+                "operations of a weight update are elementwise, so that nothing is split",
+            ),
+            ("rnn_ops.PopnnDynamicGRU", "bias_initializer", _BIASES),
+            ("rnn_ops.PopnnAUGRU", "bias_initializer", _BIASES),
+            ("optimizers.IpuOptimizer.get_slot_names", "*args", _NO_ARGUMENTS),
+            ("optimizers.IpuOptimizer.get_slot_names", "**kwargs", _NO_ARGUMENTS),
+            ("rand_ops.dropout", "**kwargs", "`ref` says where a gradient finds its mask, and a mask is drawn anew"),
+        )
+    },
+    **{
+        f"ipu.optimizers.{name}(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS)
+        for name in (
+            "CrossReplicaGradientAccumulationOptimizer",
+            "CrossReplicaGradientAccumulationOptimizerV2",
+            "CrossReplicaOptimizer",
+            "GradientAccumulationOptimizer",
+            "GradientAccumulationOptimizerV2",
+            "IpuOptimizer",
+            "MapGradientOptimizer",
+        )
+    },
+    **{
+        f"ipu.keras.layers.{name}Normalization.call(training)": Said(
+            Status.NO_EFFECT, "the statistics are always those of the sample"
+        )
+        for name in ("Group", "Instance", "Layer")
+    },
+    **{
+        f"ipu.keras.layers.{name}Normalization({axis})": Said(
+            Status.REFUSED, f"{axis}: expected -1, the last one, got 1"
+        )
+        for name, axis in (("Group", "channels_axis"), ("Instance", "channels_axis"), ("Layer", "axis"))
+    },
+    "ipu.keras.layers.Embedding.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both"),
+    "ipu.keras.layers.Dropout(noise_shape)": Said(
+        Status.REFUSED, "Dropout: noise_shape is simulated as None alone, got (2, 1)"
+    ),
+    "ipu.keras.layers.Dropout.call(training)": Said(Status.WORKS, "True drops in a program that trains alone, as None"),
+    "ipu.rand_ops.dropout": Said(Status.WORKS, "in a program that trains; any other has `x` as it is"),
+    "ipu.ipu_run_config.IPURunConfig(ordinal)": Said(
+        Status.REFUSED, "Only 1 device(s) available to choose from. You tried to pick a device at ordinal 1"
+    ),
     **{
         f"ipu.normalization_ops.{name}_norm({argument})": Said(Status.NO_EFFECT, why)
         for name in ("group", "instance", "layer")
@@ -97,7 +192,7 @@ EXCEPTIONS: Final = {
     "ipu.cross_replica_ops.assume_equal_across_replicas": Said(
         Status.NO_EFFECT, "conditions are Python's, and replicas that go astray are told"
     ),
-    "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
+    "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
         f"ipu.{module}.{name}.{method}": Said(
             Status.REFUSED,
@@ -161,13 +256,13 @@ EXCEPTIONS: Final = {
     "ipu.summary_ops.tensor_summary(summary_metadata)": Said(Status.NO_EFFECT, "no plugin reads it"),
     "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "an array has no name in its file"),
     "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
-    "ipu.keras.layers.Dropout(seed)": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
+    "ipu.keras.layers.Dropout(seed)": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
         f"ipu.keras.layers.{name}({argument})": Said(Status.NO_EFFECT, why)
         for name in ("PopnnGRU", "PopnnLSTM")
         for argument, why in (
-            ("dropout_seed", "draws are seeded by their place in the program"),
-            ("seed", "draws are seeded by their place in the program"),
+            ("dropout_seed", _BY_PLACE),
+            ("seed", _BY_PLACE),
             ("implementation", "the reference calls it unsupported"),
         )
     },
@@ -187,21 +282,36 @@ EXCEPTIONS: Final = {
             ("unroll", "simulated as False alone, got True"),
         )
     },
-    "ipu.keras.layers.RecomputationCheckpoint": Said(
-        Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
+    **dict.fromkeys(
+        ("ipu.keras.layers.RecomputationCheckpoint", "ipu.keras.layers.RecomputationCheckpoint.call"),
+        Said(Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"),
     ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
-    "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, "draws are seeded by their place in the program"),
-    "ipu.horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy(add_ipu_cross_replica_reductions)": Said(
-        Status.NO_EFFECT, "programs that train reduce their gradients by themselves"
-    ),
+    "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
-        f"ipu.horovod.{name}(name)": Said(Status.WORKS, "hosts that come to it must agree on it")
+        f"ipu.{name}(add_ipu_cross_replica_reductions)": Said(
+            Status.NO_EFFECT, "programs that train reduce their gradients by themselves"
+        )
+        for name in (
+            "horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy",
+            "distributed.popdist_strategy.PopDistStrategy",
+        )
+    },
+    **{
+        f"ipu.{module}.{name}({argument})": Said(Status.WORKS, "hosts that come to it must agree on it")
+        for module, argument in (("horovod", "name"), ("distributed", "tensor_name"))
         for name in ("allgather", "broadcast")
     },
 }
 #: Functions and classes whose arguments stand in the order of another release too, found out from what is given.
-IN_ANY_RELEASE: Final = frozenset({"ipu.pipelining_ops.pipeline"})
+IN_ANY_RELEASE: Final = frozenset(
+    {
+        "ipu.pipelining_ops.pipeline",
+        "ipu.distributed.allgather",
+        "ipu.distributed.allreduce",
+        "ipu.distributed.broadcast",
+    }
+)
 
 
 def said_of(name: Name) -> Said:

@@ -20,11 +20,11 @@ def check_explained(timeline):
     """Hold that path and causes add up to the run and to each execution; return the causes of the whole run."""
     run_cycles = run_times(timeline).throughput.run_cycles
     path = critical_path(timeline)
-    rows = [(int(timeline.start[row]), int(timeline.end[row])) for row in path]
+    rows = [(int(timeline.start[row]), int(timeline.end[row])) for row in path.rows]
     assert rows[0][0] == 0
     assert rows[-1][1] == run_cycles
     assert all(before[1] == after[0] for before, after in pairwise(rows))
-    assert not np.isin(timeline.kind[path], WAITS).any()
+    assert not np.isin(timeline.kind[path.rows], WAITS).any()
     assert sum(part.cycles for part in path_parts(timeline, path)) == run_cycles
     for execution in (None, *(each.index for each in executions(timeline))):
         found = idle_causes(timeline, execution)

@@ -52,6 +52,7 @@ def bubble(timeline: Timeline, execution: Execution) -> Bubble:
     available = len(holders) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
+    timeline = timeline.peeled(execution.index)
     rows = (timeline.execution == execution.index) & of_kinds(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]
     first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)

@@ -49,11 +49,14 @@ _WAITS_FOR: Final = np.where(np.arange(len(_OWN)) == SpanKind.WEIGHT_UPDATE, _NU
 class IdleCauses:
     """Every idle interval of each IPU; columns of one length, sorted by IPU and start.
 
+    Of a run that repeats itself, one interval stands for those of several copies of a block.
+
     Attributes:
         ipu: logical IPU of the device.
         start, end: in cycles.
         cause: index into :data:`CAUSES`.
         stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
+        times: how many intervals each stands for, itself included.
         busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
         window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
     """
@@ -63,6 +66,7 @@ class IdleCauses:
     end: Column
     cause: Column
     stage: Column
+    times: Column
     busy: Column
     window_cycles: int
 
@@ -75,14 +79,14 @@ class IdleCauses:
     def cycles(self) -> Column:
         """Idle cycles by cause, shape (IPUs, causes)."""
         table = np.zeros((len(self.busy), len(CAUSES)), dtype=np.int64)
-        np.add.at(table, (self.ipu, self.cause), self.end - self.start)
+        np.add.at(table, (self.ipu, self.cause), (self.end - self.start) * self.times)
         return table
 
     def waited_for(self, stages: int) -> Column:
         """Return the cycles that IPUs wait for passes of each stage, its own ramps left out; shape (stages,)."""
         held = (self.stage != NONE) & (self.cause == _NUMBER[Idle.SLOWER])
         found = np.zeros(stages, dtype=np.int64)
-        np.add.at(found, self.stage[held], (self.end - self.start)[held])
+        np.add.at(found, self.stage[held], ((self.end - self.start) * self.times)[held])
         return found
 
 
@@ -91,25 +95,28 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
 
     Raises TimelineError for an execution that the Timeline does not hold.
     """
-    track = _Track.of(timeline)
-    begin, finish = 0, int(track.end.max(initial=0))
+    track = _Track.of(timeline.peeled(execution))
+    begin, finish = 0, int((track.end + track.later).max(initial=0))
     if execution is not None:
         chosen = find_execution(timeline, execution)
         begin, finish = chosen.start, chosen.end
     parts = [_own(track), _waits(track), *_nothing(track, finish)]
-    ipu, start, end, cause, stage = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    start, end = np.maximum(start, begin), np.minimum(end, finish)
+    ipu, start, end, cause, stage, of = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    later, times = (np.append(column, extra)[of] for column, extra in ((track.later, 0), (track.times, 1)))
+    start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
     kept = np.flatnonzero(start < end)
     kept = kept[np.lexsort((start[kept], ipu[kept]))]
     busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
     computes = of_kinds(track.kind, COMPUTE_KINDS)
-    worked = np.minimum(track.end[computes], finish) - np.maximum(track.start[computes], begin)
-    np.add.at(busy, track.ipu[computes], np.maximum(worked, 0))
-    return IdleCauses(ipu[kept], start[kept], end[kept], cause[kept], stage[kept], busy, finish - begin)
+    worked = np.minimum((track.end + track.later)[computes], finish)
+    worked -= np.maximum((track.start + track.later)[computes], begin)
+    np.add.at(busy, track.ipu[computes], np.maximum(worked, 0) * track.times[computes])
+    ipu, start, end, cause, stage, times = (column[kept] for column in (ipu, start, end, cause, stage, times))
+    return IdleCauses(ipu, start, end, cause, stage, times, busy, finish - begin)
 
 
-#: Columns of intervals: ipu, start, end, cause, stage.
-_Intervals = tuple[Column, Column, Column, Column, Column]
+#: Columns of intervals: ipu, start, end, cause, stage, and in which span of a track; NONE for none, with true times.
+_Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +124,13 @@ class _Track:
     """The spans of each IPU that holds a stage, one after the other; sorted by IPU, then by time.
 
     Attributes:
-        timeline: that they are of.
+        timeline: that they are of, with each block once.
         row: of the Timeline.
         ipu, start, end, kind, stage: of each.
         first: where the spans of each IPU begin, with the end of all behind it, shape (IPUs + 1,).
         last: of each span, whether it is its IPU's last.
+        later: by how many cycles each is later in the run.
+        times: how many spans each stands for.
     """
 
     timeline: Timeline
@@ -133,10 +142,13 @@ class _Track:
     stage: Column
     first: Column
     last: npt.NDArray[np.bool_]
+    later: Column
+    times: Column
 
     @classmethod
-    def of(cls, timeline: Timeline) -> _Track:
+    def of(cls, peeled: Timeline) -> _Track:
         """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
+        timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.on_each_ipu(rows)
         holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
@@ -155,14 +167,16 @@ class _Track:
             timeline.stage[row],
             first,
             last,
+            (peeled.start - timeline.start)[row],
+            peeled.weights[row],
         )
 
 
 def _own(track: _Track) -> _Intervals:
     """Return what IPUs do themselves that is no arithmetic."""
     own = _OWN[track.kind]
-    chosen = own != NONE
-    return track.ipu[chosen], track.start[chosen], track.end[chosen], own[chosen], np.full(int(chosen.sum()), NONE)
+    at = np.flatnonzero(own != NONE)
+    return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at
 
 
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:
@@ -174,11 +188,10 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
     found = []
     for ipu, start, cause in (
         (idle, np.zeros(len(idle), dtype=np.int64), Idle.NO_STAGE),
-        (track.ipu[ends], track.end[ends], Idle.REPLICAS),
+        (track.ipu[ends], (track.end + track.later)[ends], Idle.REPLICAS),
     ):
-        found.append(
-            (ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), np.full(len(ipu), NONE))
-        )
+        none = np.full(len(ipu), NONE)
+        found.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), none, none))
     return found
 
 
@@ -207,11 +220,12 @@ def _waits(track: _Track) -> _Intervals:
             end[chosen],
             np.full(len(chosen), _NUMBER[cause]),
             np.full(len(chosen), NONE),
+            at[chosen],
         )
         for chosen, begin, cause in ((on_way, until, Idle.COPY), (of_host, start, Idle.HOST))
     ]
-    ipu, begun, ended, cause, stage = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
-    return ipu, begun, ended, cause, stage
+    ipu, begun, ended, cause, stage, of = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
+    return ipu, begun, ended, cause, stage, of
 
 
 def _released_by(track: _Track, at: Column) -> Column:
@@ -264,6 +278,7 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
         np.minimum(until[wait], track.end[during]),
         np.where(cause == NONE, placed, cause),
         np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
+        at[wait],
     )
 
 

@@ -30,12 +30,14 @@ class Execution:
         start: when its first IPU starts.
         pipeline_end: when its last pass, copy or outfeed ends; the weight update follows.
         end: when its weight update ends (``pipeline_end`` where there is none).
+        times: executions that it stands for: itself, and those of a block that are as it is, one after the other.
     """
 
     index: int
     start: int
     pipeline_end: int
     end: int
+    times: int = 1
 
     @property
     def makespan_cycles(self) -> int:
@@ -59,32 +61,44 @@ def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
 
 
 def executions(timeline: Timeline) -> tuple[Execution, ...]:
-    """Return every execution that has a span on an IPU, in order; what is between session runs is in none."""
+    """Return every execution that has a span on an IPU, in order; what is between session runs is in none.
+
+    Of those that repeat as a block, the first and the last copies are there, and one for all between them.
+    """
+    return _executions(timeline.peeled())
+
+
+def _executions(peeled: Timeline) -> tuple[Execution, ...]:
+    timeline = peeled.contiguous()
     rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(timeline.kind, BETWEEN_KINDS))
     if not len(rows):
         return ()
-    index, kind, end = timeline.execution[rows], timeline.kind[rows], timeline.end[rows]
-    count = int(index.max()) + 1
+    index, kind = timeline.execution[rows], timeline.kind[rows]
     # Rows are sorted by start, so an execution's first row is its earliest.
-    present, first = np.unique(index, return_index=True)
-    start = timeline.start[rows[first]]
-    last = np.zeros(count, dtype=np.int64)
-    np.maximum.at(last, index, end)
+    present, first, number = np.unique(index, return_index=True, return_inverse=True)
+    first = rows[first]
+    later = peeled.blocks.cycles_of_executions()
+    start, end = (peeled.start - later)[first], (peeled.end - later)[rows]
+    last = np.zeros(len(present), dtype=np.int64)
+    np.maximum.at(last, number, end)
     # What the weight update moves from and to Streaming Memory carries the number behind the last time-step.
     work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
-    pipeline_end = np.zeros(count, dtype=np.int64)
-    np.maximum.at(pipeline_end, index[work], end[work])
-    return tuple(
-        Execution(number, begin, max(begin, stop), max(begin, stop, finish))
-        for number, begin, stop, finish in zip(
-            present.tolist(), start.tolist(), pipeline_end[present].tolist(), last[present].tolist(), strict=True
-        )
+    pipeline_end = np.zeros(len(present), dtype=np.int64)
+    np.maximum.at(pipeline_end, number[work], end[work])
+    pipeline_end = np.maximum(start, pipeline_end)
+    columns = (
+        peeled.execution[first],
+        start + later[first],
+        pipeline_end + later[first],
+        np.maximum(pipeline_end, last) + later[first],
+        peeled.weights_of_executions[first],
     )
+    return tuple(Execution(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
 
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
     """Return one execution; raises TimelineError naming those that the Timeline holds."""
-    found = executions(timeline)
+    found = _executions(timeline.peeled(index))
     for execution in found:
         if execution.index == index:
             return execution

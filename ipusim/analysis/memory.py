@@ -50,7 +50,7 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
 
     All replicas hold the same, at the same time unless they do not wait for each other.
     """
-    return tuple(_curve(timeline, footprint, each, replica) for each in footprint.ipus)
+    return tuple(_curve(timeline.peeled(), footprint, each, replica) for each in footprint.ipus)
 
 
 def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica: int) -> MemoryCurve:
@@ -127,6 +127,7 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
 
     With recomputation they end when the pass runs again.
     """
+    timeline = timeline.peeled()
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)
     return int(stage_levels(footprint.stages[stage], PASS_OF_KIND[timeline.kind[rows]]).kept.during.max(initial=0))
@@ -136,11 +137,14 @@ def moment(timeline: Timeline, peak: Peak) -> int:
     """Return the cycle in which the pass of ``peak``, or the weight update, starts in the first execution."""
     op = peak.op
     if op is None:
-        return int(_updates(timeline, peak.ipu)[1][0])
-    same = (
-        (timeline.replica == 0)
-        & (timeline.kind == KIND_OF_PASS[op.kind])
-        & (timeline.stage == op.stage)
-        & (timeline.micro_batch == op.micro_batch)
-    )
-    return int(timeline.start[np.flatnonzero(same)[0]])
+        return int(_updates(timeline, peak.ipu)[1].min())
+    same = (timeline.replica == 0) & (timeline.kind == KIND_OF_PASS[op.kind]) & (timeline.stage == op.stage)
+    rows = np.flatnonzero(same)
+    starts = timeline.start[rows[timeline.micro_batch[rows] == op.micro_batch]]
+    for block in timeline.repeats:
+        inside = rows[(rows >= block.first) & (rows < block.last)]
+        if block.micro_batches:
+            copy, other = np.divmod(op.micro_batch - timeline.micro_batch[inside], block.micro_batches)
+            of = (other == 0) & (copy >= 0) & (copy < block.times)
+            starts = np.append(starts, timeline.start[inside[of]] + copy[of] * block.cycles)
+    return int(starts.min())

@@ -109,13 +109,13 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 
 def phases(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions, in order of time."""
-    return _phases(timeline, executions(timeline))
+    """Return the phases of all executions, in order of time; of those that repeat as a block as :func:`executions`."""
+    return _phases(timeline.peeled(), executions(timeline))
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
     """Return the phases of one execution; raises TimelineError for one that the Timeline does not hold."""
-    return _phases(timeline, (find_execution(timeline, execution),))
+    return _phases(timeline.peeled(execution), (find_execution(timeline, execution),))
 
 
 def _phases(timeline: Timeline, wanted: Iterable[Execution]) -> tuple[Phase, ...]:

@@ -32,13 +32,14 @@ class Throughput:
 
 def throughput(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
-    info, found = timeline.info, executions(timeline)
+    info, found, timeline = timeline.info, executions(timeline), timeline.peeled()
     calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if found:
         begin = int(timeline.start[calls].min(initial=found[0].start))
         cycles = int(timeline.end[calls].max(initial=found[-1].end)) - begin
+    number = sum(execution.times for execution in found)
     every = info.count * info.replicas * info.hosts
-    micro_batches = every * len(found)
+    micro_batches = every * number
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
         effective_batch_size=info.micro_batch_size * every,
@@ -46,5 +47,5 @@ def throughput(timeline: Timeline) -> Throughput:
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,
         micro_batches_per_s=rate,
-        weight_update_period_s=cycles / len(found) / info.clock_hz if found else 0.0,
+        weight_update_period_s=cycles / number / info.clock_hz if found else 0.0,
     )

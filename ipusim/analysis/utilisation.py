@@ -50,6 +50,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     that execution counts, without its weight update, which IPUs in point-to-point begin while
     others still run passes; else the whole run.
     """
+    timeline = timeline.peeled(None if execution is None else execution.index)
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
@@ -60,7 +61,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     if execution is not None:
         # A wait for the slowest weight update starts after the pipeline.
         end = np.minimum(end, execution.pipeline_end)
-    cycles = np.maximum(end - timeline.start[rows], 0)
+    cycles = np.maximum(end - timeline.start[rows], 0) * timeline.weights[rows]
     info = timeline.info
     table = np.zeros((len(info.ipus), len(SpanKind)), dtype=np.int64)
     shared = ipu == ALL_IPUS

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
+from ipusim.ipu.control_inputs import control_inputs, is_late
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
@@ -43,6 +44,8 @@ class Running:
         if not isinstance(fetch, Fetch):
             return fetch
         if id(fetch) not in self._values:
+            for each in fetch.control_inputs:
+                self.value(each)
             self._values[id(fetch)] = fetch, fetch.evaluate(self)
         return self._values[id(fetch)][1]
 
@@ -83,7 +86,19 @@ def evaluated(value: Any) -> Any:
 
 
 class Fetch(ABC):
-    """What a session can be asked for."""
+    """What a session can be asked for.
+
+    Attributes:
+        control_inputs: what is evaluated before it in a run, as ``tf.control_dependencies`` says where it is made.
+    """
+
+    control_inputs: tuple[Fetch, ...]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Note what comes before it."""
+        found = super().__new__(cls)
+        found.control_inputs = control_inputs()
+        return found
 
     @property
     def late(self) -> bool:
@@ -187,7 +202,7 @@ class _Computed(Tensor):
 
     @property
     def late(self) -> bool:
-        return any(isinstance(each, Fetch) and each.late for each in self._arguments)
+        return any(map(is_late, self._arguments))
 
     def sources(self) -> Iterator[Tensor]:
         for each in self._arguments:

@@ -17,7 +17,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.arrivals import Arrivals
-from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, ordinal_of_queue
 from ipusim.ipu.eager import eager
 from ipusim.ipu.host import Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.loop_body import enqueue
@@ -92,7 +92,7 @@ class IPUOutfeedQueue:
         feed_name, replication_factor, io_batch_size: of releases up to 2.1, which call them deprecated: without
             effect, as each element is sent when it is there.
         outfeed_mode: which elements are kept; ALL by default.
-        device_ordinal: number of the device; a simulation has one.
+        device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
         buffer_depth: elements that the host's buffer holds.
         optimise_latency: accepted, and without effect on what is simulated.
 
@@ -121,7 +121,8 @@ class IPUOutfeedQueue:
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
             )
-        check_device_ordinal(device_ordinal)
+        #: The device whose programs send here.
+        self.ordinal = ordinal_of_queue(device_ordinal)
         check_deprecated(feed_name, replication_factor)
         batches = checks.whole("io_batch_size", io_batch_size, 1) > 1
         #: What a run that sends here has to say of it.

@@ -14,7 +14,6 @@ from ipusim.ipu.tensorflow.keras_layers import (
     InstanceNormalization,
     LayerNormalization,
 )
-from ipusim.model.functions.variables import check_inside, looking_up
 
 
 def group_norm(
@@ -34,7 +33,8 @@ def group_norm(
 ) -> Any:
     """Return ``inputs`` with each group of channels of each sample at mean 0 and variance 1.
 
-    Without ``trainable`` parameters are constants. Raises ProgramError for channels along an axis that there is not.
+    Without ``trainable`` no optimizer changes its variables. Raises ProgramError for channels along an axis that there
+    is not.
     """
     arguments = _arguments(center, scale, epsilon, param_initializers, scope)
     grouped = {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
@@ -83,13 +83,8 @@ def _called(kind: type[CoreLayer], inputs: Any, channels_axis: int, trainable: b
     axis = checks.integer("channels_axis", channels_axis)
     if not (1 <= axis < x.ndim or -x.ndim < axis < 0):
         checks.wrong_value("channels_axis", f"an axis behind the batch's of {x.ndim}", channels_axis)
-    layer = kind(**arguments)
-    last = anp.moveaxis(x, axis, -1)
-    if checks.truth("trainable", trainable):
-        return anp.moveaxis(layer(last), -1, axis)
-    check_inside(layer.name)
-    with looking_up(lambda _, initial: initial):  # constants, which no optimizer sees
-        return anp.moveaxis(layer(last), -1, axis)
+    layer = kind(trainable=checks.truth("trainable", trainable), **arguments)
+    return anp.moveaxis(layer(anp.moveaxis(x, axis, -1)), -1, axis)
 
 
 def _arguments(

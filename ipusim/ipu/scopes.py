@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.device_ordinal import device_ordinal, on_device, ordinal_of
 from ipusim.ipu.loop_body import asking
+from ipusim.ipu.names import in_stage
 from ipusim.model.functions.outside import outside
 
 #: The shard of the innermost scope; None outside of any.
@@ -23,15 +25,22 @@ def shard() -> int | None:
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[None]:
-    """Place programs in the block on a device such as '/device:IPU:0', the one that there is, or on the host.
+    """Build programs in the block for a device such as '/device:IPU:1'; a name of the host changes nothing.
 
-    Raises ProgramTypeError for what is no text, ProgramError for an IPU device of another number.
+    Raises ProgramTypeError for what is no text, ProgramError for an IPU device without a number, and
+    UnsupportedProgramError in a function of a program that runs on another IPU device.
     """
-    name = checks.text("device", device)
-    kind, _, number = name.removeprefix("/device:").partition(":")
-    if kind.upper() == "IPU" and number not in ("", "0"):
-        checks.wrong_value("device", "/device:IPU:0, as one device is simulated at a time", name)
-    yield
+    ordinal = ordinal_of(device)
+    if ordinal is None:
+        yield
+        return
+    if in_stage() and ordinal != device_ordinal():
+        raise UnsupportedProgramError(
+            f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
+            "build what another device runs as a program by itself, in the scope of that device"
+        )
+    with on_device(ordinal):
+        yield
 
 
 @contextmanager

@@ -270,8 +270,10 @@ class NamedVariable(Tensor, variables.Readable):
         from autograd.tracer import isbox  # noqa: PLC0415 - as above
 
         values = [plain(each) for each in inputs]
-        if any(isinstance(each, NamedVariable) for each in values):
-            return NotImplemented
+        if any(isinstance(each, NamedVariable) for each in values):  # its value is that of a session
+            if method != "__call__" or options:
+                return NotImplemented
+            return compute(getattr(anp, ufunc.__name__), *values)
         if not any(map(isbox, values)):
             return getattr(ufunc, method)(*values, **options)
         # autograd calls with arrays taken out of their trace, to which no gradient would come back

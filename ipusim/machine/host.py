@@ -75,9 +75,13 @@ class HostStream:
         return self._places_for_ipu
 
     def state(self) -> Hashable:
-        """Return the places that are ready for the IPU and for the host, who waits, and how long the host is busy."""
+        """Return the places that are ready for the IPU and for the host, who waits, and what the host has to do.
+
+        That is for how long it is busy, and whether there are elements that it has not begun.
+        """
         busy = max(0, self._busy_until - self._clock.now)
-        return len(self._for_ipu), len(self._for_host), self.ipu_is_waiting, self._host_is_waiting, busy
+        waits = self.ipu_is_waiting, self._host_is_waiting
+        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left)
 
     def take(self) -> int:
         """Take a ready place for the IPU; returns the span that made it ready, or NONE."""

@@ -101,19 +101,16 @@ class Interconnect(Meeting):
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return who has arrived and who sleeps for how many meetings more, and which copy comes next."""
+        """Return who has arrived and who sleeps for how many meetings more, and what of a copy is to be delivered.
+
+        Which copy comes next follows from where the IPUs are in their instructions.
+        """
         waking = tuple(
             (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
         )
         since, _ = self._released
-        under_way = object() if self._copying else None
-        return (
-            super().state(first_micro_batch),
-            waking,
-            self._clock.now - since,
-            self._copy_of[self._time_step],
-            under_way,
-        )
+        copying = (self._copies.index(self._copy), self._carrying) if self._copying else None
+        return super().state(first_micro_batch), waking, self._clock.now - since, copying
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.

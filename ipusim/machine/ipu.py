@@ -12,6 +12,7 @@ from ipusim.machine.columns import InstructionColumns
 from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Facility, Handler, IpuId, Wait
+from ipusim.machine.marks import MARK
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 
@@ -54,6 +55,7 @@ class Ipu:
         self._context, self._columns, self._between = context, columns, between
         self._facilities = tuple(facilities)
         self._left = cast(_ListIterator, iter(columns.code))
+        self._marks = columns.code.count(MARK)
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -62,8 +64,11 @@ class Ipu:
 
     @property
     def position(self) -> int:
-        """The number of instructions of the execution that it has begun."""
-        return len(self._columns.code) - self._left.__length_hint__()
+        """The number of instructions that it has begun in all executions so far, marks apart."""
+        code, marks = self._columns.code, self._marks
+        begun = len(code) - self._left.__length_hint__()
+        passed = code[:begun].count(MARK) if marks else 0
+        return self.execution * (len(code) - marks) + begun - passed
 
     def run(self) -> Process:
         """Carry out every instruction of every execution; a SimPy process."""

@@ -59,10 +59,13 @@ class Meeting:
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
-        """Return who waits, and for how long already; while they do something together, what equals no other state."""
+        """Return who waits, for how long already, and whether they do something together.
+
+        How far that is, the events to come say.
+        """
         now = self._clock.now
         waiting = tuple(sorted((ipu, now - since) for ipu, (since, _) in self._arrived.items()))
-        return (waiting, object()) if self._busy else waiting
+        return waiting, self._busy
 
     def _meet(self, cause: int) -> None:
         """Do what is done when all are here, ``cause`` being the last span of the last one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Final
+
+import simpy
 
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.system import System
@@ -25,6 +27,9 @@ from ipusim.machine.context import Context
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Facility
 from ipusim.machine.ipu import Ipu
+from ipusim.machine.marks import Marks
+from ipusim.machine.marks import marked as with_marks
+from ipusim.machine.recurrence import Mark, queue_state
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info
 from ipusim.pipeline.plan import Plan
@@ -81,6 +86,30 @@ def simulate(
     return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
 
 
+def simulate_marked(
+    plan: Plan,
+    program: PipelineProgram,
+    system: System,
+    *,
+    costs: Costs,
+    executor: Executor | Replicas | None = None,
+    executions: int,
+    progress: Progress | None = None,
+    between: Mapping[int, Sequence[HostExchange]] | None = None,
+    marked: Container[int],
+) -> tuple[Timeline, list[Mark]]:
+    """Execute a Plan as :func:`simulate` does; return its Timeline, and the states of the machine on the way.
+
+    They are noted at the beginning of each execution and before the first stage's forward passes of the ``marked``
+    micro-batches.
+    """
+    together = _replicas(executor, system)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked=marked)
+    machine.run(progress)
+    info = timeline_info(plan, program, system, costs.links, executions)
+    return machine.recorder.timeline(info), machine.marks
+
+
 class Machine:
     """The processes of a run, and the facilities that they meet.
 
@@ -88,6 +117,7 @@ class Machine:
         recorder: what has happened so far.
         ipus: the processes of the IPUs.
         ended: called with the number of executions that have ended, before the next one begins.
+        marks: the states that were noted so far.
     """
 
     def __init__(
@@ -100,8 +130,13 @@ class Machine:
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
         speed: Speed | None = None,
+        marked: Container[int] | None = None,
     ) -> None:
-        """Build the processes; nothing happens yet."""
+        """Build the processes; nothing happens yet.
+
+        With ``marked``, states are noted at the beginning of each execution and before the first stage's forward
+        passes of these micro-batches.
+        """
         self.recorder = Recorder(plan.emitted + 1)
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
         self._clock = Clock(speed)
@@ -120,8 +155,15 @@ class Machine:
             self._end_execution,
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
+        self.marks: list[Mark] = []
+        self._first = context.ipu_of(0, 0)
+        self._running: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
         columns = [instruction_columns(context, replica) for replica in context.replicas]
+        if marked is not None:
+            shard = self._first.shard
+            columns[0][shard] = with_marks(columns[0][shard], marked)
+            self._facilities.append(Marks(self._first, self._note))
         self.ipus = [
             Ipu(
                 context,
@@ -136,7 +178,7 @@ class Machine:
     def run(self, progress: Progress | None = None) -> None:
         """Let time pass until all executions are done; raises DeadlockError where they never are."""
         self._progress = progress or self._progress
-        running = [self._clock.process(ipu.run()) for ipu in self.ipus]
+        running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
         if self._clock.run_all(running):
             return
         waiting = {
@@ -155,6 +197,14 @@ class Machine:
         that gives results to the host by its number (the outfeed's mode LAST), and for streams that end.
         """
         return tuple(each.state(first_micro_batch) for each in self._facilities)
+
+    def _note(self, micro_batch: int) -> None:
+        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution."""
+        first = next(ipu for ipu in self.ipus if ipu.id == self._first)
+        state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
+        ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
+        positions = tuple(ipu.position for ipu in self.ipus)
+        self.marks.append(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
 
     def _end_execution(self, executions: int) -> None:
         self.ended(executions)

@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from ipusim.render.execution_trace import execution_trace
+from ipusim.analysis.critical_path import critical_path
+from ipusim.render.execution_trace import chart_of
 from ipusim.render.figures import Chart, own_settings
 from ipusim.render.fold import replicas_alike
+from ipusim.render.shortened import drawn_of, without_gaps
 from ipusim.render.titles import default_title
 from ipusim.render.window import Window
+from ipusim.render.window import window as shown_window
 from ipusim.timeline.timeline import Timeline
 
 #: Points: the path, and the light edge that sets it off from any box below it.
@@ -29,12 +32,16 @@ def trace_with_path(timeline: Timeline, path: npt.NDArray[np.int64], start: int,
     its way or the host, in the row that it leaves. Of replicas that all do the same one is drawn, and the path in its
     rows, whichever replica it passes. Raises OutputError for a window outside the run.
     """
-    shown = Window(start, end)
-    title = f"{default_title(timeline, shown)}; the line is the critical path"
-    chart = execution_trace(timeline, start, end, title=title)
+    window = shown_window(timeline, start, end)
+    title = f"{default_title(timeline, Window(start, end))}; the line is the critical path"
+    if timeline.repeats:
+        timeline = drawn_of(timeline, window)
+        path = critical_path(timeline).rows
+    timeline, window = without_gaps(timeline, window)
+    chart = chart_of(timeline, window, title)
     with own_settings():
-        rows = timeline.info.shards if replicas_alike(timeline, shown) else len(timeline.info.ipus)
-        _draw(chart.axes[-1], timeline, path, shown, rows)
+        rows = timeline.info.shards if replicas_alike(timeline, window) else len(timeline.info.ipus)
+        _draw(chart.axes[-1], timeline, path, window, rows)
     return chart
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ipusim.render.figures import Chart
 from ipusim.render.fold import first_replica, replicas_alike
 from ipusim.render.layout import Headed, stack
+from ipusim.render.shortened import shortened, told
 from ipusim.render.titles import default_title
-from ipusim.render.window import window
+from ipusim.render.window import Window, window
 from ipusim.timeline.timeline import Timeline
 
 
@@ -28,6 +29,15 @@ def execution_trace(
     """
     shown = window(timeline, start, end)
     title = default_title(timeline, shown) if title is None else title
+    drawn, shown = shortened(timeline, shown)
+    return chart_of(drawn, shown, title, width_in, height_in)
+
+
+def chart_of(
+    timeline: Timeline, shown: Window, title: str, width_in: float = 10.0, height_in: float | None = None
+) -> Chart:
+    """Return the execution trace of a Timeline without blocks in a window, which may have breaks."""
+    title = told(title, shown) if title else title
     if replicas_alike(timeline, shown):
         timeline = first_replica(timeline)
     return stack([Headed("", timeline)], shown, title, width_in, height_in)

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.errors import OutputError
-from ipusim.render.axes import cycle_axis, second_axis
+from ipusim.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.content import Content, content
 from ipusim.render.figures import Chart, own_settings
@@ -201,6 +201,7 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
         _tear(axes, where.width, tall)
+    draw_breaks(axes, shown.window, where.width)
     drawn = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP

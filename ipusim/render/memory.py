@@ -14,7 +14,7 @@ from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment, product_steps
 from ipusim.looks import Look
 from ipusim.pipeline.holders import LAYERS
-from ipusim.render.axes import cycle_axis, second_axis
+from ipusim.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.render.content import content
@@ -24,6 +24,7 @@ from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.render.lettering import text_width, wrap
 from ipusim.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.render.panel import names_width, row_names, stage_names
+from ipusim.render.shortened import shortened, told
 from ipusim.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
 from ipusim.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.render.window import Window
@@ -36,6 +37,8 @@ _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.15, 0.30, 0.28, 0.07, 0.44, 0.20
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
+#: Part of the picture that the rows over time take, of default width.
+_OVER_TIME: Final = 0.6
 #: Inches of a bar's height at most.
 _THICKEST_BAR: Final = 0.5
 #: Pixels over time for which a layer has to last, to be seen through its hatch.
@@ -51,6 +54,8 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     over time have one where the memory of an IPU is in sight, else each its own,
     so that small IPUs can be read beside large ones.
     """
+    run, of = timeline, window
+    timeline, window = shortened(run, of, _OVER_TIME)
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
     of_one = timeline.about(first_replica_info(timeline.info))
@@ -58,9 +63,10 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
     shown = content(timeline, window, width)
-    rows = _rows(timeline, fit, window, int(width * DPI))
+    peaks = [window.shows(moment(run, peak)) for peak in fit.peaks]
+    rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     limit, highest = _limit_and_top(fit, rows)
-    titles = title_lines(default_title(timeline, window, of_replica=True), width_in - 2 * _EDGE)
+    titles = title_lines(told(default_title(run, of, of_replica=True), window), width_in - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
@@ -99,19 +105,20 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
     _name_levels(over_time, scales)
+    draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
     return figure
 
 
-def _rows(timeline: Timeline, fit: Fit, window: Window, most_steps: int) -> list[IpuLayers]:
-    """Return the layers of each IPU of a replica that holds a stage."""
+def _rows(timeline: Timeline, fit: Fit, window: Window, most_steps: int, peaks: Sequence[int]) -> list[IpuLayers]:
+    """Return the layers of each IPU of a replica that holds a stage, whose peaks are in the cycles ``peaks``."""
     footprint = fit.footprint
     curves = memory_curves(timeline, footprint)
     return [
-        ipu_layers(curve, product_steps(timeline, footprint, each), peak, moment(timeline, peak), window, most_steps)
-        for curve, each, peak in zip(curves, footprint.ipus, fit.peaks, strict=True)
+        ipu_layers(curve, product_steps(timeline, footprint, each), peak, cycle, window, most_steps)
+        for curve, each, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
     ]
 
 

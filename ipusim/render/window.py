@@ -15,17 +15,71 @@ _CONTEXT: Final = 0.04
 
 
 @dataclass(frozen=True)
+class Break:
+    """A place in a picture where what repeats itself is left out.
+
+    Attributes:
+        at: cycle of the picture in which it begins.
+        room: cycles of the picture that it takes.
+        cycles: of the run that are left out.
+        copies: of a period that are left out.
+        micro_batches, executions: of a period; one of them is 0.
+    """
+
+    at: int
+    room: int
+    cycles: int
+    copies: int
+    micro_batches: int
+    executions: int
+
+    @property
+    def sign(self) -> str:
+        """What stands in the break: ``× 4,080``."""
+        return f"× {self.copies:,}"
+
+    @property
+    def words(self) -> str:
+        """What is left out: ``4,080 more periods of 8 micro-batches``."""
+        number, what, ending = self.micro_batches, "micro-batch", "es"
+        if self.executions:
+            number, what, ending = self.executions, "execution", "s"
+        periods = f"{self.copies:,} more period{'s' * (self.copies > 1)}"
+        return f"{periods} of {number:,} {what}{ending * (number > 1)}"
+
+
+@dataclass(frozen=True)
 class Window:
-    """From ``start`` to ``end``, in cycles, ``end`` being later; ``name`` says what that is, if it is not the run."""
+    """From ``start`` to ``end``, in cycles, ``end`` being later; ``name`` says what that is, if it is not the run.
+
+    Of a picture with ``breaks`` they are cycles of the picture, which runs behind a break as much earlier than the run.
+    """
 
     start: int
     end: int
     name: str = ""
+    breaks: tuple[Break, ...] = ()
 
     @property
     def cycles(self) -> int:
         """Length of the window."""
         return self.end - self.start
+
+    @property
+    def stretches(self) -> tuple[tuple[int, int, int], ...]:
+        """The parts between breaks: where each begins and ends, and by how many cycles the run is ahead of it."""
+        begin, ahead, found = self.start, 0, []
+        for each in self.breaks:
+            found.append((begin, each.at, ahead))
+            begin, ahead = each.at + each.room, ahead + each.cycles - each.room
+        return (*found, (begin, self.end, ahead))
+
+    def shows(self, cycle: int) -> int:
+        """Return the cycle of the picture that shows one of the run; the window's end for one that is left out."""
+        for begin, end, ahead in self.stretches:
+            if begin <= cycle - ahead < end:
+                return cycle - ahead
+        return self.end if cycle >= self.start else cycle
 
 
 def run_end(timeline: Timeline) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 
 from ipusim.analysis.learning import Learning, received
-from ipusim.analysis.orders import order_reports
+from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.summary import summarise
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
@@ -17,13 +18,15 @@ from ipusim.runs.session import Hook, Session
 from ipusim.timeline.timeline import Timeline
 
 
-def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
+def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
     """Run all steps of a Job and sum them up; ``hooks`` look on.
+
+    Without ``jump`` a run of time alone is simulated whole although it repeats itself; it comes to the same.
 
     Raises MissingTensorError and DeadlockError as the machine does, and what the request's own functions raise.
     """
     evaluations = [Evaluations(job.held_out)] if job.held_out is not None else []
-    sessions, timeline = _run(job, progress, (*evaluations, *hooks))
+    sessions, timeline = _run(job, progress, (*evaluations, *hooks), jump=jump)
     session, learning = sessions[0], None
     if session.computes:
         losses, outputs = received(job.program, [each for host in sessions for each in host.results])
@@ -40,7 +43,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
     """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there."""
-    orders = order_reports(job.plan, job.program, job.system, job.costs)
+    orders = _orders(job)
     summary = summarise(
         timeline,
         program=job.program,
@@ -56,14 +59,30 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
     return Run(job, timeline, summary, learning)
 
 
-def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook]) -> tuple[list[Session], Timeline]:
+def _orders(job: Job) -> tuple[OrderReport, ...]:
+    """Return the report of each selection order, of the whole Job."""
+
+    def reports(of: Job) -> tuple[OrderReport, ...]:
+        return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
+
+    def cycles(number: int, of: Job) -> int:
+        return kept(of)[number].execution_cycles
+
+    kept = cache(reports)
+    return tuple(
+        replace(report, execution_cycles=job.of_whole(partial(cycles, number)))
+        for number, report in enumerate(kept(job))
+    )
+
+
+def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:
     """Run all steps on each of the job's hosts; return their sessions, and the Timeline of the first, which all share.
 
     Without arithmetic one host stands for all, as they are alike in time.
     """
     if job.system.hosts == 1 or job.workload is None:
         session = Session(job)
-        return [session], session.run(job.executions, progress, hooks)
+        return [session], session.run(job.executions, progress, hooks, jump=jump)
 
     def on_host(rank: int) -> tuple[Session, Timeline]:
         session = Session(job, this_host())

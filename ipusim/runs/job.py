@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ipusim.analysis.fit import Fit
 from ipusim.hardware.system import System
@@ -14,7 +15,7 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.registry import Schedule, period_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,8 @@ class Job:
         request: what was asked for.
         system: the device.
         program: the pipeline.
-        plan: the order of its operations, which keeps every rule.
+        plan: the order of its operations, which keeps every rule; of fewer micro-batches than the program has where
+            a shorter run may stand for the whole one, which repeats itself.
         costs: what everything of it takes on the device.
         schedule: what laid the order out.
         memory: what the IPUs hold, against what they have.
@@ -38,6 +40,8 @@ class Job:
         between: what hosts do together before an execution, by its number: between session runs of a program.
         late: of each execution, for how many cycles this host waits until the last of several is ready to sum up;
             nothing where all are at once, or where they tell each other.
+        of: the same with another number of micro-batches in an execution, all of them laid out, and another repeat
+            count; raises RequestError where that cannot be.
     """
 
     request: Request
@@ -54,6 +58,7 @@ class Job:
     constant_loss: float | None = None
     between: Mapping[int, tuple[HostExchange, ...]] = field(default_factory=dict)
     late: tuple[int, ...] = ()
+    of: Callable[[int, int], Job] | None = None
 
     @property
     def name(self) -> str:
@@ -64,6 +69,31 @@ class Job:
     def executions(self) -> int:
         """Executions of the pipeline in the whole run."""
         return self.steps * self.program.repeat_count
+
+    @cached_property
+    def whole(self) -> Job:
+        """The Job with all of its micro-batches laid out; raises RequestError where they are too many."""
+        if self.plan.shape == self.program.shape:
+            return self
+        assert self.of is not None
+        return self.of(self.program.shape.micro_batches, self.program.repeat_count)
+
+    def of_whole(self, figure: Callable[[Job], int]) -> int:
+        """Return a figure of the whole Job that grows by as much with each period of its schedule.
+
+        Args:
+            figure: gives it for a Job of which all micro-batches are laid out, as this one's Plan says.
+
+        Returns:
+            The figure for the micro-batches of the program, by that of the Plan and that of a Plan of a period more.
+        """
+        count, whole = self.plan.shape.micro_batches, self.program.shape.micro_batches
+        here = figure(self)
+        if count == whole:
+            return here
+        assert self.of is not None
+        step = period_of(self.schedule, self.plan.shape)
+        return here + (figure(self.of(count + step, self.program.repeat_count)) - here) * (whole - count) // step
 
     @property
     def describes_memory(self) -> bool:

@@ -20,6 +20,7 @@ from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
+from ipusim.runs.time_alone import time_alone
 from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
@@ -189,6 +190,8 @@ class Session:
         hooks: Sequence[Hook] = (),
         sink: Sink | None = None,
         before: Sequence[HostExchange] = (),
+        *,
+        jump: bool = True,
     ) -> Timeline:
         """Run that many executions, by default those of one step; return the Timeline.
 
@@ -208,17 +211,22 @@ class Session:
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
         alone = one_blas_thread() if self.computes else nullcontext()
+        between = {0: self.before} if before else job.between
+        together = self._on_time()
         with alone, np.errstate(all="ignore"):
-            timeline = simulate(
-                job.plan,
-                job.program,
-                job.system,
-                costs=job.costs,
-                executor=self._on_time(),
-                executions=count,
-                progress=progress,
-                between={0: self.before} if before else job.between,
-            )
+            if self._together is None:
+                timeline = time_alone(job, count, jump=jump, replicas=together, between=between, progress=progress)
+            else:
+                timeline = simulate(
+                    job.plan,
+                    job.program,
+                    job.system,
+                    costs=job.costs,
+                    executor=together,
+                    executions=count,
+                    progress=progress,
+                    between=between,
+                )
             self.executions += count
             for hook in hooks:
                 hook.after(self)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from ipusim.files import MAX_SCENARIO_BYTES
 from ipusim.near_names import did_you_mean
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, show
 from ipusim.runs.yaml_text import Located
 from ipusim.scenario.problems import ScenarioError
-
-#: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
-MAX_BYTES: Final = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def read_source(path: Path) -> Source:
         raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_SCENARIO_BYTES + 1)
     except FileNotFoundError:
         # By what tells files apart: with a suffix that all have, any two short names would be alike.
         near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob("*.yaml")))
@@ -92,8 +90,8 @@ def read_source(path: Path) -> Source:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refuse(f"expected a file that can be read, got: {reason}") from None
-    if len(content) > MAX_BYTES:
-        raise refuse(f"expected a scenario of at most {MAX_BYTES >> 10} KiB, got a larger file")
+    if len(content) > MAX_SCENARIO_BYTES:
+        raise refuse(f"expected a scenario of at most {MAX_SCENARIO_BYTES >> 10} KiB, got a larger file")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

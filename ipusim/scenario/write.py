@@ -10,9 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from ipusim.files import MAX_SCENARIO_BYTES
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import dump
-from ipusim.scenario.source import MAX_BYTES, description_of
+from ipusim.scenario.source import description_of
 from ipusim.schedules.named import FILE
 from ipusim.schedules.registry import HOUSE
 
@@ -43,7 +44,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
     text = f"{_description(request.description)}\n{comment}{dump(named | given)}"
-    return text if len(text.encode()) <= MAX_BYTES else None
+    return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
 
 
 def _description(text: str) -> str:

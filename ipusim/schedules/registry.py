@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ class Schedule:
         supports: what of a program it can lay out; the rest is refused.
         syncs: how IPUs may wait for each other under it, its default first.
         shallower: the name of one whose FIFOs are half as deep; empty where there is none.
+        period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
+            where it does not.
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
     """
 
@@ -52,6 +55,7 @@ class Schedule:
     syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
     shallower: str = ""
     written: PlanShape | None = None
+    period: Callable[[PlanShape], int] | None = None
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
@@ -130,6 +134,11 @@ def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that eve
     return 1
 
 
+def _serialized_in_a_row(shape: PlanShape) -> int:
+    """Return how many micro-batches a stage runs before the next one begins."""
+    return shape.serialization
+
+
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
@@ -141,6 +150,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "all backward, then all forward",
             _GROUPED,
             shallower="interleaved",
+            period=any_count,  # each time-step begins a micro-batch
         ),
         Schedule(
             "interleaved",
@@ -149,10 +159,21 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             True,
             "forward beside backward, half the activations",
             _INTERLEAVED,
+            period=_overlap(interleaved.offsets),
         ),
-        Schedule("sequential", serial.sequential, any_count, True, "one stage at a time", _SEQUENTIAL),
-        Schedule("sharded", serial.sharded, any_count, False, "no pipeline: through the shards", _SHARDED),
-        Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE),
+        Schedule(
+            "sequential",
+            serial.sequential,
+            any_count,
+            True,
+            "one stage at a time",
+            _SEQUENTIAL,
+            period=_serialized_in_a_row,
+        ),
+        Schedule(
+            "sharded", serial.sharded, any_count, False, "no pipeline: through the shards", _SHARDED, period=any_count
+        ),
+        Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE, period=any_count),
         Schedule("gpipe", gpipe.order, any_count, True, "all forward passes, then all backward passes", _GPU, _FREE),
         Schedule(
             "1f1b",
@@ -162,6 +183,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "a forward and a backward in turn",
             _GPU_TRAINING,
             _FREE,
+            period=any_count,
         ),
         Schedule(
             "interleaved_1f1b",
@@ -171,6 +193,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "1f1b with stages that go round the IPUs several times",
             _GPU_TRAINING,
             _FREE,
+            period=interleaved_1f1b.multiple,
         ),
         Schedule(
             "zero_bubble_h1",
@@ -180,6 +203,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "1f1b with backward in halves, the weights' where an IPU would wait",
             _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED},
             _FREE,
+            period=any_count,
         ),
     )
 }
@@ -235,6 +259,12 @@ def kept() -> Iterator[None]:
     finally:
         _SCHEDULES.clear()
         _SCHEDULES.update(before)
+
+
+def period_of(schedule: Schedule, shape: PlanShape) -> int:
+    """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
+    period = 1 if schedule.period is None else schedule.period(shape)
+    return math.lcm(schedule.multiple(shape), period, shape.serialization)
 
 
 def serialized() -> Schedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ipusim.analysis.plain import plain
@@ -163,6 +163,7 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[Expectation, ...]
 def _known_before(job: Job) -> dict[str, Any]:
     """Return those data of ``summary.json`` that do not take a run."""
     info = timeline_info(job.plan, job.program, job.system, job.costs.links, job.executions)
+    info = replace(info, count=job.program.shape.micro_batches, time_steps=job.of_whole(lambda of: of.plan.emitted))
     known: dict[str, Any] = {name: plain(getattr(info, name)) for name in _FROM_INFO}
     known["time_steps"] = info.time_steps if info.has_time_steps else None
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes
-from ipusim.analysis.critical_path import PathPart, Rows, critical_path, path_parts
+from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path, path_parts
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.utilisation import ratio
 from ipusim.render.critical_path import trace_with_path
@@ -38,7 +38,7 @@ class Explanation:
         timeline: of the run.
         execution: the one that idle causes are of; None for the whole run.
         idle: every idle interval of each IPU, with its cause.
-        path: rows of the spans of the critical path of the whole run.
+        path: the critical path of the whole run.
         parts: that path by kind and stage.
         what_ifs: what each change would make of the run, the largest gain first; None where what ran is not known.
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
@@ -47,7 +47,7 @@ class Explanation:
     timeline: Timeline
     execution: int | None
     idle: IdleCauses
-    path: Rows
+    path: CriticalPath
     parts: tuple[PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
     unknown: str = ""
@@ -195,7 +195,7 @@ class Explanation:
         return {
             "explanation.json": json_bytes(self.to_dict()),
             "idle_causes.png": to_png(idle_chart(self.timeline, self.idle)),
-            "critical_path.png": to_png(trace_with_path(self.timeline, self.path, shown.start, max(shown.end, 1))),
+            "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
         }
 
 

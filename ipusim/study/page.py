@@ -8,13 +8,12 @@ from typing import Final
 
 from ipusim.analysis.causes import CAUSES, IdleCauses
 from ipusim.errors import FileError
-from ipusim.files import has_run_file, read_run_file, write_file
+from ipusim.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.pipeline.holders import Holder
 from ipusim.render.idle_causes import COMPUTES
 from ipusim.render.page.page import html_page
 from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.render.tables import Table, ipu_table, summary_table
-from ipusim.scenario.source import MAX_BYTES
 from ipusim.scenario.write import SCENARIO_FILE
 from ipusim.study.explanation import explain
 from ipusim.study.folder import ResultsFolder
@@ -117,7 +116,7 @@ def _page_run(run: StoredRun) -> PageRun:
         notes=notes,
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
-        path=why.path,
+        path=why.path.rows,
         bars=_bars(why.idle),
         tables=tables,
         scenario=_scenario(run.folder),
@@ -176,4 +175,4 @@ def _scenario(folder: Path) -> str:
     path = folder / SCENARIO_FILE
     if not has_run_file(path):
         return _NO_SCENARIO
-    return read_run_file(path, MAX_BYTES).decode("utf-8", "replace")
+    return read_run_file(path, MAX_SCENARIO_BYTES).decode("utf-8", "replace")

@@ -22,10 +22,10 @@ from ipusim.analysis.executions import executions
 from ipusim.errors import CountError, FileError, IpusimError
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
-from ipusim.machine.simulate import simulate
 from ipusim.pricing.price import price
 from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
+from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import job_of
 from ipusim.scenario.overrides import apply_overrides
 from ipusim.scenario.problems import ScenarioError
@@ -222,7 +222,7 @@ def session_cycles(job: Job) -> tuple[int, Fraction]:
     All but the first are alike. It is time alone, and nothing else is worked out.
     """
     updates = job.program.repeat_count
-    timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=min(updates, 2))
+    timeline = time_alone(job, min(updates, 2))
     first, *further = executions(timeline)
     run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
     return first.execution_cycles, Fraction(run, updates)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -19,10 +20,10 @@ from ipusim.analysis.critical_path import critical_path
 from ipusim.analysis.run_times import run_times
 from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.system import System
-from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Sync
 from ipusim.pricing.costs import Costs, HostCosts, Send, StepCopy
 from ipusim.runs.job import Job
+from ipusim.runs.time_alone import time_alone
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind, kinds_with
 from ipusim.timeline.timeline import Timeline
@@ -111,20 +112,30 @@ def what_if(job: Job) -> tuple[WhatIf, ...]:
     """
     executions = min(job.executions, _MOST_EXECUTIONS)
 
-    def run(costs: Costs, system: System) -> Timeline:
-        return simulate(job.plan, job.program, system, costs=costs, executions=executions)
+    def run(number: int | None = None) -> Timeline:
+        """Return the Timeline with the change of a number, which every Job of other counts has too."""
 
-    timeline = run(job.costs, job.system)
+        def priced(of: Job) -> tuple[Costs, System]:
+            if number is None:
+                return of.costs, of.system
+            change = next(islice(changes(of), number, None))
+            return change.costs, change.system
+
+        return time_alone(job, executions, priced=priced)
+
+    timeline = run()
     path = critical_path(timeline)
-    kind, stage = timeline.kind[path], timeline.stage[path]
-    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[path] - timeline.start[path]])
+    rows = np.flatnonzero(path.spans)
+    kind, stage = timeline.kind[rows], timeline.stage[rows]
+    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[rows] - timeline.start[rows]])
+    times = path.spans[rows].tolist()
     before = run_times(timeline).throughput.run_cycles
     found = []
-    for change in changes(job):
-        least = sum(change.cycles(*span) for span in spans.T.tolist())
+    for number, change in enumerate(changes(job)):
+        least = sum(often * change.cycles(*span) for often, span in zip(times, spans.T.tolist(), strict=True))
         # What can give next to nothing needs no run: in a pipeline of 64 stages those are most of them.
         if not change.one_of_many or before - least >= before * _LEAST_GAIN:
-            after = run_times(run(change.costs, change.system)).throughput.run_cycles
+            after = run_times(run(number)).throughput.run_cycles
             found.append(WhatIf(change.words, executions, before, after, least))
     return tuple(sorted(found, key=lambda each: -each.gain))
 

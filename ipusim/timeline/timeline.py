@@ -2,172 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, get_type_hints
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import FileError, TimelineError
-from ipusim.files import array_names, open_file, read_arrays
-from ipusim.pipeline.plan import Sync, order_and_sync
-from ipusim.timeline.host_track import HostTrack
-from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
-from ipusim.timeline.repeats import Blocks, Repeat, read_repeats
-from ipusim.units import format_bytes
+from ipusim.timeline.copies import Choice, Chosen, Copies, cause_rows, copies_in, every_copy, some_copies, written_out
+from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
+from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
+from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.repeats import Blocks, Column, Repeat
+from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
-Column = npt.NDArray[np.int64]
-
-#: Value of a column that does not apply to a span.
-NONE: Final = -1
-#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy): those of
-#: its replica, or of all replicas where that is NONE. A file has NONE there, as its kind tells: it lies on IPUs.
-ALL_IPUS: Final = -2
-
-#: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
-#: most IPUs, stages, links or letters of a name: bounds on what a file may say.
-_LATEST: Final = 2**62
-_MOST: Final = 2**53
-_LONGEST: Final = 4096
-#: Most spans of a run: one of more would take more memory than a run may.
-MOST_SPANS: Final = 5_000_000
-#: Most bytes of the text that a file has of what its columns refer to; and of all arrays in it, unpacked.
-_MOST_INFO_BYTES: Final = 1 << 23
-_MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
-#: The array of a file that holds the blocks of a run which repeats itself.
-_REPEATS: Final = "repeats"
-#: Characters of the names of a stage's layers that are all told.
-_LAYERS_TEXT: Final = 400
-#: Characters of a wrong value that a message shows.
-_SHOWN: Final = 60
-
-
-class Span(NamedTuple):
-    """One row of a Timeline. Times are cycles of the tile clock; ``cause`` is a row number.
-
-    ``cause`` is the span whose end released this one, or NONE for the first. ``ipu`` is the
-    logical IPU of the device, ALL_IPUS for all at once, and NONE on link and
-    host tracks, where ``link`` says which track it is: an index into ``info.links`` for LINK
-    spans, and for HOST spans 0 for the infeed and 1 for the outfeed. ``replica`` is NONE for
-    what all replicas do together, and on link tracks.
-    ``micro_batch`` counts from 0 in each execution of the pipeline, ``time_step`` too;
-    ``execution`` counts from 0 over the whole run.
-    """
-
-    start: int
-    end: int
-    kind: int
-    ipu: int
-    stage: int
-    micro_batch: int
-    time_step: int
-    execution: int
-    link: int
-    bytes: int
-    cause: int
-    replica: int
-
-
-@dataclass(frozen=True)
-class TimelineInfo:
-    """What a Timeline's columns refer to.
-
-    Attributes:
-        name: of the program.
-        system: name of the system, such as ``c2_server``.
-        clock_hz: tile clock, cycles per second.
-        ipus: physical number of each logical IPU of the device.
-        selection_order: ZIGZAG, SNAKE or HOOF, as used.
-        schedule: name of the schedule.
-        training: whether the pipeline trains.
-        stages: stage names.
-        mapping: logical IPU of each stage in replica 0; in replica r, r x shards further on.
-        count: gradient accumulation count.
-        overlap: overlap length V, the slots of a full time-step.
-        time_steps: emitted time-steps of one execution; 1 in point-to-point, where its pipeline is numbered as one.
-        executions: executions of the pipeline in the run.
-        executions_per_step: the repeat count.
-        micro_batch_size: samples in a micro-batch.
-        links: name of each link direction that carries traffic, such as ``0→1 rung``.
-        replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
-        positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
-        hosts: hosts that run the same, each on a device of its own.
-        title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
-            differ in it alone are equal.
-        sync: how IPUs wait for each other; files that do not say it are of lock-step.
-        layers: names of the layers of each stage, in one text; empty where stages have none.
-    """
-
-    name: str
-    system: str
-    clock_hz: int
-    ipus: tuple[int, ...]
-    selection_order: str
-    schedule: str
-    training: bool
-    stages: tuple[str, ...]
-    mapping: tuple[int, ...]
-    count: int
-    overlap: int
-    time_steps: int
-    executions: int
-    executions_per_step: int
-    micro_batch_size: int
-    links: tuple[str, ...]
-    replicas: int = 1
-    positions: tuple[int, ...] = ()
-    sync: Sync = Sync.LOCK_STEP
-    layers: tuple[str, ...] = ()
-    hosts: int = 1
-    title: str = field(default="", compare=False)
-
-    @property
-    def order_and_sync(self) -> str:
-        """The schedule with its sync mode, as titles have them: ``1f1b in point-to-point``."""
-        return order_and_sync(self.schedule, self.sync)
-
-    @property
-    def has_time_steps(self) -> bool:
-        """Whether IPUs meet after time-steps."""
-        return self.sync.meets
-
-    @property
-    def position_of(self) -> tuple[int, ...]:
-        """The place in the pipeline of each stage."""
-        return self.positions or tuple(range(len(self.stages)))
-
-    @property
-    def layers_of(self) -> tuple[str, ...]:
-        """The names of each stage's layers, in one text; an empty one where it has none."""
-        return self.layers or ("",) * len(self.stages)
-
-    @property
-    def shards(self) -> int:
-        """The number of IPUs of one replica."""
-        return len(self.ipus) // self.replicas
-
-    @property
-    def ipu_rows(self) -> range:
-        """The logical IPUs from the top row down, as every picture, page, trace file and table lists them.
-
-        By number, which is replica by replica; the physical IPU that each is on orders nothing.
-        """
-        return range(len(self.ipus))
-
-    @property
-    def stages_of_ipu(self) -> dict[int, tuple[int, ...]]:
-        """The stages on each logical IPU that holds any, of all replicas, in rising order."""
-        held: dict[int, tuple[int, ...]] = {}
-        for replica in range(self.replicas):
-            for stage, ipu in enumerate(self.mapping):
-                place = replica * self.shards + ipu
-                held[place] = (*held.get(place, ()), stage)
-        return dict(sorted(held.items()))
+__all__ = [
+    "ALL_IPUS",
+    "MOST_SPANS",
+    "NONE",
+    "Column",
+    "Span",
+    "Timeline",
+    "TimelineInfo",
+    "ends_text",
+    "layers_text",
+]
 
 
 class Timeline:
@@ -233,31 +94,39 @@ class Timeline:
     @property
     def makespan_cycles(self) -> int:
         """The end of the last span, in cycles; 0 for an empty Timeline."""
-        return int(self.end.max()) if len(self) else 0
+        return int((self.end + self.blocks.cycles_to_last()).max()) if len(self) else 0
 
     def about(self, info: TimelineInfo) -> Timeline:
         """Return the same spans with another info."""
         return Timeline(info, self._table, self.repeats)
 
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
+        """The blocks of rows that happen several times, with what lies in them."""
         return Blocks(self.repeats, len(self))
 
     @property
     def spans_in_all(self) -> int:
         """The number of spans of the run, those of all copies of blocks included."""
-        return self._blocks.spans
+        return self.blocks.spans
 
     @cached_property
     def weights(self) -> Column:
         """How many spans each row stands for, shape (rows,): 1 outside of blocks."""
-        return self._blocks.weights()
+        return self.blocks.weights()
+
+    @cached_property
+    def weights_of_executions(self) -> Column:
+        """How many executions that of each row stands for, shape (rows,): 1 outside of blocks of executions."""
+        return self.blocks.weights_of_executions()
 
     def contiguous(self) -> Timeline:
         """Return the run with each block once: a shorter run of its own, in which causes end when their spans begin."""
-        if not self.repeats:
-            return self
-        added = self._blocks.added(self.execution)
+        return self._contiguous if self.repeats else self
+
+    @cached_property
+    def _contiguous(self) -> Timeline:
+        added = self.blocks.added(self.execution)
         table = self._moved(added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
@@ -295,7 +164,7 @@ class Timeline:
 
     def expanded(self) -> Timeline:
         """Return the run with every copy of every block as rows of their own."""
-        return self if not self.repeats else self._of_copies(None)
+        return self if not self.repeats else self._written_out(every_copy)
 
     def spans(self, begin: int, end: int) -> Timeline:
         """Return the spans that touch a window of cycles, every copy of blocks there as rows of their own.
@@ -306,10 +175,82 @@ class Timeline:
         Returns:
             A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
         """
-        return self._of_copies((begin, end))
+        copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
+        table, cause = self._table_of(copies)
+        start, end_of = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
+        inside = np.flatnonzero((start < end) & (end_of > begin))
+        table, cause, position = table[inside], cause[inside], copies.position[inside]
+        row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
+        table[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
+        return Timeline(self.info, table)
 
-    def _of_copies(self, window: tuple[int, int] | None) -> Timeline:
-        copies = self._blocks.written_out(self.start, self.end, window)
+    def peeled(self, execution: int | None = None) -> Timeline:
+        """Return the same run with the first and the last copies of each block as rows of their own.
+
+        What is left of the block has copies before and behind it that are written out: whatever depends on the spans
+        just before and after a row is the same for all spans that it stands for, and what is first or last of
+        anything is a row.
+
+        Args:
+            execution: one whose spans are to be rows of their own.
+        """
+        if execution is None:
+            return self._peeled
+        own = self._peeled.weights_of_executions[self._peeled.execution == execution]
+        return self._peeled if len(own) and (own == 1).all() else self._with_execution(execution)
+
+    @cached_property
+    def _peeled(self) -> Timeline:
+        if not self.repeats:
+            return self
+        return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
+
+    def _at_ends(self, repeat: Repeat) -> set[int]:
+        """Return the first copies of a block, as many as its longest span touches, and as many last ones, and one."""
+        rows = slice(repeat.first, repeat.last)
+        longest = int((self.end[rows] - self.start[rows]).max())
+        least = max(1, -(-longest // repeat.cycles) if repeat.cycles else 1)
+        return {*range(least), *range(repeat.times - least - 1, repeat.times)}
+
+    def _with_execution(self, execution: int) -> Timeline:
+        def choose(repeat: Repeat, added: Column) -> Chosen:
+            chosen = self._at_ends(repeat)
+            if repeat.executions:
+                own = self.execution[repeat.first : repeat.last]
+                own = own[own != NONE] + added[3]
+                low, high = ((execution - number) // repeat.executions for number in (own.max(), own.min()))
+                chosen |= {*range(low - 1, high + 3)}
+            return some_copies(repeat.times, chosen)
+
+        return self._written_out(choose)
+
+    def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
+        """Return the same run with the copies of blocks that touch a window of cycles as rows of their own.
+
+        Args:
+            begin, end: of the window, in cycles from the start of the run.
+            most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
+            micro_batches: that these are at least, of one end.
+        """
+        inside = copies_in(self.start, self.end, (begin, end))
+
+        def choose(repeat: Repeat, added: Column) -> Chosen:
+            touched = inside(repeat, added).number.tolist()
+            if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
+                copies = 1 if repeat.executions else -(-micro_batches // max(repeat.micro_batches, 1))
+                touched = [*touched[:copies], *touched[-copies - 1 :]]
+            return some_copies(repeat.times, {*self._at_ends(repeat), *touched})
+
+        return self._written_out(choose) if self.repeats else self
+
+    def _written_out(self, choose: Choice) -> Timeline:
+        copies, gaps = written_out(self.blocks, choose)
+        table, cause = self._table_of(copies)
+        table[:, Span._fields.index("cause")] = cause_rows(cause, gaps)
+        return Timeline(self.info, table, [gap.block for gap in gaps])
+
+    def _table_of(self, copies: Copies) -> tuple[npt.NDArray[np.int64], Column]:
+        """Return the columns of spans written out, and the position of the cause of each among all spans."""
         table = np.empty((len(copies.row), len(Span._fields)), dtype=np.int64, order="F")
         added = {
             "start": copies.cycles,
@@ -321,16 +262,8 @@ class Timeline:
         for index, name in enumerate(Span._fields):
             column = getattr(self, name)[copies.row]
             table[:, index] = np.where(column == NONE, NONE, column + added[name]) if name in added else column
-        cause = self._blocks.causes(self.cause)[copies.row]
-        cause = np.where(cause == NONE, NONE, cause + copies.causes)
-        if window is not None:
-            start, end = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
-            kept = np.flatnonzero((start < window[1]) & (end > window[0]))
-            table, cause, position = table[kept], cause[kept], copies.position[kept]
-            at = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
-            cause = np.where((cause != NONE) & (position[at] == cause), at, NONE) if len(position) else cause
-        table[:, Span._fields.index("cause")] = cause
-        return Timeline(self.info, table)
+        cause = self.blocks.causes(self.cause)[copies.row]
+        return table, np.where(cause == NONE, NONE, cause + copies.causes)
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
         """Return the row numbers of all spans of these kinds, in order."""
@@ -348,12 +281,7 @@ class Timeline:
 
     def save(self, file: Path | BinaryIO) -> None:
         """Write the Timeline as an npz archive; equal Timelines of one title give equal bytes."""
-        header = np.frombuffer(json.dumps(asdict(self.info), ensure_ascii=False).encode(), dtype=np.uint8)
-        columns: dict[str, Any] = {name: np.ascontiguousarray(getattr(self, name)) for name in Span._fields}
-        columns["ipu"] = np.where(self.ipu == ALL_IPUS, NONE, self.ipu)
-        if self.repeats:
-            columns[_REPEATS] = np.array(self.repeats, dtype=np.int64)
-        np.savez_compressed(file, info=header, **columns)
+        write_timeline(file, self.info, self._table, self.repeats)
 
     @classmethod
     def load(cls, file: Path | BinaryIO) -> Timeline:
@@ -361,130 +289,4 @@ class Timeline:
 
         Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
         """
-        try:
-            with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
-                repeats = [_REPEATS] if _REPEATS in array_names(opened) else []
-                arrays = read_arrays(opened, ("info", *Span._fields, *repeats), _MOST_BYTES)
-            columns = _read_columns(arrays)
-            blocks = read_repeats(arrays[_REPEATS], len(columns)) if repeats else ()
-            found = cls(_read_info(arrays["info"]), columns, blocks)
-            found._check_ranges()
-        except FileError as error:
-            name = file if isinstance(file, Path) else getattr(file, "name", "the file")
-            raise TimelineError(
-                f"{name}: expected a Timeline as ipusim saves it, found something else: {error}"
-            ) from error
-        shared = (found.ipu == NONE) & of_kinds(found.kind, IPU_KINDS)
-        table = found._table.copy(order="F")
-        table[shared, Span._fields.index("ipu")] = ALL_IPUS
-        return cls(found.info, table, found.repeats)
-
-    def _check_ranges(self) -> None:
-        """Refuse what no run records, which a reader would stumble over; raises FileError."""
-        info = self.info
-        ends = {
-            "start": _LATEST,
-            "end": _LATEST,
-            "kind": len(SpanKind),
-            "ipu": len(info.ipus),
-            "stage": len(info.stages),
-            "micro_batch": info.count,
-            "time_step": info.time_steps + 1,  # the weight update has the number behind the last
-            "execution": info.executions,
-            "link": max(len(info.links), len(HostTrack)),
-            "bytes": _LATEST,
-            "cause": len(self),
-            "replica": info.replicas,
-        }
-        lowest = {"start": 0, "end": 0, "kind": 0}
-        wrong = [
-            name
-            for name, end in ends.items()
-            if ((column := getattr(self, name)) < lowest.get(name, NONE)).any() or (column >= end).any()
-        ]
-        if wrong:
-            raise FileError(f"columns that point outside the run: {', '.join(wrong)}")
-        if (self.start > self.end).any() or (np.diff(self.start) < 0).any():
-            raise FileError("spans that end before they start, or are out of order")
-        if not info.executions <= self.spans_in_all:
-            raise FileError(f"{self.spans_in_all} spans of {info.executions} executions")
-
-
-def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
-    """Return the columns as one table; raises FileError unless they are whole numbers of one length."""
-    shape = arrays["start"].shape
-    for name in Span._fields:
-        if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
-            raise FileError(f"column {name} is {arrays[name].dtype} of {arrays[name].shape}, start has {shape}")
-    return np.stack([arrays[name] for name in Span._fields], axis=1)
-
-
-def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
-    """Return what the JSON text says; raises FileError for other JSON, and for a run that cannot be."""
-    if text.nbytes > _MOST_INFO_BYTES:
-        raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
-    try:
-        loaded = json.loads(text.tobytes())
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"info is not JSON: {error}") from error
-    required = {each.name for each in fields(TimelineInfo) if each.default is MISSING}
-    kinds = get_type_hints(TimelineInfo)
-    if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
-        raise FileError(f"info has not the keys {', '.join(kinds)}")
-    for name, value in loaded.items():
-        if not _FITS[kinds[name]](value):
-            raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
-    given["sync"] = Sync(given.get("sync", Sync.LOCK_STEP))
-    info = TimelineInfo(**given)
-    if not (
-        info.ipus
-        and info.stages
-        and len(info.ipus) % info.replicas == 0
-        and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
-        and max(info.mapping) < info.shards
-        and len(info.layers) in (0, len(info.stages))
-    ):
-        raise FileError("info of IPUs, stages, mapping and replicas that do not go together")
-    return info
-
-
-def layers_text(names: Sequence[str]) -> str:
-    """Return names of layers as one text; of very many the first ones, the last, and how many there are."""
-    text = ", ".join(names)
-    if len(text) <= _LAYERS_TEXT:
-        return text
-    first = text[: text.rindex(", ", 0, _LAYERS_TEXT)]
-    return f"{first}, ... {names[-1]} ({len(names)} layers)"
-
-
-def ends_text(layers: str) -> str:
-    """Return the first and the last of the layers that a text as :func:`layers_text` returns it names.
-
-    >>> ends_text("flatten, dense256, dense128, dense64"), ends_text("flatten"), ends_text("")
-    ('flatten to dense64', 'flatten', '')
-    """
-    first, *others = layers.split(", ")
-    if not others:
-        return first
-    last = others[-1].removeprefix("... ").partition(" (")[0]
-    return f"{first} to {last}"
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MOST
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
-
-
-#: Whether a value, as JSON has it, is one of a field of that type.
-_FITS: Final[dict[Any, Callable[[Any], bool]]] = {
-    int: lambda value: _is_count(value) and value > 0,
-    str: _is_text,
-    bool: lambda value: isinstance(value, bool),
-    Sync: lambda value: value in [*Sync],
-    tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
-    tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
-}
+        return cls(*read_timeline(file))

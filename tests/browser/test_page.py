@@ -185,7 +185,7 @@ def test_a_micro_batch_is_followed_and_all_else_is_dim(open_page, one, timeline)
 
 def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(open_page, one, timeline):
     page = open_page(one)
-    path = critical_path(timeline)
+    path = critical_path(timeline).rows
     on, off = (
         next(
             (each, (timeline.start[each] + timeline.end[each]) / 2 / timeline.info.clock_hz)

@@ -148,7 +148,7 @@ def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
     (tmp_path / "mine.py").write_text(f"import os, time\ndef f(shape):\n    if os.getpid() != {os.getpid()}:\n"
-                                      "        time.sleep(3); os._exit(9)\n")  # fmt: skip
+                                      "        time.sleep(3); os.kill(os.getpid(), 9)\n")  # fmt: skip
     data = timed(2)
     data["pipeline"]["schedule"] = "mine.py:f"
     (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
@@ -176,3 +176,10 @@ def test_an_interrupt_loses_nothing_that_was_done(tmp_path):
     assert running.returncode == -signal.SIGINT
     assert rest == "2 held, 1 unfinished, of 3 scenarios\n"
     assert ElementTree.fromstring((tmp_path / "r.xml").read_bytes()).get("tests") == "2"
+
+
+def test_the_parent_of_workers_does_not_import_what_they_work_with():
+    script = "import sys, ipusim.study.pins.suite; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "joblib" in done.stdout.split()
+    assert not {"pydantic", "simpy", "ruamel.yaml"} & set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""What each scenario promises in its first two lines, seen to hold."""
+"""What scenarios promise that takes several runs or a second calculation; `ipusim test` holds the figures of one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,12 @@ from tests.copies import fixed_cycles, sync_cycles
 from tests.places import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
-#: Runs whose full size is another test's, or too long for this one.
+ONE_STEP = ("steps=1", "numerics=off")
+#: Runs whose full size is too long for a trace file.
 SHORTER = {
-    "tutorial_step1_single_ipu": ("steps=1",),
-    "tutorial_step2_sharding": ("steps=1",),
-    "tutorial_step4_configurable_stages": ("steps=1",),
-    "tutorial_step3_pipelining": ("steps=1",),  # in full below
-    "digits_training": ("steps=1",),
-    "zero_bubble": ("steps=1",),  # in full below
-    "data_parallel_4x4": ("steps=1",),
-    "transformer_eight_ipus": ("steps=1", "pipeline.repeat_count=1"),
+    **dict.fromkeys((path.stem for path in FILES if path.stem.startswith("tutorial_")), ONE_STEP),
+    **dict.fromkeys(("digits_training", "zero_bubble", "data_parallel_4x4"), ONE_STEP),
+    "transformer_eight_ipus": (*ONE_STEP, "pipeline.repeat_count=1"),
     "bert_large": ("pipeline.gradient_accumulation_count=20",),
     "bert_base": ("pipeline.gradient_accumulation_count=20",),
     "gpt2": ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
@@ -49,20 +45,6 @@ SHORTER = {
 def run(name, *overrides):
     """Run a scenario with changes, once: results are read only."""
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
-
-
-def test_every_scenario_has_two_lines_that_say_what_it_shows():
-    assert len(FILES) >= 9
-    for path in FILES:
-        first, second = path.read_text().splitlines()[:2]
-        assert first.startswith("# "), path
-        assert second.startswith("# "), path
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_scenario_runs(path):
-    result = run(path.stem, *SHORTER.get(path.stem, ()))
-    assert result.timeline.makespan_cycles > 0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -89,14 +71,6 @@ def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
             reached[track] = start + whole(event["dur"] * 1000)
     assert len(slices) == len(events) > 0
     assert overlaps == {"perfetto": 0, "rounded": 0, "truncated": 0}
-
-
-def test_step3_learns_what_no_constant_predictor_can():
-    learning = run("tutorial_step3_pipelining").learning
-    first, last = learning.losses[0].step, learning.losses[-1].step
-    assert learning.constant_loss == pytest.approx(math.log(10), abs=0.01)
-    assert learning.mean_loss(last) < 0.1 * learning.constant_loss < learning.mean_loss(first)
-    assert len(learning.losses) == 10 * 10 * 16
 
 
 def test_the_tutorials_steps_train_alike():
@@ -175,8 +149,6 @@ def test_two_stages_an_ipu_make_the_ramps_shorter():
 
 
 def test_zero_bubble_learns_what_1f1b_learns_and_is_sooner_done():
-    found = run("zero_bubble")
-    assert found.learning.evaluations[-1][1].accuracy >= 0.9
     few = ("steps=2", "precision=float64")
     runs = [
         run("zero_bubble", *few, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")
@@ -244,15 +216,6 @@ def test_the_selection_orders_differ_in_time():
     reports = run("selection_orders").summary.selection_orders
     assert len({report.copy_cycles for report in reports}) == 3
     assert [report.order for report in reports if report.used] == ["SNAKE"]
-
-
-def test_digits_reach_95_percent_over_four_ipus():
-    result = run("digits_training")
-    assert len(set(result.job.program.shape.mapping)) == 4
-    steps, evaluation = result.learning.evaluations[-1]
-    assert steps == result.job.steps
-    assert evaluation.samples > 300
-    assert evaluation.accuracy >= 0.95
 
 
 def test_inference_gives_the_networks_outputs():
@@ -365,21 +328,6 @@ def test_memory_by_schedule_is_as_its_first_lines_say():
     assert [peak.ipu for peak in grouped.memory.too_large] == [0]
     assert not run("memory_by_schedule", "pipeline.schedule=interleaved").memory.too_large
     assert not run("memory_by_schedule", "pipeline.allow_recompute=true").memory.too_large
-
-
-def test_the_transformer_begins_to_learn_over_eight_ipus():
-    result = run("transformer_eight_ipus", "steps=3", "evaluate=")
-    learning = result.learning
-    assert len(set(result.job.program.shape.mapping)) == 8
-    assert learning.mean_loss(2) < learning.mean_loss(0)
-    assert learning.mean_loss(2) < learning.constant_loss
-
-
-def test_data_parallel_replicas_learn_the_digits():
-    result = run("data_parallel_4x4", "steps=4")
-    assert result.job.system.replicas == 4
-    assert result.summary.throughput.effective_batch_size == 4 * 8 * 4
-    assert result.learning.evaluations[-1][1].accuracy >= 0.9
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("tutorial_*.yaml")))

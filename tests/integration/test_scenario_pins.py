@@ -8,7 +8,7 @@ import random
 import pytest
 
 from ipusim.study.pins.file import pin_bytes, pin_path
-from ipusim.study.pins.outcome import hold
+from ipusim.study.pins.hold import hold
 from tests.places import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))

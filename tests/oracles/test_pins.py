@@ -22,8 +22,9 @@ from ipusim.pricing import passes, price, terms
 from ipusim.runs.assemble import rates as assembled_rates
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import grouped
+from ipusim.study.pins import pin
 from ipusim.study.pins.file import pin_path
-from ipusim.study.pins.outcome import hold
+from ipusim.study.pins.hold import hold
 from tests.places import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"
@@ -293,3 +294,11 @@ def test_the_same_quantity_in_another_unit_is_no_change(pinned):
     assert "256 KiB" in text
     file.write_text(text.replace("256 KiB", "262144 B").replace("1.2 ms", "1200 us"))
     assert hold(file).ended == "held"
+
+
+def test_the_prices_of_a_run_are_worked_out_once(pinned, monkeypatch):
+    """They took half of what it takes to hold a run of resnet50 that is priced alone."""
+    file, calls, real = pinned("recomputation"), [], terms.terms
+    monkeypatch.setattr(pin, "terms", lambda *words: calls.append(words) or real(*words))
+    assert hold(file).ended == "held"
+    assert len(calls) == 1

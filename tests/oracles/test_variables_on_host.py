@@ -133,7 +133,7 @@ def test_a_host_that_has_no_weights_to_send_ends_the_run(load):
         )
     ).timeline
     (wait,) = timeline.rows(SpanKind.HOST_WAIT)
-    work, sent, *_ = critical_path(timeline)[::-1]
+    work, sent, *_ = critical_path(timeline).rows[::-1]
     assert timeline.end[wait] == timeline.end[work] == timeline.makespan_cycles
     assert (timeline.kind[work], timeline.link[work]) == (SpanKind.HOST, HostTrack.VARIABLES)
     assert timeline.kind[sent] == SpanKind.HOST_UPDATE

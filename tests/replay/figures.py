@@ -46,9 +46,9 @@ def figures(run: Run) -> dict[str, Any]:
     A part that cannot be had leaves the others as they are, and what it raised.
     """
     parts: dict[str, Callable[[], Any]] = {
-        "plan": lambda: plan(run.job.plan),
-        "costs": lambda: run.job.costs,
-        "prices": lambda: dict(prices(run.job)),
+        "plan": lambda: plan(run.job.whole.plan),
+        "costs": lambda: run.job.whole.costs,
+        "prices": lambda: dict(prices(run.job.whole)),
         "timeline": lambda: timeline(run.timeline),
         "memory": lambda: dict(memory(run)),
         "explained": lambda: explained(run.timeline),
@@ -149,6 +149,7 @@ def prices(job: Job) -> Iterable[tuple[str, Any]]:
 
 def timeline(timeline: Timeline) -> dict[str, Any]:
     """Return the hash of each column of all spans, that of each block of spans, and what the columns refer to."""
+    timeline = timeline.expanded()
     columns = {name: getattr(timeline, name) for name in Span._fields}
     edges = np.linspace(0, len(timeline), BLOCKS + 1).astype(int).tolist()
     return {
@@ -165,7 +166,7 @@ def timeline(timeline: Timeline) -> dict[str, Any]:
 def memory(run: Run) -> Iterable[tuple[str, Any]]:
     """Yield the hash of what each IPU of all replicas holds over time."""
     for replica in range(run.timeline.info.replicas if run.describes_memory else 0):
-        for curve in memory_curves(run.timeline, run.memory.footprint, replica):
+        for curve in memory_curves(run.timeline.expanded(), run.memory.footprint, replica):
             columns = (curve.time, curve.live_bytes, curve.fifo_bytes)
             yield f"IPU {curve.ipu}", [curve.resident_bytes, hashed("".join(map(hashed_array, columns)).encode())]
 
@@ -173,7 +174,7 @@ def memory(run: Run) -> Iterable[tuple[str, Any]]:
 def explained(timeline: Timeline) -> dict[str, str]:
     """Return the hashes of the critical path and of what each IPU is idle for."""
     return {
-        "critical_path": hashed_array(critical_path(timeline)),
+        "critical_path": hashed_array(critical_path(timeline.expanded()).rows),
         "idle_causes": hashed_array(idle_causes(timeline).cycles),
     }
 
@@ -209,6 +210,6 @@ def pictures(run: Run) -> dict[str, str]:
 
 def text_of(run: Run) -> str:
     """Return a run as text, line by line, for a ``diff`` of what two work trees make of the same request."""
-    spans = (" ".join(f"{name}={value}" for name, value in span._asdict().items()) for span in run.timeline)
+    spans = (" ".join(f"{name}={value}" for name, value in span._asdict().items()) for span in run.timeline.expanded())
     lines = (f"{name} = {json.dumps(value)}" for name, value in figures(run).items())
-    return "\n".join([run.job.plan.listing(), *spans, *lines]) + "\n"
+    return "\n".join([run.job.whole.plan.listing(), *spans, *lines]) + "\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ ARGUMENTS = {
 }
 #: How many are drawn: of all options with arithmetic, of users' Orders, of stages known by their cycles under every
 #: schedule, with tables on the host, and of programs whose stages call collectives and the host.
-DRAWN = {"options": 200, "orders": 40, "cycles": 20, "tables": 16, "programs": 24}
+DRAWN = {"options": 180, "orders": 40, "cycles": 40, "tables": 16, "programs": 24}
 #: The same in a small record, and the scenarios of it.
 SMALL = {"options": 5, "orders": 2, "cycles": 2, "tables": 1, "programs": 2}
 SMALL_SCENARIOS = ("gpu_schedules", "host_embedding", "overlapped_io", "schedules_four_ipus", "variables_on_host")
@@ -117,7 +117,7 @@ def programs() -> Iterator[Requested]:
 def drawn_requests(counts: dict[str, int]) -> list[Requested]:
     """Return so many drawn requests of each sort; the same ones under any hash seed."""
     sorts = {
-        "options": distinct(drawn(test_option_combinations.scenarios(), examples=2 * counts["options"])),
+        "options": rare_first(distinct(drawn(test_option_combinations.scenarios(), examples=4 * counts["options"]))),
         "orders": (of_order(seed) for seed in range(counts["orders"])),
         "cycles": distinct(drawn(legal_programs(), examples=max(30, 3 * counts["cycles"]))),
         "tables": distinct(drawn(tables(), examples=max(30, 3 * counts["tables"]))),
@@ -138,6 +138,16 @@ def distinct(values: Any) -> Iterator[Any]:
         if text not in seen:
             seen.add(text)
             yield value
+
+
+def rare_first(values: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return scenarios with I/O tiles or concurrent stages, which few have, before the others."""
+
+    def is_common(data: dict[str, Any]) -> bool:
+        concurrent = any(isinstance(ipus, list) for ipus in data["pipeline"].get("device_mapping", []))
+        return not concurrent and "io_tiles" not in data["system"]
+
+    return sorted(values, key=is_common)
 
 
 def requested(name: str, sort: str, value: Any) -> Requested:
@@ -165,7 +175,7 @@ def legal_programs() -> st.SearchStrategy[dict[str, Any]]:
         lambda program: program.schedule != test_memory_over_time.DRAWN and not program.shape.sizes
     )
     systems = among("m2000", "bow_pod16", "free")
-    return st.builds(of_program, programs, st.booleans().map(SYNCS.__getitem__), systems, among(1, 1, 2))
+    return st.builds(of_program, programs, among(*SYNCS), systems, among(1, 1, 2), among(1, 12), among(1, 1000))
 
 
 def of_order(seed: int) -> tuple[dict[str, Any], dict[str, str]]:
@@ -177,8 +187,13 @@ def of_order(seed: int) -> tuple[dict[str, Any], dict[str, str]]:
     return data, {"order.py": ORDER.format(passes=dict(passes_of(order)))}
 
 
-def of_program(program: PipelineProgram, sync: str, system: str, replicas: int) -> dict[str, Any]:
-    """Return the scenario that asks for a pipeline of stages known by their cycles."""
+def of_program(
+    program: PipelineProgram, sync: str, system: str, replicas: int, times: int = 1, size: int = 1
+) -> dict[str, Any]:
+    """Return the scenario that asks for a pipeline of stages known by their cycles.
+
+    It has so many ``times`` as many micro-batches, and stages of ``size`` times the cycles and bytes.
+    """
     shape, offload = program.shape, program.offload
     away = offload.weight_update_variables or offload.gradient_accumulation_buffers or offload.activations
     system = "m2000" if away and system == "free" else system
@@ -204,9 +219,9 @@ def of_program(program: PipelineProgram, sync: str, system: str, replicas: int) 
             "sync": sync,
             "overlap_copies": program.overlap_copies,
             "device_mapping": list(shape.mapping),
-            "gradient_accumulation_count": shape.micro_batches // shape.serialization,
+            "gradient_accumulation_count": times * shape.micro_batches // shape.serialization,
             "repeat_count": program.repeat_count,
-            "stages": [of_stage(program, index) for index in range(shape.stages)],
+            "stages": [of_stage(program, index, size) for index in range(shape.stages)],
             **({"allow_recompute": True, "recomputation_mode": mode} if mode else {}),
             **({"batch_serialization_iterations": shape.serialization} if shape.serialization > 1 else {}),
             **({"offload_activations": offload.activations} if shape.serialization > 1 else {}),
@@ -216,7 +231,7 @@ def of_program(program: PipelineProgram, sync: str, system: str, replicas: int) 
     }
 
 
-def of_stage(program: PipelineProgram, index: int) -> dict[str, Any]:
+def of_stage(program: PipelineProgram, index: int, size: int) -> dict[str, Any]:
     """Return a stage as a scenario says it, without what it cannot say."""
     profile, training = program.stages[index], program.shape.training
     names = [name for name in TimedStageSpec.model_fields if hasattr(profile, name)]
@@ -230,7 +245,9 @@ def of_stage(program: PipelineProgram, index: int) -> dict[str, Any]:
     if index == program.shape.stages - 1:
         said.pop("output_bytes", None)
         said.pop("label_bytes", None)
-    return {name: value for name, value in said.items() if value is not None}
+    return {
+        name: value * size if isinstance(value, int) else value for name, value in said.items() if value is not None
+    }
 
 
 def tables() -> st.SearchStrategy[dict[str, Any]]:

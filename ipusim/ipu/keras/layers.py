@@ -110,18 +110,30 @@ class LayerNormalization(keras_layers.LayerNormalization):
     ) -> None:
         """Take the arguments; raises UnsupportedProgramError for another axis."""
         super().__init__(
-            **_normal(dtype, axis[0] if axis in ([-1], (-1,)) else axis, center, scale, epsilon, trainable, name),
+            **_normal(
+                dtype, axis[0] if axis in ([-1], (-1,)) else axis, center, scale, epsilon, trainable, name, "axis"
+            ),
             **_chosen(beta=beta_initializer, gamma=gamma_initializer),
             **kwargs,
         )
 
 
 def _normal(
-    dtype: Any, axis: Any, center: bool, scale: bool, epsilon: float, trainable: bool, name: str | None
+    dtype: Any,
+    axis: Any,
+    center: bool,
+    scale: bool,
+    epsilon: float,
+    trainable: bool,
+    name: str | None,
+    argument: str = "channels_axis",
 ) -> dict[str, Any]:
-    """Return the arguments that normalisations have in common; raises UnsupportedProgramError for another axis."""
+    """Return the arguments that normalisations have in common.
+
+    Raises UnsupportedProgramError for another axis than the last, which ``argument`` is.
+    """
     if axis != -1:
-        raise UnsupportedProgramError(f"channels_axis: expected -1, the last one, got {axis!r}")
+        raise UnsupportedProgramError(f"{argument}: expected -1, the last one, got {axis!r}")
     return {
         "dtype": dtype,
         "center": center,

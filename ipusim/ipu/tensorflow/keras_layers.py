@@ -126,6 +126,10 @@ class Dropout(CoreLayer):
     core, kind = dropout.Dropout, "dropout"
     _order = ("rate", "noise_shape", "seed")
 
+    def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
+        """Return ``x`` as it is where a call says that it is no training."""
+        return super()._given(x, variables, training) if training is None or training else x
+
 
 class Conv2D(CoreLayer):
     """Keras ``Conv2D``."""

@@ -59,8 +59,11 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     rates = findings.kept(again, resolve_rates, fixed, folder)
     schedule = _schedule(request, findings)
     system, plan = (None, None)
+    time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
-        system, plan = lay_out(options, fixed, schedule, requested, training, overlapped, rates, findings, again)
+        system, plan = lay_out(
+            options, fixed, schedule, requested, training, overlapped, rates, findings, again, shorter=time_alone
+        )
     if layers is not None and plan is not None:
         check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
     findings.raise_if_any()
@@ -72,7 +75,7 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     offload = resolve_offloads(options, system, training, requested[0].name, findings)
     findings.raise_if_any()
     assert offload is not None
-    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles)
+    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, in_part=time_alone)
     content = _content(request, fixed, requested, training, laid_out, layers, findings, again)
     return _job(request, options, fixed, laid_out, content, findings, again)
 
@@ -96,7 +99,13 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """Where a program runs, in which order, and what lies elsewhere; ``unused``: why its I/O tiles are."""
+    """Where a program runs, in which order, and what lies elsewhere.
+
+    Attributes:
+        schedule, system, plan, offload, io_tiles: as a Job has them.
+        unused: why its I/O tiles are unused; empty where they are not.
+        in_part: whether a run is simulated in part, as it has no arithmetic and may repeat itself.
+    """
 
     schedule: Schedule
     system: System
@@ -104,6 +113,7 @@ class _LaidOut:
     offload: Offload
     io_tiles: IoTiles
     unused: str = ""
+    in_part: bool = False
 
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
@@ -152,16 +162,32 @@ def _job(
     findings: Findings,
     again: Reuse,
 ) -> Job:
+    def of(micro_batches: int, repeat_count: int) -> Job:
+        """Return the Job of other counts."""
+        shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
+        counts = {
+            "gradient_accumulation_count": micro_batches // shape.serialization,
+            "repeat_count": repeat_count,
+        }
+        asked = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
+        problems = Findings(request.is_set)
+        plan = resolve_plan(asked, laid_out.schedule, shape, problems)
+        problems.raise_if_any()
+        assert plan is not None
+        return _job(request, asked, fixed, replace(laid_out, plan=plan, in_part=False), content, problems, again)
+
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
-    costs = price_run(options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again)
+    costs = price_run(
+        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again, in_part=laid_out.in_part
+    )
     _check(request, fixed, laid_out, again)
     job = Job(
         request,
         laid_out.system,
-        program,
+        replace(program, shape=replace(program.shape, micro_batches=_micro_batches(options))),
         laid_out.plan,
         costs,
         laid_out.schedule,
@@ -171,9 +197,15 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
+        of=of,
     )
     check_memory(job)
     return job
+
+
+def _micro_batches(options: Options) -> int:
+    pipeline = options.pipeline
+    return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -> None:

@@ -26,10 +26,13 @@ def lay_out(
     rates: Rates,
     findings: Findings,
     again: Reuse,
+    *,
+    shorter: bool = False,
 ) -> tuple[System | None, Plan | None]:
     """Return the device and the Plan; each None after noting why.
 
-    ``fixed`` are the ``options`` without those that no device depends on.
+    ``fixed`` are the ``options`` without those that no device depends on. The Plan is of fewer micro-batches where a
+    ``shorter`` run may stand for the whole one.
     """
 
     def system_for(devices: DeviceMapping) -> System | None:
@@ -60,4 +63,4 @@ def lay_out(
             serialization=pipeline.batch_serialization_iterations,
         )
     system = system_for(mapping)
-    return system, None if shape is None else resolve_plan(options, schedule, shape, findings)
+    return system, None if shape is None else resolve_plan(options, schedule, shape, findings, shorter=shorter)

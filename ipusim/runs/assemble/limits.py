@@ -36,6 +36,9 @@ MAX_RUN_BYTES: Final = 2 * 2**30
 #: Measured; a test measures it again.
 SPAN_BYTES: Final = 500
 PASS_BYTES: Final = 300
+#: Executions, or session runs, that are simulated of a run which repeats itself from one to the next: the first one,
+#: two that are alike, and the last one.
+KEPT_EXECUTIONS: Final = 4
 #: Cycles of one run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
 _TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
@@ -132,6 +135,12 @@ def _check_size(
         findings.add(largest, f"{text}make one of the three smaller")
 
 
+def kept_executions(options: Options) -> int:
+    """Return how many executions are simulated of a run whose executions repeat themselves."""
+    in_a_row = options.pipeline.repeat_count if options.steps > 1 else 1
+    return KEPT_EXECUTIONS * in_a_row
+
+
 def price_run(
     options: Options,
     plan: Plan,
@@ -140,6 +149,8 @@ def price_run(
     findings: Findings,
     element_bytes: int = 0,
     again: Reuse | None = None,
+    *,
+    in_part: bool = False,
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
@@ -147,17 +158,21 @@ def price_run(
     are counted in proportion. That is at most as much more as the ramps and the update of that Plan are of it, and
     never less, so that a larger count never has a smaller estimate.
 
-    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Raises RequestError
-    with what was found so far and here.
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Of a run that is simulated
+    ``in_part``, as it repeats itself, only what is kept counts.
+    Raises RequestError with what was found so far and here.
     """
     with findings.at(("pipeline",)):
         costs = price(plan, program, system, again)
         executions = program.repeat_count * options.steps
-        longest = most_cycles(plan, system, costs, executions)
+        micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
+        parts = -(-micro_batches // plan.shape.micro_batches)
+        longest = most_cycles(plan, system, costs, executions) * parts
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
-        micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
+        if in_part:
+            micro_batches, executions = plan.shape.micro_batches, min(executions, kept_executions(options))
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.

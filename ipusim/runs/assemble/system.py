@@ -28,6 +28,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
 from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
+from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
 from ipusim.runs.request.schema import Options
@@ -219,10 +220,12 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
 
 
-def resolve_plan(options: Options, schedule: Schedule, shape: PlanShape, findings: Findings) -> Plan | None:
+def resolve_plan(
+    options: Options, schedule: Schedule, shape: PlanShape, findings: Findings, *, shorter: bool = False
+) -> Plan | None:
     """Return the schedule's Plan for ``shape``, or of fewer micro-batches where that of all is too large to lay out.
 
-    None after noting why there is none.
+    Of a run that may be simulated in part it is that of the ``shorter`` run. None after noting why there is none.
     """
     sync = options.pipeline.sync
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
@@ -232,6 +235,9 @@ def resolve_plan(options: Options, schedule: Schedule, shape: PlanShape, finding
         return None
     laid_out: PlanShape | None = shape
     try:
+        if shorter:
+            count = next(short_counts(schedule, shape), shape.micro_batches)
+            shape = replace(shape, micro_batches=count)
         laid_out = laid_out_shape(shape, schedule.multiple)
         if laid_out is not None:
             return schedule.plan(laid_out, Sync(sync) if sync else None)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ipusim.runs.run import Run
 from ipusim.study.pins.listed import Items, first_difference
-from ipusim.study.pins.pin import asked, costs_of, instructions, pin_of, prices_of, rates_of, spans
+from ipusim.study.pins.pin import instructions, pin_of, spans
 from ipusim.units import format_bytes
 
 #: How much losses and weights may differ on a machine that rounds otherwise, by the precision.
@@ -49,7 +49,7 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     found = next(_differences(pin, now, run), None)
     if found is None:
         return None
-    causes = (*found.causes, *_asked_otherwise(pin["asked"], asked(run.job.request)), *_versions(pin, now))
+    causes = (*found.causes, *_asked_otherwise(pin["asked"], now["asked"]), *_versions(pin, now))
     return Difference(found.what, found.text, causes)
 
 
@@ -58,8 +58,9 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
     for part in ("device", "shape"):
         for name, was, value in _changes(pin[part], now[part]):
             yield Difference(part, f"{name} was {_told(was)}, is {_told(value)}")
-    yield from _plan(pin, run)
-    yield from _prices(pin, run)
+    if pin["plan"] != now["plan"]:
+        yield from _plan(pin, run)
+    yield from _prices(pin, now)
     yield from _time(pin, now, run)
     yield from _memory(pin["memory"], now["memory"])
     yield from _learning(pin["learning"], now["learning"])
@@ -77,7 +78,7 @@ def _told(value: Any) -> str:
 
 
 def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    plan = instructions(run.job.plan)
+    plan = instructions(run.job.whole.plan)
     for ipu in sorted({*map(int, pin["plan"]), *plan}):
         text = _of_list(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
         if text:
@@ -98,21 +99,19 @@ def _of_list(what: str, pinned: Any, items: Items | None) -> str:
     return f"the first {what} that differs is one of {where.first:,} to {where.last:,}{begins}{counts}"
 
 
-def _prices(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    job = run.job
-    costs = list(_changes(pin["costs"], costs_of(job)))
-    prices_now, rates_now = prices_of(job), rates_of(job)
+def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    costs = list(_changes(pin["costs"], now["costs"]))
     prices = [
-        (of, law, was, now)
-        for of in dict.fromkeys([*pin["prices"], *prices_now])
-        for law, was, now in _changes(pin["prices"].get(of, {}), prices_now.get(of, {}))
+        (of, law, was, value)
+        for of in dict.fromkeys([*pin["prices"], *now["prices"]])
+        for law, was, value in _changes(pin["prices"].get(of, {}), now["prices"].get(of, {}))
     ]
     cycles = [each for each in prices if _cycles(each[2]) != _cycles(each[3])]
     if not costs and not cycles:
         return
-    causes = [f"{of}: law {law!r} was {_told(was)}, is {_told(now)}" for of, law, was, now in cycles[:1]]
-    rates = [each for each in _changes(pin["rates"], rates_now) if None not in each]
-    causes += [f"rate {name!r} was {was}, is {now}" for name, was, now in rates]
+    causes = [f"{of}: law {law!r} was {_told(was)}, is {_told(value)}" for of, law, was, value in cycles[:1]]
+    rates = [each for each in _changes(pin["rates"], now["rates"]) if None not in each]
+    causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
         same = _formula(cycles[0][2]) == _formula(cycles[0][3])
         causes.append(
@@ -141,7 +140,7 @@ def _formula(price: str | None) -> str:
 
 
 def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    text = _of_list("span", pin["spans"], spans(run.timeline))
+    text = "" if pin["spans"] == now["spans"] else _of_list("span", pin["spans"], spans(run.timeline))
     totals = [f"{name} was {_told(was)}, is {_told(value)}" for name, was, value in _changes(pin["time"], now["time"])]
     if text or totals:
         same = "Plan and prices are the same: the machine runs them otherwise"

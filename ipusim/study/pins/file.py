@@ -10,8 +10,10 @@ from typing import Any, Final
 from ipusim.errors import FileError
 from ipusim.files import has_run_file, read_run_file, write_file
 from ipusim.study.output_file import PIN, check_output
-from ipusim.study.pins.pin import FORMAT, VERSION
 
+#: What a pin says that it is, and of which version of the format.
+FORMAT: Final = "ipusim pin"
+VERSION: Final = 1
 #: What stands behind the name of a scenario in that of its pin.
 SUFFIX: Final = ".pin.json"
 #: Most bytes of a pin, of which one that ipusim writes has a tenth.

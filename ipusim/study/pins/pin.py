@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from importlib.metadata import version
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.plain import plain
+from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
@@ -21,13 +22,11 @@ from ipusim.pricing.terms import Term, number, terms
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
+from ipusim.study.pins.file import FORMAT, VERSION
 from ipusim.study.pins.listed import Items, hashed, kept
 from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 
-#: What a pin says that it is, and of which version of the format.
-FORMAT: Final = "ipusim pin"
-VERSION: Final = 1
 #: Packages whose versions may change what is pinned.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
 #: Items that are kept as text: spans, and instructions of all IPUs together.
@@ -45,21 +44,22 @@ _ADDENDS: Final = 2
 def pin_of(run: Run) -> dict[str, Any]:
     """Return the pin of a run, in a fixed order."""
     job = run.job
+    priced = terms(job.costs, job.plan, job.program, job.system)
     return {
         "format": FORMAT,
         "format_version": VERSION,
         "scenario": job.name,
         "versions": {name: version(name) for name in _PACKAGES},
-        "asked": asked(job.request),
+        "asked": _asked(job.request),
         "device": _device(job),
         "shape": _shape(job),
         "plan": {
             str(ipu): kept(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
-            for ipu, items in instructions(job.plan).items()
+            for ipu, items in instructions(job.whole.plan).items()
         },
-        "costs": costs_of(job),
-        "prices": prices_of(job),
-        "rates": rates_of(job),
+        "costs": _costs(job),
+        "prices": _prices(priced),
+        "rates": _rates(priced, job.system),
         "time": _time(run),
         "spans": kept(spans(run.timeline), _SPANS),
         "memory": _memory(run),
@@ -67,7 +67,7 @@ def pin_of(run: Run) -> dict[str, Any]:
     }
 
 
-def asked(request: Request) -> dict[str, Any]:
+def _asked(request: Request) -> dict[str, Any]:
     """Return what was asked for by its path, but for what says what a default does; an item of a list by its name."""
     data = request.without_defaults()
     for key in ("name", "expect"):
@@ -136,7 +136,7 @@ def _instructions(table: npt.NDArray[np.int64]) -> Items:
     )
 
 
-def costs_of(job: Job) -> dict[str, Any]:
+def _costs(job: Job) -> dict[str, Any]:
     """Return what everything of a Plan costs, as the machine takes it, in cycles and bytes."""
     names = [profile.name for profile in job.program.stages]
     found: dict[str, Any] = {}
@@ -185,31 +185,26 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def prices_of(job: Job) -> dict[str, dict[str, str]]:
+def _prices(priced: Sequence[Term]) -> dict[str, dict[str, str]]:
     """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
-    found: dict[str, dict[str, str]] = {}
-    for term in _terms(job):
-        found.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
-    return found
+    prices: dict[str, dict[str, str]] = {}
+    for term in priced:
+        prices.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
+    return prices
 
 
-def _terms(job: Job) -> tuple[Term, ...]:
-    return terms(job.costs, job.plan, job.program, job.system)
-
-
-def rates_of(job: Job) -> dict[str, str]:
+def _rates(priced: Sequence[Term], system: System) -> dict[str, str]:
     """Return the rates and figures of the hardware that the prices came from, exactly."""
-    system = job.system
-    laws = {term.law for term in _terms(job)}
+    laws = {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
     figures = {name for law in laws for name in law.figures}
     specs = [system.ipu, system.host, *([system.streaming] if system.streaming else []), system]
-    found = {name: number(getattr(system.rates, name)) for name in sorted(rates)}
+    exact = {name: number(getattr(system.rates, name)) for name in sorted(rates)}
     for name in sorted(figures):
         owner = next((spec for spec in specs if hasattr(spec, name)), None)
         if owner is not None:
-            found[name] = number(Fraction(getattr(owner, name)))
-    return found
+            exact[name] = number(Fraction(getattr(owner, name)))
+    return exact
 
 
 def _time(run: Run) -> dict[str, Any]:

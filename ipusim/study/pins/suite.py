@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import warnings
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from itertools import starmap
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -14,19 +15,20 @@ from xml.etree import ElementTree
 import joblib
 
 from ipusim.errors import FileError, IpusimError, OptionError
-from ipusim.files import open_file, read_up_to, write_file
-from ipusim.scenario.source import MAX_BYTES
+from ipusim.files import MAX_SCENARIO_BYTES, open_file, read_up_to, write_file
 from ipusim.study.output_file import RESULTS, check_output
 from ipusim.study.pins.file import SUFFIX, has_pin, pin_path, read_pin
-from ipusim.study.pins.outcome import Outcome, hold
-from ipusim.study.sweep.crew import leave_with
+from ipusim.study.pins.outcome import Outcome
+from ipusim.study.workers import side_by_side
 
 #: A line of a scenario that expects something, at its top.
 _EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
 #: What the folder of a run holds, whose scenario is a copy.
 _RUN: Final = {"summary.json", "timeline.npz"}
-#: How many times as long a span takes that computes.
-_COMPUTES: Final = 10
+#: How long a run takes, measured in the time of a span: the arithmetic on one array of weights of a micro-batch, and
+#: laying out, pricing and comparing what has one price. It decides what begins first, nothing else.
+_OF_ARRAY: Final = 16
+_OF_PRICE: Final = 500
 
 
 def scenarios_of(paths: Sequence[Path]) -> list[Path]:
@@ -72,7 +74,7 @@ def tests_anything(path: Path) -> bool:
     if has_pin(path):
         return True
     with open_file(path) as file:
-        return _EXPECTS.search(read_up_to(file, MAX_BYTES)) is not None
+        return _EXPECTS.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
 
 
 def hold_all(
@@ -81,41 +83,44 @@ def hold_all(
     """Yield what became of each scenario as it ends; those that last longest begin first.
 
     ``workers`` are processes of this machine; 1 is this one, None one for each core. Where one of them is ended from
-    outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are as in :func:`hold`.
+    outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are those of
+    :func:`ipusim.study.pins.hold.hold`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
     waiting = sorted(paths, key=_length, reverse=True)
     number = min(workers or joblib.cpu_count(), len(waiting))
+    calls = [(path, renew, needs_pin) for path in waiting]
     if number <= 1:
-        for path in waiting:
-            yield hold(path, renew=renew, needs_pin=needs_pin)
+        yield from starmap(_held, calls)
         return
-    options = {"backend": "loky", "initializer": leave_with, "initargs": (os.getpid(),)}
-    parallel = joblib.Parallel(number, return_as="generator_unordered", batch_size=1, **options)
-    ended = parallel(joblib.delayed(hold)(path, renew=renew, needs_pin=needs_pin) for path in waiting)
     left = dict.fromkeys(waiting)
     try:
-        for each in ended:
-            left.pop(each.path)
-            yield each
+        for outcome in side_by_side(_held, calls, number, batch_size=1):
+            left.pop(outcome.path)
+            yield outcome
     except BrokenProcessPool:
         text = "not done: a worker was ended from outside, such as for want of memory: go on with fewer workers"
         for path in left:
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what an interrupt leaves undone
-            ended.close()
+
+
+def _held(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+    """Hold a scenario, in a process that imports what runs it only here: the parent of workers has no need of it."""
+    from ipusim.study.pins.hold import hold  # noqa: PLC0415
+
+    return hold(path, renew=renew, needs_pin=needs_pin)
 
 
 def _length(path: Path) -> float:
-    """Return about how long a scenario takes, by its pin; one without comes first."""
+    """Return about how long a scenario takes, by its pin, in the time of a span; one without comes first."""
     try:
         pin = read_pin(pin_path(path), path.stem)
     except (IpusimError, OSError):
-        return float("inf")
-    return float(pin["spans"]["count"] * (1 if pin["learning"] is None else _COMPUTES))
+        return math.inf
+    spans: int = pin["spans"]["count"] + _OF_PRICE * sum(map(len, pin["prices"].values()))
+    learning = pin["learning"]
+    return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
 
 
 def junit(done: Sequence[Outcome]) -> bytes:

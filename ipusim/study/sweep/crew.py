@@ -5,9 +5,6 @@ A worker keeps what the points of the sweep that it works for have in common, an
 
 from __future__ import annotations
 
-import os
-import time
-import warnings
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
@@ -28,13 +25,12 @@ from ipusim.runs.request.request import Request, given, plain
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
 from ipusim.study.sweep.outcome import Outcome, outcome_of
+from ipusim.study.workers import side_by_side
 
 #: Where points run.
 BACKENDS: Final = ("local", "dask")
 #: Seconds in which a cluster must answer.
 _PATIENCE_S: Final = 10
-#: Seconds after which a worker looks for its parent again.
-_WATCH_S: Final = 0.5
 #: In a worker process: the sweep that it works for, and what the points of that have in common.
 _AT_HAND: dict[str, Reuse] = {}
 #: Python runs one thread of a worker at a time in any case, and a user's files are no work for several.
@@ -100,18 +96,11 @@ class Crew:
         if self.backend == "dask":
             yield from self._on_cluster(errand, points)
             return
-        options: dict[str, Any] = {"initializer": leave_with, "initargs": (os.getpid(),)}
-        parallel = joblib.Parallel(n_jobs=number, return_as="generator_unordered", backend="loky", **options)
-        ended = parallel(joblib.delayed(_at_work)(errand, each, changes) for each, changes in points.items())
         try:
-            yield from ended
+            yield from side_by_side(_at_work, ((errand, *point) for point in points.items()), number)
         except BrokenProcessPool:
             text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
             raise OutputError(text) from None
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of points that an interrupt leaves undone
-                ended.close()
 
     def _on_cluster(
         self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
@@ -167,17 +156,6 @@ class _Errand:
     def request(self) -> Request:
         """Return the request again."""
         return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
-
-
-def leave_with(parent: int) -> None:
-    """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_S)
-        os._exit(0)
-
-    Thread(target=watch, daemon=True).start()
 
 
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:

@@ -123,7 +123,7 @@ def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
     timeline = run()
     table = np.stack([getattr(timeline, name) for name in timeline.__annotations__ if name != "info"], axis=1)
     broken = table.copy()
-    row = critical_path(timeline)[3]
+    row = critical_path(timeline).rows[3]
     broken[row, 10] = -1
     with pytest.raises(TimelineError, match=f"expected a cause of span {row}, which begins in cycle"):
         critical_path(Timeline(timeline.info, broken))

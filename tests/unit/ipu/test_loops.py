@@ -260,7 +260,7 @@ def changing_body(x, element):
             "got 0 times",
         ),
         (lambda: loops.while_loop(1, lambda i: i, [0]), ProgramTypeError, "condition: expected a function"),
-        (lambda: scopes.ipu_scope("/device:IPU:1").__enter__(), ProgramError, "as one device is simulated"),
+        (lambda: scopes.ipu_scope("/device:IPU:x").__enter__(), ProgramError, "device: expected a number behind IPU"),
         (lambda: scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
         (lambda: scopes.partials_type(np.float16).__enter__(), UnsupportedProgramError, "give partialsType"),
         (lambda: sharding.dependencies([]), UnsupportedProgramError, "no look at a graph"),

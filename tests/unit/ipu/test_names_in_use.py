@@ -1,11 +1,8 @@
-"""Every name that the page of Graphcore's API says works is used in a test or program; here, those of no other."""
+"""Names of the page of Graphcore's API that no other test or program uses."""
 
 from __future__ import annotations
 
-import ast
 import logging
-import re
-from functools import cache
 
 import numpy as np
 import pytest
@@ -19,37 +16,6 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.tensorflow.train import SessionRunArgs, SessionRunContext, SessionRunValues
-from reports.graphcore_names import names
-from reports.graphcore_status import Status, said_of
-from tests.places import ROOT
-from tests.seed_programs import PROGRAMS
-
-
-@cache
-def words_in_use() -> frozenset[str]:
-    """Return the words of the code of all tests and programs, and of the texts in it that are names alone."""
-    found = set(re.findall(r"\w+", "".join(file.read_text() for file in PROGRAMS.glob("*.txt"))))
-    for file in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "scenarios" / "python").glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            match node:
-                case ast.Name(id=word) | ast.Attribute(attr=word) | ast.alias(name=word):
-                    found.update(word.split("."))
-                case ast.keyword(arg=str(word)):
-                    found.add(word)
-                case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.]+", text):
-                    found.update(re.split(r"\.|__", text))
-    return frozenset(found)
-
-
-def test_every_name_that_works_is_used():
-    works = [name.path for name in names() if said_of(name).status is Status.WORKS]
-    assert len(works) > 250
-    assert [path for path in works if path.rpartition(".")[2] not in words_in_use()] == []
-
-
-def test_a_name_that_nobody_uses_is_seen():
-    assert "deleter" in words_in_use()
-    assert "".join(("bo", "gus_name")) not in words_in_use()
 
 
 def test_a_queue_can_be_deleted_and_another_read():

@@ -231,7 +231,7 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
     assert sum(each["name"].startswith("to the host and back") for each in trace if each["ph"] == "X") == len(
         timeline.rows(SpanKind.OUTSIDE)
     )
-    assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path(timeline)].tolist())
+    assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path(timeline).rows].tolist())
     (free,) = [each for each in what_if(done._session.job) if each.change == "a host that takes no time"]
     assert 0 < free.gain <= free.bound
 

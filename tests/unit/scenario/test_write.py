@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ipusim.files import MAX_SCENARIO_BYTES
 from ipusim.runs.request.request import Request
 from ipusim.scenario import load_request
-from ipusim.scenario.source import MAX_BYTES
 from ipusim.scenario.write import scenario_text
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
@@ -97,7 +97,7 @@ def test_no_scenario_asks_for_what_only_a_program_can(tmp_path):
     large = Request.from_dict({**TIMED, "model": {"layers": many * 1}})
     text = scenario_text(large, tmp_path)
     assert text is not None
-    assert len(text) < MAX_BYTES
+    assert len(text) < MAX_SCENARIO_BYTES
     with registry.kept():
         registry.register(replace(registry.find("gpipe"), name="my_own"))
         assert scenario_text(request.replace({"pipeline.schedule": "my_own"}), tmp_path) is None

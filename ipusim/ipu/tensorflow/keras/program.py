@@ -73,14 +73,19 @@ class Program:
         _, programs = collect(build, (options, optimizer))
         (found,) = programs
         assert isinstance(found, Pipeline)
-        self.pipeline = found
-        if isinstance(optimizer, Optimizer):
-            optimizer.replicas = self.replicas
+        self.pipeline, self._optimizer = found, optimizer
+        self.place()
+
+    def place(self) -> None:
+        """Be on the device that is configured now; raises as pipelines and loops do."""
+        self.pipeline.take_layout()
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer.replicas = self.replicas
 
     @property
     def replicas(self) -> int:
         """The replicas that it runs on."""
-        return self.pipeline.system.replicas
+        return self.pipeline.replicas
 
     def state(self) -> TrainingState:
         """Return what another program of the model can go on from."""

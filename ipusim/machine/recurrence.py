@@ -1,0 +1,142 @@
+"""Whether a run repeats itself: the machine's whole state, relative to now, at marks within an execution.
+
+Three facts make a jump over repeats exact. The machine is deterministic; a state holds everything that its future
+depends on, times relative to now and micro-batches relative to the mark's; and what each IPU still has to do is the
+same list from both marks on, further by so many micro-batches (a schedule's period says that). So where two marks have
+equal states, what happened between them happens again as often as the list repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from ipusim.machine.clock import Clock
+from ipusim.pipeline.instructions import NONE, Code
+
+
+class Mark(NamedTuple):
+    """The state of a run at one moment.
+
+    Attributes:
+        execution: that the first stage's IPU is in.
+        micro_batch: whose first pass it begins; NONE at the beginning of an execution.
+        cycle: when.
+        positions: of each IPU, the instruction that comes next, counted over all executions.
+        state: of everything else, relative to now and to the execution and the micro-batch.
+    """
+
+    execution: int
+    micro_batch: int
+    cycle: int
+    positions: tuple[int, ...]
+    state: Hashable
+
+
+class Period(NamedTuple):
+    """Two marks with the same state, with a third one that follows as the second follows the first."""
+
+    first: Mark
+    second: Mark
+    third: Mark
+
+    @property
+    def cycles(self) -> int:
+        """How long what repeats takes."""
+        return self.second.cycle - self.first.cycle
+
+    @property
+    def micro_batches(self) -> int:
+        """By how many micro-batches the second mark is further on."""
+        return self.second.micro_batch - self.first.micro_batch
+
+    @property
+    def executions(self) -> int:
+        """By how many executions the second mark is further on."""
+        return self.second.execution - self.first.execution
+
+
+def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
+    """Return the events to come, in their order: when from now on, and who is called then.
+
+    Args:
+        clock: the time of the machine.
+        running: the processes of the IPUs.
+    """
+    numbers = {process: number for number, process in enumerate(running)}
+    return tuple(
+        (time - clock.now, priority, *(_name(callback, numbers) for callback in event.callbacks or ()))
+        for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
+    )
+
+
+def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
+    """Return who is called when an event happens: an IPU by its number, anything else by its function."""
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, simpy.Process):
+        generator = owner._generator
+        return f"{numbers.get(owner, '')} {getattr(generator, '__qualname__', '')}"
+    function = getattr(callback, "func", callback)
+    return str(getattr(function, "__qualname__", ""))
+
+
+def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[Period]:
+    """Yield where a run repeats itself, the last place first and the shortest period there first.
+
+    Args:
+        marks: in the order of time, equally far apart.
+        alike: whether what IPUs do between two marks is what they do, as far on, behind the second one.
+    """
+    seen: dict[Hashable, list[int]] = {}
+    for number, each in enumerate(marks):
+        seen.setdefault(each.state, []).append(number)
+    for last in range(len(marks) - 1, 1, -1):
+        before = [number for number in seen[marks[last].state] if number < last]
+        for middle in reversed(before):
+            first = 2 * middle - last
+            if first < 0:
+                break
+            three = marks[first], marks[middle], marks[last]
+            if three[0].state == three[2].state and alike(*three[:2]) and alike(*three[1:]):
+                yield Period(*three)
+
+
+class Lists:
+    """What each IPU does in an execution, to tell whether it repeats."""
+
+    def __init__(self, instructions: npt.NDArray[np.int64], replicas: int) -> None:
+        """Take the instructions of a Plan, whose columns are those of instructions.COLUMNS."""
+        _, starts = np.unique(instructions[:, 0], return_index=True)
+        of = np.split(instructions[:, 1:], starts[1:])
+        self._of = of * replicas
+        self._lengths = [len(each) for each in self._of]
+
+    def alike(self, first: Mark, second: Mark) -> bool:
+        """Whether each IPU does from the second mark on what it did from the first one on, as long as to the second."""
+        if second.execution > first.execution:  # whole executions, which are all alike
+            moved = second.execution - first.execution
+            return all(
+                b - a == moved * length
+                for a, b, length in zip(first.positions, second.positions, self._lengths, strict=True)
+            )
+        more = second.micro_batch - first.micro_batch
+        for a, b, own in zip(first.positions, second.positions, self._of, strict=True):
+            begin, end = a % len(own), b % len(own)
+            behind = 2 * end - begin
+            if a // len(own) != b // len(own) or behind > len(own):
+                return False
+            if not _repeats(own[begin:end], own[end:behind], more):
+                return False
+        return True
+
+
+def _repeats(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64], more: int) -> bool:
+    """Whether instructions are the same, so many micro-batches further on."""
+    code, stage, micro_batch, number = one.T
+    moved = np.where(micro_batch == NONE, NONE, micro_batch + more)
+    numbers = np.where((code == Code.BEGIN_IO) & (number != NONE), number + more, number)
+    return bool(np.array_equal(np.stack([code, stage, moved, numbers], axis=1), other))

@@ -1,0 +1,155 @@
+"""A run that repeats itself, simulated in part: a shorter run, and which of its spans happen how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.machine.recurrence import Lists, Mark, Period, periods
+from ipusim.pipeline.instructions import NONE
+from ipusim.timeline.repeats import Repeat, block_between
+from ipusim.timeline.timeline import Span, Timeline, TimelineInfo
+
+#: Places in an execution, and among executions, at which a period is looked for, the last ones first.
+_TRIED = 64
+
+
+@dataclass(frozen=True)
+class Found:
+    """A block of rows of a short run.
+
+    Attributes:
+        first, last: its first row, and the one behind its last.
+        period: the marks around it.
+        time_steps: how many time-steps it has.
+    """
+
+    first: int
+    last: int
+    period: Period
+    time_steps: int
+
+
+@dataclass(frozen=True)
+class ShortRun:
+    """A run of few micro-batches and executions, and where it repeats itself.
+
+    Attributes:
+        timeline: of what was simulated.
+        inner: a block of each execution, where one was looked for.
+        outer: a block of whole executions; None where none was looked for.
+        within: whether each execution repeats itself, or need not.
+        across: whether executions do, or need not.
+    """
+
+    timeline: Timeline
+    inner: tuple[Found, ...] = ()
+    outer: Found | None = None
+    within: bool = True
+    across: bool = True
+
+    @property
+    def micro_batches(self) -> int:
+        """What the number of micro-batches that are left out is a multiple of."""
+        return math.lcm(*(each.period.micro_batches for each in self.inner))
+
+    def executions_over(self, left_out: int) -> int:
+        """Return how many of the executions that are left out are no whole block."""
+        return left_out % self.outer.period.executions if self.outer is not None else 0
+
+    def stretched(self, info: TimelineInfo) -> Timeline:
+        """Return the longer run that ``info`` is of, in which blocks of this one happen several times."""
+        short = self.timeline.info
+        left_out = info.count - short.count
+        repeats = [
+            Repeat(
+                each.first,
+                each.last,
+                1 + left_out // each.period.micro_batches,
+                each.period.cycles,
+                each.period.micro_batches,
+                each.time_steps,
+                0,
+            )
+            for each in self.inner
+            if left_out
+        ]
+        more = info.executions - short.executions
+        if self.outer is not None and more:
+            within = [each for each in repeats if self.outer.first <= each.first < self.outer.last]
+            cycles = self.outer.period.cycles + sum((each.times - 1) * each.cycles for each in within)
+            times = 1 + more // self.outer.period.executions
+            repeats.append(Repeat(self.outer.first, self.outer.last, times, cycles, 0, 0, self.outer.period.executions))
+        repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
+        return self.timeline.stretched(info, repeats)
+
+
+def short_run(
+    timeline: Timeline,
+    marks: Sequence[Mark],
+    instructions: npt.NDArray[np.int64],
+    *,
+    within: bool,
+    across: int,
+) -> ShortRun:
+    """Return where a run repeats itself, or that it does not in each execution, or from execution to execution.
+
+    Args:
+        timeline: of the run.
+        marks: that were noted in it.
+        instructions: of its Plan.
+        within: whether each execution has to repeat itself.
+        across: of how many executions those consist that have to repeat themselves; 0 for none.
+    """
+    lists = Lists(instructions, timeline.info.replicas)
+    columns = {name: getattr(timeline, name) for name in Span._fields}
+    inner = []
+    for execution in range(timeline.info.executions) if within else ():
+        of = [each for each in marks if each.execution == execution and each.micro_batch != NONE]
+        found = next(_found(columns, of, lists.alike), None)
+        if found is None:
+            return ShortRun(timeline, within=False)
+        inner.append(found)
+    outer = None
+    if across:
+        begun = [each for each in marks if each.micro_batch == NONE and each.execution % across == 0]
+        outer = next(_found(columns, begun, lists.alike), None)
+        if outer is None:
+            return ShortRun(timeline, across=False)
+    return ShortRun(timeline, tuple(inner), outer)
+
+
+def _found(
+    columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
+) -> Iterator[Found]:
+    """Yield blocks whose spans are those of the next period, too, of the first periods that there are."""
+    for tried, period in enumerate(periods(marks, alike)):
+        if tried == _TRIED:
+            return
+        begin, end = period.first.cycle, period.second.cycle
+        if not period.cycles:
+            continue
+        for time_steps in _time_steps(columns, begin, end):
+            rows = block_between(
+                columns,
+                begin,
+                end,
+                micro_batches=period.micro_batches,
+                time_steps=time_steps,
+                executions=period.executions,
+            )
+            if rows is not None:
+                yield Found(*rows, period, time_steps)
+
+
+def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: int) -> Iterator[int]:
+    """Yield by how many time-steps the spans from cycle ``end`` on are further on than those from ``begin`` on."""
+    first, last = np.searchsorted(columns["start"], [begin, end]).tolist()
+    step = columns["time_step"]
+    numbered = np.flatnonzero(step[first:last] != NONE)
+    if len(numbered) and last + int(numbered[0]) < len(step):
+        yield int(step[last + numbered[0]] - step[first + numbered[0]])

@@ -1,0 +1,43 @@
+"""Of how many micro-batches a run is simulated that stands for a longer one which repeats itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import Schedule, period_of
+
+#: Periods of a schedule that a short run has at least, beside its ramps: two that are equal, and some to settle in.
+_PERIODS = 4
+#: By how much the next short run is longer, where one has not come to repeat itself.
+_LONGER = 4
+
+
+def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
+    """Yield the numbers of micro-batches of shorter runs to try for one of ``shape``, rising; none where it is short.
+
+    Each differs from that of ``shape`` by a multiple of the schedule's period and of what its counts are multiples of,
+    and if possible of the number of IPUs, which is how many micro-batches 1F1B's state takes to recur where tensors
+    take time on their way.
+    """
+    if schedule.period is None:
+        return
+    whole = shape.micro_batches
+    multiple = period_of(schedule, shape)
+    if whole % math.lcm(schedule.multiple(shape), shape.serialization):
+        return  # which the schedule refuses
+    least = shape.steps + _PERIODS * schedule.period(shape) + _PERIODS * _LONGER
+    ipus = math.lcm(multiple, len(set(shape.mapping)))
+    while least * 2 <= whole:
+        step = ipus if ipus <= least else multiple
+        count = whole - (whole - least) // step * step
+        if count * 2 > whole:
+            return
+        yield count
+        least = count * _LONGER
+
+
+def nearest_count(count: int, whole: int, multiple: int) -> int:
+    """Return the least number of micro-batches from ``count`` up that is a multiple away from ``whole``."""
+    return whole - (whole - count) // multiple * multiple

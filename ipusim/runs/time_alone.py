@@ -1,0 +1,168 @@
+"""A run of time alone: simulated in part where it repeats itself, and told as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipusim.hardware.system import System
+from ipusim.machine.executor import Replicas
+from ipusim.machine.recurrence import Mark
+from ipusim.machine.repeating import ShortRun, short_run
+from ipusim.machine.simulate import Progress, simulate, simulate_marked
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
+from ipusim.runs.assemble.short_counts import nearest_count, short_counts
+from ipusim.runs.job import Job
+from ipusim.schedules.registry import period_of
+from ipusim.timeline.timeline import Timeline
+
+#: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
+_TRIED_EXECUTIONS: Final = (KEPT_EXECUTIONS, 16, 64)
+#: What a Job costs, and the device that it runs on.
+Priced = Callable[[Job], tuple[Costs, System]]
+
+
+def _as_it_is(job: Job) -> tuple[Costs, System]:
+    return job.costs, job.system
+
+
+def time_alone(
+    job: Job,
+    executions: int | None = None,
+    *,
+    jump: bool = True,
+    priced: Priced = _as_it_is,
+    replicas: Replicas | None = None,
+    between: Mapping[int, Sequence[HostExchange]] | None = None,
+    progress: Progress | None = None,
+) -> Timeline:
+    """Return the Timeline of a Job without its arithmetic.
+
+    Args:
+        job: what is run.
+        executions: of the pipeline; by default the program's repeat count.
+        jump: whether a run that repeats itself may be simulated in part; its Timeline then has blocks, and is the same
+            when they are written out.
+        priced: what costs and device of the Job, or of one like it with other counts, are.
+        replicas: what stands for the arithmetic; hosts that are late, where it is given.
+        between: what hosts do together before an execution, by its number.
+        progress: is told how far it is.
+
+    Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
+    """
+    count = job.program.repeat_count if executions is None else executions
+    if jump:
+        run = _InPart(job, count, priced, replicas, between, progress)
+        found = run.found(repeats=replicas is None and not between)
+        if found is not None:
+            return found
+    whole = job.whole
+    costs, system = priced(whole)
+    return simulate(
+        whole.plan,
+        whole.program,
+        system,
+        costs=costs,
+        executor=replicas,
+        executions=count,
+        progress=progress,
+        between=between,
+    )
+
+
+@dataclass(frozen=True)
+class _InPart:
+    """A run that is simulated in part; the attributes are the arguments of :func:`time_alone`."""
+
+    job: Job
+    executions: int
+    priced: Priced
+    replicas: Replicas | None
+    between: Mapping[int, Sequence[HostExchange]] | None
+    progress: Progress | None
+
+    def found(self, *, repeats: bool) -> Timeline | None:
+        """Return the Timeline by the shortest run that repeats itself; None where none does.
+
+        Micro-batches and executions are taken as few as they can be, and more of those that do not repeat themselves;
+        with ``repeats`` executions may.
+        """
+        whole, executions = self.job.program.shape.micro_batches, self.executions
+        counts = short_counts(self.job.schedule, self.job.program.shape) if self.job.of is not None else iter(())
+        fewer = (tried * self._in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
+        some = (each for each in fewer if each < executions)
+        micro_batches, kept = next(counts, whole), next(some, executions)
+        while (micro_batches, kept) != (whole, executions):
+            short, timeline, marks = self._simulated(micro_batches, kept)
+            across = self._in_a_row if kept < executions else 0
+            found = short_run(timeline, marks, short.plan.instructions, within=micro_batches < whole, across=across)
+            if not found.within:
+                micro_batches = next(counts, whole)
+            elif not found.across:
+                kept = next(some, executions)
+            elif (count := self._count(micro_batches, found)) != micro_batches:
+                micro_batches = count
+            elif left_out := found.executions_over(executions - kept):
+                kept += left_out
+            else:
+                return self._whole(found)
+        return None
+
+    @property
+    def _in_a_row(self) -> int:
+        """How many executions follow each other before all is as before: those of a session run of several."""
+        return 1 if self.executions <= self.job.program.repeat_count else self.job.program.repeat_count
+
+    def _count(self, micro_batches: int, found: ShortRun) -> int:
+        """Return the least number of micro-batches, ``micro_batches`` or more, that whole periods are missing from."""
+        shape, schedule = self.job.program.shape, self.job.schedule
+        if not found.inner:
+            return micro_batches
+        multiple = math.lcm(period_of(schedule, shape), found.micro_batches)
+        return nearest_count(micro_batches, shape.micro_batches, multiple)
+
+    def _simulated(self, micro_batches: int, kept: int) -> tuple[Job, Timeline, list[Mark]]:
+        """Return the Job of so many micro-batches, and the Timeline and the marks of so many of its executions."""
+        job = self.job
+        one_run = self.executions == job.program.repeat_count
+        short = _of(job, micro_batches, kept if one_run else job.program.repeat_count)
+        whole = job.program.shape.micro_batches
+        period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
+        costs, system = self.priced(short)
+        timeline, marks = simulate_marked(
+            short.plan,
+            short.program,
+            system,
+            costs=costs,
+            executor=self.replicas,
+            executions=kept,
+            between=self.between,
+            marked=range(0, micro_batches if micro_batches < whole else 0, period),
+            progress=self.progress,
+        )
+        return short, timeline, marks
+
+    def _whole(self, found: ShortRun) -> Timeline:
+        """Return the Timeline of the whole run, of which ``found`` is a part."""
+        short, count = found.timeline.info, self.job.program.shape.micro_batches
+        more = [(count - short.count) // each.period.micro_batches * each.time_steps for each in found.inner[:1]]
+        info = replace(
+            short,
+            count=count,
+            time_steps=short.time_steps + sum(more),
+            executions=self.executions,
+            executions_per_step=self.job.program.repeat_count,
+        )
+        return found.stretched(info)
+
+
+def _of(job: Job, micro_batches: int, repeat_count: int) -> Job:
+    """Return the Job of other counts, ``job`` itself where they are its own."""
+    if (micro_batches, repeat_count) == (job.program.shape.micro_batches, job.program.repeat_count):
+        return job.whole
+    assert job.of is not None
+    return job.of(micro_batches, repeat_count)

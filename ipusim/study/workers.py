@@ -1,0 +1,57 @@
+"""Worker processes of this machine, which leave with the process that began them.
+
+Little is imported here, so that workers begin to start before their parent has imported what they work with.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from threading import Thread
+from typing import Any, Final, Literal, TypeVar
+
+import joblib
+
+#: Seconds after which a worker looks for its parent again.
+_WATCH_S: Final = 0.5
+T = TypeVar("T")
+
+
+def side_by_side(
+    function: Callable[..., T],
+    calls: Iterable[tuple[Any, ...]],
+    workers: int,
+    batch_size: int | Literal["auto"] = "auto",
+) -> Generator[T, None, None]:
+    """Yield what a function returns for the arguments of each call, in the order in which the calls end.
+
+    Args:
+        function: one of a module, which workers import.
+        calls: the arguments of each; the first ones begin first.
+        workers: the number of processes.
+        batch_size: calls that a worker takes at once; ``auto`` takes more of short ones.
+
+    Raises BrokenProcessPool for a worker that is ended from outside.
+    """
+    options = {"backend": "loky", "initializer": _leave_with, "initargs": (os.getpid(),)}
+    parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
+    ended = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
+    try:
+        yield from ended
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of calls that an interrupt leaves undone
+            ended.close()
+
+
+def _leave_with(parent: int) -> None:
+    """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_S)
+        os._exit(0)
+
+    Thread(target=watch, daemon=True).start()

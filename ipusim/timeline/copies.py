@@ -1,0 +1,178 @@
+"""Copies of a Timeline's blocks as rows: all of them, those of a window, or those at either end of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ipusim.timeline.repeats import Blocks, Column, Repeat
+
+
+class Copies(NamedTuple):
+    """Spans of blocks written out: columns of one length, in the order of the Timeline written out.
+
+    Attributes:
+        row: of the Timeline with blocks.
+        position: of the span among all spans, written out.
+        cycles, micro_batches, time_steps, executions: what its copy adds to the numbers of ``row``.
+        causes: what its copy adds to the position of the row's cause.
+    """
+
+    row: Column
+    position: Column
+    cycles: Column
+    micro_batches: Column
+    time_steps: Column
+    executions: Column
+    causes: Column
+
+
+class Gap(NamedTuple):
+    """Copies of a block that are left out behind one that is written out.
+
+    Attributes:
+        block: the block that they are together, with that copy: its rows are those written out.
+        position: of the copy's first span among all spans, written out.
+        spans: of one copy, written out.
+    """
+
+    block: Repeat
+    position: int
+    spans: int
+
+
+class Chosen(NamedTuple):
+    """Copies of a block, rising.
+
+    Attributes:
+        number: of each, from 0.
+        times: how many copies each stands for: itself, and those behind it up to the next one.
+    """
+
+    number: Column
+    times: Column
+
+
+#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps and
+#: executions.
+Choice = Callable[[Repeat, Column], Chosen]
+
+
+def every_copy(repeat: Repeat, added: Column) -> Chosen:
+    """Choose all copies of a block."""
+    del added
+    return Chosen(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
+
+
+def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
+    """Return what chooses the copies that have a span in a window of cycles, of rows from ``start`` to ``end``."""
+    begin, finish = window
+
+    def choose(repeat: Repeat, added: Column) -> Chosen:
+        if not repeat.cycles:
+            return every_copy(repeat, added)
+        first = int(start[repeat.first] + added[0])
+        last = int(end[repeat.first : repeat.last].max() + added[0])
+        low = max(0, -((last - begin) // repeat.cycles))
+        high = min(repeat.times, -((first - finish) // repeat.cycles))
+        number = np.arange(min(low, high), high)
+        return Chosen(number, np.ones(len(number), dtype=np.int64))
+
+    return choose
+
+
+def some_copies(times: int, wanted: Iterable[int]) -> Chosen:
+    """Return the ``wanted`` of so many copies, and of each stretch of others the first one."""
+    kept = sorted({number for number in wanted if 0 <= number < times})
+    number, stands_for = [], []
+    following = 0
+    for copy in (*kept, times):
+        if following < copy:
+            number.append(following)
+            stands_for.append(copy - following)
+        if copy < times:
+            number.append(copy)
+            stands_for.append(1)
+        following = copy + 1
+    return Chosen(np.array(number, dtype=np.int64), np.array(stands_for, dtype=np.int64))
+
+
+@dataclass
+class _Writer:
+    """Writes the chosen copies of blocks, and notes where some are left out."""
+
+    blocks: Blocks
+    choose: Choice
+    gaps: list[Gap]
+    rows: int = 0
+
+    def walk(
+        self, first: int, last: int, inside: Sequence[Repeat], added: Column, position: int
+    ) -> Iterator[tuple[Column, ...]]:
+        """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``, with the blocks ``inside``.
+
+        Args:
+            first, last: of the Timeline with blocks.
+            inside: blocks of these rows that are in no other block of them.
+            added: by how much the numbers of this copy of the rows are larger.
+            position: of the first row among all spans, written out.
+        """
+        at = first
+        for repeat in inside:
+            yield self._part(np.arange(at, repeat.first), position, added)
+            position += repeat.first - at
+            size = self.blocks.spans_of_copy(repeat)
+            yield from self._copies(repeat, size, added, position)
+            position += repeat.times * size
+            at = repeat.last
+        yield self._part(np.arange(at, last), position, added)
+
+    def _copies(self, repeat: Repeat, size: int, added: Column, position: int) -> Iterator[tuple[Column, ...]]:
+        shift = np.array([*repeat[3:], size], dtype=np.int64)
+        chosen, inner = self.choose(repeat, added), self.blocks.inside(repeat)
+        if not inner and (chosen.times == 1).all():
+            number = np.repeat(chosen.number, size)
+            within = np.tile(np.arange(size), len(chosen.number))
+            self.rows += len(number)
+            shifts = added[:, np.newaxis] + shift[:, np.newaxis] * number
+            yield repeat.first + within, position + number * size + within, *shifts
+            return
+        for number, times in zip(chosen.number.tolist(), chosen.times.tolist(), strict=True):
+            begin, gap = self.rows, len(self.gaps)
+            yield from self.walk(repeat.first, repeat.last, inner, added + number * shift, position + number * size)
+            if times > 1:
+                block = repeat._replace(first=begin, last=self.rows, times=times)
+                self.gaps.insert(gap, Gap(block, position + number * size, size))
+
+    def _part(self, rows: Column, position: int, added: Column) -> tuple[Column, ...]:
+        """Return rows that follow each other from a position on as parts of the columns of :class:`Copies`."""
+        self.rows += len(rows)
+        return rows, position + np.arange(len(rows)), *(np.full(len(rows), number) for number in added.tolist())
+
+
+def written_out(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]]:
+    """Return the spans of the chosen copies of blocks, and all rows outside of blocks; and where copies are left out.
+
+    The gaps are sorted as blocks are: by their first row, outer ones before inner ones.
+    """
+    writer = _Writer(blocks, choose, [])
+    parts = list(writer.walk(0, blocks.rows, blocks.outermost, np.zeros(5, dtype=np.int64), 0))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Copies(*(np.asarray(column, dtype=np.int64) for column in columns)), tuple(writer.gaps)
+
+
+def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
+    """Return the rows of causes where copies are left out: behind a gap, of what was just before.
+
+    Args:
+        cause: position of each row's cause among all spans, written out; negative where there is none.
+        gaps: of the rows, as :func:`written_out` returns them.
+    """
+    row, found = np.arange(len(cause)), cause.copy()
+    for gap in sorted(gaps, key=lambda gap: (-gap.block.last, gap.block.first)):
+        behind = (row >= gap.block.last) & (found >= gap.position)
+        found[behind] -= (gap.block.times - 1) * gap.spans
+    return found

@@ -1,0 +1,230 @@
+"""A Timeline as a file: what is written, and what is refused of a file that anybody made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, BinaryIO, Final, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import FileError, TimelineError
+from ipusim.files import array_names, open_file, read_arrays
+from ipusim.pipeline.plan import Sync
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.info import TimelineInfo
+from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
+from ipusim.timeline.repeats import Blocks, Column, Repeat
+from ipusim.timeline.span import ALL_IPUS, NONE, Span
+from ipusim.units import format_bytes
+
+#: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
+#: most IPUs, stages, links or letters of a name: bounds on what a file may say.
+_LATEST: Final = 2**62
+_MOST: Final = 2**53
+_LONGEST: Final = 4096
+#: Most spans of a run: one of more would take more memory than a run may.
+MOST_SPANS: Final = 5_000_000
+#: Most bytes of the text that a file has of what its columns refer to; and of all arrays in it, unpacked.
+_MOST_INFO_BYTES: Final = 1 << 23
+_MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
+#: The array of a file that holds the blocks of a run which repeats itself; and most blocks of one.
+_REPEATS: Final = "repeats"
+_MOST_BLOCKS: Final = 4096
+#: Characters of a wrong value that a message shows.
+_SHOWN: Final = 60
+
+#: What a Timeline is made of: its info, its columns as one table, its blocks.
+Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
+
+
+def write_timeline(
+    file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
+) -> None:
+    """Write a Timeline as an npz archive; equal ones of one title give equal bytes."""
+    header = np.frombuffer(json.dumps(asdict(info), ensure_ascii=False).encode(), dtype=np.uint8)
+    columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(Span._fields)}
+    columns["ipu"] = np.where(columns["ipu"] == ALL_IPUS, NONE, columns["ipu"])
+    if repeats:
+        columns[_REPEATS] = np.array(repeats, dtype=np.int64)
+    np.savez_compressed(file, info=header, **columns)
+
+
+def read_timeline(file: Path | BinaryIO) -> Parts:
+    """Return what a Timeline is made of, as :func:`write_timeline` wrote it.
+
+    Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
+    """
+    try:
+        with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
+            repeats = [_REPEATS] if _REPEATS in array_names(opened) else []
+            arrays = read_arrays(opened, ("info", *Span._fields, *repeats), _MOST_BYTES)
+        table = _read_columns(arrays)
+        info = _read_info(arrays["info"])
+        blocks = read_repeats(arrays[_REPEATS], len(table)) if repeats else ()
+        columns = {name: table[:, at] for at, name in enumerate(Span._fields)}
+        _check_ranges(info, columns, blocks)
+    except FileError as error:
+        name = file if isinstance(file, Path) else getattr(file, "name", "the file")
+        raise TimelineError(f"{name}: expected a Timeline as ipusim saves it, found something else: {error}") from error
+    shared = (columns["ipu"] == NONE) & of_kinds(columns["kind"], IPU_KINDS)
+    columns["ipu"][shared] = ALL_IPUS
+    return info, table, blocks
+
+
+def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
+    """Refuse what no run records, which a reader would stumble over; raises FileError."""
+    rows = len(columns["start"])
+    ends = {
+        "start": _LATEST,
+        "end": _LATEST,
+        "kind": len(SpanKind),
+        "ipu": len(info.ipus),
+        "stage": len(info.stages),
+        "micro_batch": info.count,
+        "time_step": info.time_steps + 1,  # the weight update has the number behind the last
+        "execution": info.executions,
+        "link": max(len(info.links), len(HostTrack)),
+        "bytes": _LATEST,
+        "cause": rows,
+        "replica": info.replicas,
+    }
+    lowest = {"start": 0, "end": 0, "kind": 0}
+    wrong = [
+        name
+        for name, end in ends.items()
+        if ((column := columns[name]) < lowest.get(name, NONE)).any() or (column >= end).any()
+    ]
+    if wrong:
+        raise FileError(f"columns that point outside the run: {', '.join(wrong)}")
+    if (columns["start"] > columns["end"]).any() or (np.diff(columns["start"]) < 0).any():
+        raise FileError("spans that end before they start, or are out of order")
+    if repeats:
+        _check_copies(columns, repeats, {name: ends[name] for name in ("end", "micro_batch", "time_step", "execution")})
+    spans = Blocks(repeats, rows).spans
+    if not info.executions <= spans:
+        raise FileError(f"{spans} spans of {info.executions} executions")
+
+
+def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]) -> None:
+    """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
+    latest, start = {name: columns[name].copy() for name in ends}, columns["start"].copy()
+    for repeat in reversed(repeats):  # inner ones first, so that a copy's last span is in the last copies within it
+        rows = slice(repeat.first, repeat.last)
+        last = int(start[rows].max())
+        if int(columns["start"][repeat.first]) + repeat.cycles < last:
+            raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
+        more = repeat.times - 1
+        start[rows] += more * repeat.cycles
+        if repeat.last < len(start) and int(columns["start"][repeat.last]) < last + more * repeat.cycles:
+            raise FileError(
+                f"a block of rows {repeat.first} to {repeat.last} that does not end before row {repeat.last}"
+            )
+        numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
+        for column, number in zip(latest.values(), numbers, strict=True):
+            own = column[rows]
+            column[rows] = np.where(own == NONE, NONE, own + more * number)
+    wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
+    if wrong:
+        raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
+    _check_counts(columns, repeats)
+
+
+def _check_counts(columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
+    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError."""
+    added = Blocks(repeats, len(columns["start"])).added(columns["execution"])
+    for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
+        if ((columns[name] != NONE) & (columns[name] < more)).any():
+            raise FileError(f"rows behind a block whose {name} lies within it")
+
+
+def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
+    """Return the columns as one table; raises FileError unless they are whole numbers of one length."""
+    shape = arrays["start"].shape
+    for name in Span._fields:
+        if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
+            raise FileError(f"column {name} is {arrays[name].dtype} of {arrays[name].shape}, start has {shape}")
+    return np.stack([arrays[name] for name in Span._fields], axis=1)
+
+
+def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
+    """Return what the JSON text says; raises FileError for other JSON, and for a run that cannot be."""
+    if text.nbytes > _MOST_INFO_BYTES:
+        raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
+    try:
+        loaded = json.loads(text.tobytes())
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"info is not JSON: {error}") from error
+    required = {each.name for each in fields(TimelineInfo) if each.default is MISSING}
+    kinds = get_type_hints(TimelineInfo)
+    if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
+        raise FileError(f"info has not the keys {', '.join(kinds)}")
+    for name, value in loaded.items():
+        if not _FITS[kinds[name]](value):
+            raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
+    given["sync"] = Sync(given.get("sync", Sync.LOCK_STEP))
+    info = TimelineInfo(**given)
+    if not (
+        info.ipus
+        and info.stages
+        and len(info.ipus) % info.replicas == 0
+        and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
+        and max(info.mapping) < info.shards
+        and len(info.layers) in (0, len(info.stages))
+    ):
+        raise FileError("info of IPUs, stages, mapping and replicas that do not go together")
+    return info
+
+
+def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
+    """Return the blocks that a file's array says of a Timeline of so many rows.
+
+    Raises FileError for blocks that overlap without being nested, are out of order, or reach out of the run.
+    """
+    if array.dtype != np.int64 or array.ndim != 2 or array.shape[1] != len(Repeat._fields):
+        raise FileError(f"blocks of {array.dtype} and shape {array.shape}")
+    if not 0 < len(array) <= _MOST_BLOCKS:
+        raise FileError(f"{len(array)} blocks, expected 1 to {_MOST_BLOCKS}")
+    found = tuple(Repeat(*row) for row in array.tolist())
+    around: list[Repeat] = []
+    total, further = rows, 0
+    for repeat in found:
+        if not (0 <= repeat.first < repeat.last <= rows and repeat.times > 1 and min(repeat[3:]) >= 0):
+            raise FileError(f"a block of rows {repeat.first} to {repeat.last}, {repeat.times} times")
+        while around and around[-1].last <= repeat.first:
+            around.pop()
+        if around and (repeat.last > around[-1].last or repeat[:2] == around[-1][:2]):
+            raise FileError(f"blocks that overlap in row {repeat.first}")
+        around.append(repeat)
+        total += repeat.times * (repeat.last - repeat.first) * math.prod(outer.times for outer in around[:-1])
+        further += math.prod(outer.times for outer in around) * max(repeat[3:])
+        if max(total, further) > _LATEST:
+            raise FileError(f"a block of {repeat.times} copies")
+    if list(found) != sorted(found, key=lambda repeat: (repeat.first, -repeat.last)):
+        raise FileError("blocks out of order")
+    return found
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
+
+
+#: Whether a value, as JSON has it, is one of a field of that type.
+_FITS: Final[dict[Any, Callable[[Any], bool]]] = {
+    int: lambda value: _is_count(value) and value > 0,
+    str: _is_text,
+    bool: lambda value: isinstance(value, bool),
+    Sync: lambda value: value in [*Sync],
+    tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
+    tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
+}

@@ -1,0 +1,113 @@
+"""A Timeline with blocks says to the bit what it says with every copy written out, whatever is run."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import lru_cache
+
+import pytest
+
+from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.run_times import run_times
+from ipusim.runs.execute import execute, sum_up
+from ipusim.schedules import registry
+from ipusim.study.explanation import explain
+from tests.folded import folded
+from tests.scenario_data import job_from
+
+SIZES = (0, 256, 90_000)
+SEEDS = range(24)
+
+
+def drawn(seed):
+    """A scenario of stages of given cycles, equal or not, with or without anything else that takes time."""
+    rng = random.Random(seed)
+    schedule = rng.choice(sorted(registry.names()))
+    equal, count = rng.random() < 0.5, rng.randint(2, 4)
+    stages = [
+        {
+            "name": f"s{number}",
+            "forward": 100 if equal else rng.randint(60, 140),
+            "backward": 200 if equal else rng.randint(120, 280),
+            "update": rng.randint(1, 90),
+            "output_bytes": rng.choice(SIZES),
+            **({"gradient_bytes": rng.choice(SIZES)} if number else {}),
+        }
+        for number in range(count)
+    ]
+    pipeline = {
+        "schedule": schedule,
+        "gradient_accumulation_count": rng.choice((12, 24, 48)),
+        "repeat_count": rng.choice((1, 1, 2, 7)),
+        "stages": stages,
+    }
+    if rng.random() < 0.5:
+        pipeline["sync"] = rng.choice(("lock_step", "point_to_point"))
+    shards = 2 if count == 2 else 4
+    if schedule == "interleaved_1f1b":
+        pipeline["stages"] = [dict(stage, name=f"s{number}") for number, stage in enumerate((stages + stages)[:4])]
+        pipeline["device_mapping"] = [0, 1, 0, 1]
+        shards = 2
+    scenario = {
+        "system": {"name": rng.choice(("free", "bow_pod16")), "auto_select_ipus": shards * rng.choice((1, 1, 2))},
+        "pipeline": pipeline,
+        "steps": rng.choice((1, 1, 2)),
+    }
+    if rng.random() < 0.4:
+        scenario["infeed"] = {"element_bytes": rng.choice((100, 9_000, 200_000))}
+    return scenario
+
+
+def told(timeline, job):
+    """Return everything that is told of a run, as text."""
+    whole = range(timeline.info.executions)
+    return json.dumps(
+        [
+            sum_up(job, timeline, None).summary.to_dict(),
+            *(run_times(timeline, execution).times_dict() for execution in whole),
+            *(explain(timeline, "-", execution).to_dict() for execution in (None, *whole)),
+        ]
+    )
+
+
+@lru_cache
+def ran(seed):
+    """The Job of a drawn scenario, its Timeline, and the same with blocks."""
+    job = job_from(drawn(seed))
+    whole = execute(job).timeline
+    return job, whole, folded(whole)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blocks_are_told_of_as_all_their_copies(seed):
+    job, whole, short = ran(seed)
+    assert short.expanded() == whole
+    assert short.peeled().expanded() == whole
+    assert int(short.weights.sum()) == short.spans_in_all == len(whole)
+    assert short.makespan_cycles == whole.makespan_cycles
+    assert told(short, job) == told(whole, job)
+
+
+def test_most_drawn_runs_repeat_themselves():
+    found = [ran(seed)[-1] for seed in SEEDS]
+    assert sum(bool(timeline.repeats) for timeline in found) > 12
+    assert any(any(block.executions for block in timeline.repeats) for timeline in found)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_windows_hold_what_the_whole_run_has_there(seed):
+    _, whole, short = ran(seed)
+    rng = random.Random(seed)
+    for _ in range(8):
+        begin = rng.randint(0, whole.makespan_cycles)
+        end = begin + rng.randint(1, whole.makespan_cycles // 3)
+        assert short.spans(begin, end) == whole.spans(begin, end)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_path_leads_through_the_same_spans(seed):
+    _, whole, short = ran(seed)
+    path, every = critical_path(short), critical_path(whole)
+    assert path.spans.sum() == len(every.rows)
+    assert set(short.start[path.rows].tolist()) <= set(whole.start[every.rows].tolist())

@@ -1,0 +1,203 @@
+"""What an argument of an estimator changes that no other test asks for.
+
+Which name and which argument a test stands for says ``tests/tried_names.csv``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
+from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
+from ipusim.ipu.optimizers import GradientDescentOptimizer
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.tensorflow.train import SessionRunHook
+
+
+class Counted(SessionRunHook):
+    """Counts its sessions."""
+
+    def __init__(self):
+        self.began = 0
+
+    def begin(self):
+        self.began += 1
+
+
+def rows():
+    return tf.data.Dataset.from_tensors((np.ones((2, 1), np.float32), np.zeros((2, 1), np.float32))).repeat(12)
+
+
+def loop_model(hook):
+    def model_fn(features, labels, mode, params):
+        y = features * tf.get_variable("w", [1], initializer=tf.ones_initializer())
+        loss = None if labels is None else tf.reduce_mean((y - labels) ** 2)
+        hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return IPUEstimatorSpec(mode, predictions=y * params.get("factor", 1), **hooks)
+        if mode == tf.estimator.ModeKeys.EVAL:
+            return IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"last": (loss, loss)}, **hooks)
+        return IPUEstimatorSpec(mode, loss=loss, train_op=GradientDescentOptimizer(0.1).minimize(loss), **hooks)
+
+    return model_fn
+
+
+def pipeline_model(hook):
+    def model_fn(mode, params):
+        def first(features, labels=None):
+            y = features * tf.get_variable("w", [1], initializer=tf.ones_initializer())
+            return y if labels is None else (y, labels)
+
+        def last(y, labels=None):
+            return y * params.get("factor", 1) if labels is None else tf.reduce_mean((y - labels) ** 2)
+
+        hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
+        return IPUPipelineEstimatorSpec(
+            mode,
+            [first, last],
+            gradient_accumulation_count=4,
+            eval_metrics_fn=lambda loss: {"loss": np.mean(loss)},
+            optimizer_function=lambda loss: OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss),
+            device_mapping=params.get("device_mapping"),
+            **hooks,
+            **params.get("loss", {}),
+        )
+
+    return model_fn
+
+
+def estimator(kind, tmp_path, hook=None, **arguments):
+    shards = 2 if kind is IPUPipelineEstimator else 1
+    options = IPUConfig()
+    options.auto_select_ipus = shards
+    config = RunConfig(IPURunConfig(iterations_per_loop=4, num_shards=shards, ipu_options=options))
+    model = (pipeline_model if kind is IPUPipelineEstimator else loop_model)(hook)
+    return kind(model, **{"model_dir": str(tmp_path / "model"), "config": config, "params": {}} | arguments)
+
+
+KINDS = pytest.mark.parametrize("kind", [IPUEstimator, IPUPipelineEstimator])
+
+
+def features():
+    return tf.data.Dataset.from_tensors(np.ones((2, 1), np.float32)).repeat(12)
+
+
+@KINDS
+def test_hooks_of_an_estimators_calls(kind, tmp_path):
+    hook, own = Counted(), estimator(kind, tmp_path)
+    own.train(rows, steps=4, hooks=[hook])
+    assert hook.began == 1
+    own.evaluate(rows, steps=4, hooks=[hook])
+    assert hook.began == 2
+    next(own.predict(features, hooks=[hook]))
+    assert hook.began == 3
+
+
+@KINDS
+def test_an_estimator_begins_with_the_checkpoint_that_it_is_given(kind, tmp_path):
+    own = estimator(kind, tmp_path)
+    own.train(rows, steps=4)
+    early = own.latest_checkpoint()
+    own.train(rows, steps=4)
+    late = own.latest_checkpoint()
+    assert own.get_variable_names() == ["global_step", "w"]
+    losses = [own.evaluate(rows, steps=4, checkpoint_path=path)["loss"] for path in (early, late)]
+    values = [next(own.predict(features, checkpoint_path=path)).item() for path in (early, late)]
+    assert losses[0] > losses[1]
+    assert values[0] > values[1] == own.get_variable_value("w").item()
+
+
+@KINDS
+def test_an_estimator_begins_with_another_ones_variables(kind, tmp_path):
+    first = estimator(kind, tmp_path)
+    first.train(rows, steps=4)
+    second = estimator(kind, tmp_path, model_dir=str(tmp_path / "other"), warm_start_from=first.latest_checkpoint())
+    second.train(rows, steps=4)
+    assert second.get_variable_value("w") < first.get_variable_value("w")
+    assert second.model_dir.endswith("other")
+
+
+@KINDS
+def test_an_estimators_parameters_reach_its_model(kind, tmp_path):
+    own = estimator(kind, tmp_path, params={"factor": 3})
+    assert [each.item() for each in own.predict(features, num_predictions=3)] == [3, 3, 3]
+    whole = next(own.predict(features, yield_single_examples=False))
+    assert np.shape(whole) == (2, 1)
+    assert own.eval_dir("mine").endswith("eval_mine")
+    assert callable(own.model_fn)
+
+
+@KINDS
+def test_an_evaluation_with_a_name_has_its_own_folder(kind, tmp_path):
+    own = estimator(kind, tmp_path)
+    own.train(rows, steps=4)
+    own.evaluate(rows, steps=4, name="mine")
+    assert [path.name for path in (tmp_path / "model").glob("eval*")] == ["eval_mine"]
+
+
+@KINDS
+def test_a_listener_hears_when_an_estimator_saves(kind, tmp_path):
+    class Listener(tf.train.CheckpointSaverListener):
+        heard = 0
+
+        def after_save(self, session, global_step_value):
+            type(self).heard += 1
+
+    estimator(kind, tmp_path).train(rows, steps=4, saving_listeners=[Listener()])
+    assert Listener.heard > 0
+
+
+def test_an_estimator_says_how_large_a_batch_of_predictions_is(tmp_path):
+    def batches(params):
+        return tf.data.Dataset.from_tensors(np.ones((params["batch_size"], 1), np.float32)).repeat(12)
+
+    own = estimator(IPUEstimator, tmp_path, predict_batch_size=3)
+    assert np.shape(next(own.predict(batches, yield_single_examples=False))) == (3, 1)
+
+
+def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monkeypatch):
+    depths = []
+
+    def queue(dataset, prefetch_depth):
+        depths.append(prefetch_depth)
+        return IPUInfeedQueue(dataset, prefetch_depth=prefetch_depth)
+
+    monkeypatch.setattr("ipusim.ipu.estimators.estimator.IPUInfeedQueue", queue)
+    estimator(IPUEstimator, tmp_path, config=RunConfig(IPURunConfig(prefetch_depth=3))).train(rows, steps=1)
+    assert depths == [3]
+
+
+def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(tmp_path, monkeypatch):
+    dtypes = []
+
+    def run(accumulate_outfeed_dtype, **arguments):
+        dtypes.append(accumulate_outfeed_dtype)
+        return pipeline(accumulate_outfeed_dtype=accumulate_outfeed_dtype, **arguments)
+
+    monkeypatch.setattr("ipusim.ipu.pipelining_ops.pipeline", run)
+    estimator(IPUPipelineEstimator, tmp_path, params={"loss": {"loss_accumulator_dtype": np.float64}}).train(
+        rows, steps=4
+    )
+    assert set(dtypes) == {np.float64}
+
+
+def test_hooks_of_what_a_model_function_returns(tmp_path):
+    hook = Counted()
+    own = estimator(IPUEstimator, tmp_path, hook)
+    own.train(rows, steps=4)
+    assert hook.began == 1
+    own.evaluate(rows, steps=4)
+    assert hook.began == 2
+    next(own.predict(features))
+    assert hook.began == 3
+
+
+def test_stages_of_an_estimator_are_where_they_are_mapped(tmp_path):
+    own = estimator(IPUPipelineEstimator, tmp_path, params={"device_mapping": [0, 0]})
+    with pytest.raises(ValueError, match="requires 1 devices"):
+        own.train(rows, steps=4)

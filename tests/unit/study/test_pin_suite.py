@@ -1,0 +1,29 @@
+"""The order in which pinned scenarios begin, by what their pins say of them."""
+
+from __future__ import annotations
+
+import json
+
+from ipusim.study.pins import hold, suite
+from ipusim.study.pins.outcome import Outcome
+from tests.places import SCENARIOS
+
+
+def test_scenarios_that_last_longest_begin_first(tmp_path, monkeypatch):
+    """Of those that ship: with two workers, none begins late that is a large part of all the work."""
+    monkeypatch.setattr(hold, "hold", lambda path, **how: Outcome(path, "held"))
+    new = tmp_path / "new.yaml"
+    ended = [outcome.path.stem for outcome in suite.hold_all([*sorted(SCENARIOS.glob("*.yaml")), new], workers=1)]
+    assert ended[:3] == ["new", "transformer_eight_ipus", "data_parallel_4x4"]  # one without a pin may be of any length
+    second = {name for name in ended if name.startswith("tutorial_")} | {"bert_large"}
+    assert set(ended[3:8]) == second
+    assert ended.index("resnet50") < ended.index("interleaved_1f1b") < ended.index("schedules_four_ipus")
+
+
+def test_a_strangers_number_of_spans_may_be_beyond_floats(tmp_path, monkeypatch):
+    monkeypatch.setattr(hold, "hold", lambda path, **how: Outcome(path, "held"))
+    pin = json.loads((SCENARIOS / "recomputation.pin.json").read_text())
+    pin["spans"]["count"] = 10**400
+    (tmp_path / "recomputation.pin.json").write_text(json.dumps(pin))
+    paths = [SCENARIOS / "bert_large.yaml", tmp_path / "recomputation.yaml"]
+    assert [outcome.path for outcome in suite.hold_all(paths, workers=1)] == paths[::-1]
