@@ -19,6 +19,7 @@ import numpy as np
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
+from ipusim.ipu.compiling import compiling
 from ipusim.ipu.control_inputs import control_inputs, is_late
 from ipusim.ipu.places import ON_IPU, SHARD
 from ipusim.ipu.structures import leaves, mapped
@@ -393,21 +394,3 @@ for _name in ("lt", "le", "gt", "ge"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
 for _name in ("neg", "abs"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
-
-#: Programs of the computation that is being compiled; None where none is.
-_COMPILING: Final[ContextVar[list[Fetch] | None]] = ContextVar("compiling", default=None)
-
-
-def compiling() -> list[Fetch] | None:
-    """Return the list that a program for the device adds itself to, to run in a session; None where it runs at once."""
-    return _COMPILING.get()
-
-
-def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Fetch]]:
-    """Return what ``computation`` returned, and the programs for the device that it has made."""
-    programs: list[Fetch] = []
-    token = _COMPILING.set(programs)
-    try:
-        return computation(*inputs), programs
-    finally:
-        _COMPILING.reset(token)

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.compiling import compiling
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.distribution import variables_on_host
-from ipusim.ipu.host import Tensor, compiling, example
+from ipusim.ipu.host import Tensor, example
 from ipusim.ipu.ipu_outfeed_queue import sending_to
 from ipusim.ipu.layouts import Fed, Layouts
 from ipusim.ipu.one_at_a_time import device

@@ -11,7 +11,8 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.host import Running, Tensor, compiling, compute
+from ipusim.ipu.compiling import compiling
+from ipusim.ipu.host import Running, Tensor, compute
 from ipusim.ipu.variable_store import add, graph_mode, is_at_once, store, used
 from ipusim.model.functions import variables
 from ipusim.model.functions.untrained import held

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipusim.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
-from ipusim.ipu.host import Running, collect
+from ipusim.ipu.compiling import collect
+from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientAccumulationOptimizerV2
