@@ -17,11 +17,9 @@ of its repository that its link shows, unchanged, imports included, with `ipusim
 None of their text is in this repository. `python -m reports.public_programs FOLDER`, with checkouts of the
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
-Not all outcomes are of one state of ipusim: they were taken while names were being added, and under limits of 100 to
-900 seconds. A refusal here may be out of date.
-
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has.
+What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What trains for
+longer than the seconds in the last column, on a machine with much else to do, is *undecided*.
 """
 
 
@@ -34,13 +32,22 @@ def programs_page() -> str:
         (*(outcome.value for outcome in Outcome), "all"),
         ((*(str(counts[outcome]) for outcome in Outcome), str(len(programs))),),
     )
-    parts = [_HEAD, markdown(summary)]
+    parts = [_HEAD, _states(programs), markdown(summary)]
     for checkout in dict.fromkeys((program.repository, program.commit) for program in programs):
         repository, commit = checkout
         below = [program for program in programs if (program.repository, program.commit) == checkout]
         table = Table(repository, ("program", "arguments", "here", "why"), _rows(below))
         parts.append(f"## {repository} at {commit}\n\n{markdown(table)}")
     return "\n".join(parts)
+
+
+def _states(programs: Sequence[Program]) -> str:
+    """Return the sentence on the commits of ipusim that the outcomes are of."""
+    states = Counter(program.state for program in programs)
+    if len(states) == 1:
+        return f"All outcomes are of ipusim at commit {programs[0].state}.\n"
+    counts = ", ".join(f"{count} at {state}" for state, count in states.most_common())
+    return f"The outcomes are of ipusim at several commits: {counts}. A refusal of an earlier one may be out of date.\n"
 
 
 def _rows(programs: Sequence[Program]) -> tuple[tuple[str, ...], ...]:

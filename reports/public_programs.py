@@ -24,7 +24,7 @@ from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 #: Seconds that a program may take.
-_LIMIT: Final = 900
+_LIMIT: Final = 1500
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
 
@@ -35,6 +35,7 @@ class Outcome(StrEnum):
     RUNS = "runs"
     DIFFERS = "differs"
     REFUSED = "refused"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Program:
         needs: what it needs that simulation of an IPU does not have, such as compiled C++; empty for none.
         outcome: of the last run.
         why: the last run's message where it was refused, with the file and line that the message names, or what it
-            did not print.
+            did not print, or how long it ran.
+        state: the commit of ipusim that ran it last.
     """
 
     repository: str
@@ -62,6 +64,7 @@ class Program:
     needs: str
     outcome: Outcome
     why: str
+    state: str
 
     @property
     def link(self) -> str:
@@ -99,7 +102,7 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
         err: standard error.
     """
     if code is None:
-        return replace(program, outcome=Outcome.REFUSED, why=f"not done after {_LIMIT} s")
+        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {_LIMIT} s")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
         return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
@@ -135,12 +138,18 @@ def run(program: Program, folder: Path) -> Program:
     return judged(program, done.returncode, done.stdout, done.stderr)
 
 
+def state() -> str:
+    """Return the commit of this checkout of ipusim, with a plus where files of it have changed since."""
+    git = ["git", "-C", str(OUTCOMES.parent), "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
+    return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main(folder: Path, part: str = "") -> None:
     """Run the programs whose path contains ``part``, and write the file of outcomes after each."""
-    programs = list(read_programs())
+    programs, commit = list(read_programs()), state()
     for place, program in enumerate(programs):
         if part in program.path:
-            programs[place] = run(program, folder)
+            programs[place] = replace(run(program, folder), state=commit)
             OUTCOMES.write_text(as_csv(programs), encoding="utf-8")
             print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy.typing as npt
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
+from ipusim.timeline.copies import every_copy, written_out
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
-from ipusim.timeline.timeline import ALL_IPUS, Timeline
+from ipusim.timeline.repeats import Blocks, Repeat
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 Column = npt.NDArray[np.int64]
 
@@ -31,6 +33,7 @@ class MemoryCurve:
         time: in cycles, rising.
         live_bytes: alive in passes, beside what is resident.
         fifo_bytes: what lies in the FIFOs' buffers.
+        repeats: blocks of entries that happen several times, as a Timeline has blocks of rows.
     """
 
     ipu: int
@@ -38,11 +41,31 @@ class MemoryCurve:
     time: Column
     live_bytes: Column
     fifo_bytes: Column
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def allocated_bytes(self) -> Column:
         """What is resident and what is alive, together."""
         return self.resident_bytes + self.live_bytes
+
+    @property
+    def entries_in_all(self) -> int:
+        """The number of entries, those of all copies of blocks included."""
+        return Blocks(self.repeats, len(self.time)).spans
+
+    def expanded(self) -> MemoryCurve:
+        """Return the same curve with every copy of every block as entries of its own."""
+        if not self.repeats:
+            return self
+        copies, _ = written_out(Blocks(self.repeats, len(self.time)), every_copy)
+        row = copies.row
+        return replace(
+            self,
+            time=self.time[row] + copies.cycles,
+            live_bytes=self.live_bytes[row],
+            fifo_bytes=self.fifo_bytes[row],
+            repeats=(),
+        )
 
 
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
@@ -59,17 +82,26 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
+    of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
     alive, fifos = live.from_zero(), held.from_zero()
     update = update_bytes(footprint, each.ipu)
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
-        execution, start, end = _updates(timeline, ipu)
+        execution, first, end = _updates(timeline, ipu)
+        start = timeline.start[first]
         behind = np.searchsorted(timeline.execution[rows], execution, side="right")
         position = np.repeat(1 + 2 * behind, 2)
         time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
         alive = np.insert(alive, position, np.tile([update, 0], len(start)))
         fifos = np.insert(fifos, position, 0)
-    return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos)
+        of_row = np.insert(of_row, position, np.repeat(first, 2))
+    bounds = np.searchsorted(of_row, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
+    repeats = tuple(
+        block._replace(first=first_of, last=last_of)
+        for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
+        if first_of < last_of
+    )
+    return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos, repeats)
 
 
 class Steps(NamedTuple):
@@ -93,7 +125,8 @@ def product_steps(timeline: Timeline, footprint: Footprint, each: IpuFootprint) 
     start, end = timeline.start[rows], timeline.end[rows]
     loaded = sum(stage.update for stage in footprint.stages if stage.ipu == each.ipu)
     if loaded:
-        _, first, last = _updates(timeline, each.ipu)
+        _, rows, last = _updates(timeline, each.ipu)
+        first = timeline.start[rows]
         room = dict(each.resident)[Holder.TEMPORARY]
         start, end = np.concatenate([start, first]), np.concatenate([end, last])
         held = np.concatenate([held, np.full(len(first), min(loaded, room))])
@@ -110,7 +143,7 @@ def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Co
 
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
-    """Return the execution of each weight update of ``ipu``, when it starts to load, and when it has stored all."""
+    """Return the execution of each weight update of ``ipu``, its first row, and when it has stored all."""
     moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
     rows = np.flatnonzero(
         ((timeline.ipu == ipu) | (timeline.ipu == ALL_IPUS)) & (timeline.time_step == timeline.info.time_steps)
@@ -119,7 +152,7 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
     execution, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
     end = np.zeros(len(first), dtype=np.int64)
     np.maximum.at(end, position, timeline.end[rows])
-    return execution, timeline.start[rows][first], end
+    return execution, rows[first], end
 
 
 def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
@@ -137,7 +170,7 @@ def moment(timeline: Timeline, peak: Peak) -> int:
     """Return the cycle in which the pass of ``peak``, or the weight update, starts in the first execution."""
     op = peak.op
     if op is None:
-        return int(_updates(timeline, peak.ipu)[1].min())
+        return int(timeline.start[_updates(timeline, peak.ipu)[1]].min())
     same = (timeline.replica == 0) & (timeline.kind == KIND_OF_PASS[op.kind]) & (timeline.stage == op.stage)
     rows = np.flatnonzero(same)
     starts = timeline.start[rows[timeline.micro_batch[rows] == op.micro_batch]]

@@ -55,6 +55,12 @@ def export(
         Path | None,
         typer.Option(metavar="DIR", help="folder of the tables  [default: that of the run]", show_default=False),
     ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="CYCLE", help="spans from this cycle on", show_default=False)
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", min=1, metavar="CYCLE", help="spans up to this cycle", show_default=False)
+    ] = None,
 ) -> None:
     """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
     from ipusim.study.export import check_format, exported, table_names, timeline_file
@@ -63,7 +69,7 @@ def export(
     check_format(form)
     folder = out or timeline_file(run).parent
     with ResultsFolder(folder, table_names(form), reads=(timeline_file(run),)) as results:
-        files = exported(run, form)
+        files = exported(run, form, start, end)
         results.write(files)
     print_text(f"{folder}: {', '.join(files)}")
     for name in table_names(form):

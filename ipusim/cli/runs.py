@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from ipusim.study.expectations import Judged
 
 
+NoJump = Annotated[
+    bool,
+    typer.Option("--no-jump", help="simulate every micro-batch, also of a run without arithmetic that repeats itself"),
+]
+
+
 @app.command()
 def run(
     scenario: Annotated[
@@ -50,9 +56,13 @@ def run(
     trace_format: Annotated[
         str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
     ] = "perfetto",
+    full_trace: Annotated[
+        bool, typer.Option("--full-trace", help="the trace file leaves nothing out of a run that repeats itself")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
+    no_jump: NoJump = False,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
     hosts: Hosts = None,
@@ -66,22 +76,17 @@ def run(
     from ipusim.study.report_options import check_trace_format
 
     check_trace_format(trace_format)
-    results = _Results(start, end, phase, execution, trace_format)
+    results = _Results(start, end, phase, execution, trace_format, full_trace)
     if is_program(scenario):
+        if no_jump:
+            raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
         results.check(execution + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
         done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
     else:
-        done = _executed(scenario, overrides or (), out, results)
-    for where, result in done.items():
-        if as_json:
-            from ipusim.study.report import json_bytes
-
-            typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
-        elif not quiet:
-            _print_run(result, verbose)
-            print_text(*map(str, results.judged))
-            print_text(f"{where}: {', '.join(results.names[where])}")
+        done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
+    for where, result in () if quiet else done.items():
+        results.print_run(where, result, verbose=verbose, as_json=as_json)
     if results.missing:
         raise OutputError("\n".join(results.missing))
     if not all(each.met for each in results.judged):
@@ -103,9 +108,21 @@ class _Results:
     phase: str | None
     execution: int
     trace_format: str
+    full_trace: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     judged: tuple[Judged, ...] = ()
+
+    def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
+        """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
+        if as_json:
+            from ipusim.study.report import json_bytes
+
+            typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
+            return
+        _print_run(result, verbose)
+        print_text(*map(str, self.judged))
+        print_text(f"{where}: {', '.join(self.names[where])}")
 
     def check(self, executions: int) -> None:
         """Refuse a picture that no run of so many executions can show; raises OptionError."""
@@ -117,7 +134,7 @@ class _Results:
         """Return the files of a run by name; ``comments`` are on its scenario."""
         from ipusim.study.report import run_files
 
-        files = run_files(result, self._window(result), folder, self.trace_format, comments)
+        files = run_files(result, self._window(result), folder, self.trace_format, comments, full_trace=self.full_trace)
         self.names[folder] = tuple(files)
         return files
 
@@ -134,7 +151,9 @@ class _Results:
             return picture_window(result.timeline, execution=instead)
 
 
-def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results) -> dict[Path, Run]:
+def _executed(
+    scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
+) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.runs.execute import execute
@@ -158,7 +177,7 @@ def _executed(scenario: Path, overrides: Sequence[str], out: Path | None, result
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
         ):
             with progress(job.name, heed) as told:
-                result = execute(job, told)
+                result = execute(job, told, jump=jump)
             results.judged = judge(request.options, result.summary.to_dict())
             files = results.files(result, folder)
             heed()

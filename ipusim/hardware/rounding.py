@@ -1,13 +1,19 @@
-"""Bytes and times become whole cycles here and nowhere else, rounded up in exact integer arithmetic."""
+"""Bytes and times become whole cycles here and nowhere else, rounded up in exact arithmetic."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from math import ceil
+from typing import Any, Final
 
 from ipusim.errors import QuantityError
+from ipusim.hardware.formulas import Cycles
+
+#: Nanoseconds of a second.
+_NANOSECONDS: Final = 10**9
 
 
-def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz: int) -> int:
+def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz: int) -> Cycles:
     """Return the cycles of a ``clock_hz`` clock in which ``byte_count`` bytes pass at ``bytes_per_s``, rounded up.
 
     Raises QuantityError for a negative byte count, or a rate or clock that is not positive.
@@ -19,10 +25,10 @@ def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz:
         raise QuantityError(f"expected a number of bytes from 0 up, got {byte_count}")
     if bytes_per_s <= 0:
         raise QuantityError(f"expected a transfer rate above 0 bytes/s, got {bytes_per_s}")
-    return _ceil(byte_count / bytes_per_s, clock_hz)
+    return Cycles(_transfer, byte_count, _positive(clock_hz), bytes_per_s)
 
 
-def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> int:
+def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> Cycles:
     """Return the cycles of a ``clock_hz`` clock that cover ``nanoseconds``, rounded up.
 
     Raises QuantityError for a negative time or a clock that is not positive.
@@ -32,11 +38,18 @@ def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> int:
     """
     if nanoseconds < 0:
         raise QuantityError(f"expected a time from 0 ns up, got {nanoseconds} ns")
-    return _ceil(nanoseconds / 10**9, clock_hz)
+    return Cycles(_duration, nanoseconds, Fraction(_positive(clock_hz), _NANOSECONDS))
 
 
-def _ceil(seconds: Fraction, clock_hz: int) -> int:
+def _positive(clock_hz: int) -> int:
     if clock_hz <= 0:
         raise QuantityError(f"expected a clock above 0 Hz, got {clock_hz} Hz")
-    cycles = seconds * clock_hz
-    return -(-cycles.numerator // cycles.denominator)
+    return clock_hz
+
+
+def _transfer(amount: Any, clock_hz: Any, per_s: Any) -> Any:
+    return ceil(amount * clock_hz / per_s)
+
+
+def _duration(nanoseconds: Any, per_ns: Any) -> Any:
+    return ceil(nanoseconds * per_ns)

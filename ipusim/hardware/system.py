@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
+from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
+from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
@@ -113,7 +114,7 @@ class System:
         if self.count == 1 or self.free:
             return 0
         nominal = self._duration(nominal_sync_ns(self.rates, self.count, self.pods))
-        return nominal + self.ipu.internal_sync_cycles + math.ceil(self.rates.sync_skew_cycles)
+        return Cycles(total, nominal, self.ipu.internal_sync_cycles, Cycles(whole, self.rates.sync_skew_cycles))
 
     @property
     def exchanging(self) -> FixedParts:
@@ -122,9 +123,9 @@ class System:
             return NOTHING_FIXED
         rates = self.rates
         return FixedParts(
-            pre_copy_cycles=math.ceil(rates.pre_copy_cycles),
+            pre_copy_cycles=Cycles(whole, rates.pre_copy_cycles),
             exchange_cycles=self._duration(rates.exchange_ns(self.count)),
-            post_copy_cycles=math.ceil(rates.post_copy_cycles),
+            post_copy_cycles=Cycles(whole, rates.post_copy_cycles),
         )
 
     @property
@@ -175,15 +176,20 @@ class System:
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(FixedParts(self.sync_cycles), ())
-        rates = self.rates
-        latency_ns = max(sum((direction.latency_ns(rates) for direction in route), Fraction(0)) for route, _ in routed)
-        return CopyCost(
-            fixed=self.exchanging._replace(sync_cycles=self.sync_cycles, latency_cycles=self._duration(latency_ns)),
-            links=tuple(
-                LinkLoad(direction, byte_count, self.transfer_cycles(byte_count, direction.bytes_per_s(rates)))
-                for direction, byte_count in bytes_by_direction(routed)
-            ),
+        # Routes over the same channels take the same latency, and as many bytes on links of a kind the same cycles.
+        alike = {tuple(direction.channel for direction in route): route for route, _ in routed}
+        latency_ns = max(sum(direction.latency_ns(self.rates) for direction in route) for route in alike.values())
+        cycles: dict[tuple[Channel, int], int] = {}
+        links = []
+        for direction, byte_count in bytes_by_direction(routed):
+            key = direction.channel, byte_count
+            if key not in cycles:
+                cycles[key] = self.transfer_cycles(byte_count, direction.bytes_per_s(self.rates))
+            links.append(LinkLoad(direction, byte_count, cycles[key]))
+        fixed = self.exchanging._replace(
+            sync_cycles=self.sync_cycles, latency_cycles=self._duration(Fraction(latency_ns))
         )
+        return CopyCost(fixed, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
         """Return the cycles in which one IPU reads ``byte_count`` bytes from the host's buffer."""
@@ -199,9 +205,8 @@ class System:
 
     def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
         """Return the cycles in which the host does floating-point operations in so many calls of a library."""
-        return self._duration(calls * self.host.operation_ns) + self.transfer_cycles(
-            operations, self.host.operations_per_s
-        )
+        begun = self._duration(calls * self.host.operation_ns)
+        return joined(begun, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
@@ -212,25 +217,26 @@ class System:
 
         Each of its 2 (n - 1) rounds passes on an n-th; additions take no time (assumed).
         """
-        return 2 * (self.hosts - 1) * self._message_cycles(-(-byte_count // self.hosts))
+        return self._messages_cycles(2 * (self.hosts - 1), -(-byte_count // self.hosts))
 
     def network_gather_cycles(self, byte_count: int) -> int:
         """Return the cycles in which every host gets what each of the others has, at most ``byte_count`` bytes.
 
         A ring, in each of whose n - 1 rounds a host passes on what it has got last.
         """
-        return (self.hosts - 1) * self._message_cycles(byte_count)
+        return self._messages_cycles(self.hosts - 1, byte_count)
 
     def network_broadcast_cycles(self, byte_count: int) -> int:
         """Return the cycles in which ``byte_count`` bytes of one host come to all.
 
         A binomial tree: in each round all that have them send them to one more each.
         """
-        return (self.hosts - 1).bit_length() * self._message_cycles(byte_count)
+        return self._messages_cycles((self.hosts - 1).bit_length(), byte_count)
 
-    def _message_cycles(self, byte_count: int) -> int:
-        """Return the cycles of one message from host to host."""
-        return self._duration(self.host.network_ns) + self.transfer_cycles(byte_count, self.host.network_bytes_per_s)
+    def _messages_cycles(self, count: int, byte_count: int) -> int:
+        """Return the cycles of so many messages from host to host, one after the other."""
+        sent = self.transfer_cycles(byte_count, self.host.network_bytes_per_s)
+        return Cycles(_messages, count, self._duration(self.host.network_ns), sent)
 
     def without_io_tiles(self) -> System:
         """Return the same device with all tiles of its IPUs computing."""
@@ -267,3 +273,7 @@ class System:
 
     def _duration(self, nanoseconds: Fraction) -> int:
         return 0 if self.free else duration_cycles(nanoseconds, self.clock_hz)
+
+
+def _messages(count: Any, begun: Any, sent: Any) -> Any:
+    return count * (begun + sent)

@@ -59,6 +59,7 @@ __all__ = [
 #: Modules, each imported when it is first asked for.
 _MODULES: Final = (
     "all_to_all_op",
+    "autoshard",
     "config",
     "cross_replica_ops",
     "cross_replica_optimizer",

@@ -197,6 +197,11 @@ class Category:
         name = f"{place._path}{last}"
         return AttributeMetadata(name, field if isinstance(field, Field) else None)
 
+    def same_as(self, other: Category) -> bool:
+        """Tell whether all values are those of another category of the same attributes."""
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self._fields)
+        return all(own.same_as(its) if isinstance(own, Category) else own == its for own, its in pairs)
+
     def notes(self) -> tuple[str, ...]:
         """Return why each value that is not the default has no effect, where it has none."""
         found: list[str] = []

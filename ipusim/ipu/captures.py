@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -17,8 +17,9 @@ _CAPTURES: Final[ContextVar[Captures | None]] = ContextVar("captures", default=N
 class Captures:
     """The tensors that one body captures, each with its value."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, values: Mapping[Any, Array] | None = None) -> None:
+        """Begin with none; the body is tried on ``values`` of those that it captures, by default on their examples."""
+        self._tried = dict(values or {})
         self._values: dict[Any, Array] = {}
         self._running = False
 
@@ -26,9 +27,18 @@ class Captures:
         """How many there are."""
         return len(self._values)
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of their values."""
+        return tuple(each.shape for each in self._values.values())
+
+    def evaluated(self, value: Callable[[Any], Array]) -> dict[Any, Array]:
+        """Return the values of a run, in which ``value`` evaluates a tensor, by tensor."""
+        return {tensor: value(tensor).astype(before.dtype) for tensor, before in self._values.items()}
+
     def take(self, value: Callable[[Any], Array]) -> None:
         """Take the values of a run, in which ``value`` evaluates a tensor."""
-        self._values = {tensor: value(tensor).astype(before.dtype) for tensor, before in self._values.items()}
+        self._values = self.evaluated(value)
         self._running = True
 
     def value_of(self, tensor: Any) -> Array:
@@ -39,7 +49,7 @@ class Captures:
         if tensor not in self._values:
             if self._running:
                 raise UnsupportedProgramError(f"body: expected to capture {tensor!r} in every iteration, or in none")
-            self._values[tensor] = tensor.example
+            self._values[tensor] = self._tried.get(tensor, tensor.example)
         return self._values[tensor]
 
     @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipusim.errors import IpusimError, UnsupportedProgramError
+from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.device_ordinal import device_ordinal
 from ipusim.ipu.host import Fetch, Running, Tensor, example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.lay_out import lay_out, stopping_at_programs
+from ipusim.ipu.layouts import Fed
 from ipusim.ipu.loop_body import asking, is_operation, is_training
 from ipusim.ipu.loop_program import LoopProgram
 from ipusim.ipu.one_at_a_time import device
@@ -40,7 +43,7 @@ class _InputStreams(IPUInfeedQueue):
 
     def __init__(self, values: tuple[Array, ...]) -> None:
         """Take values of the inputs' shapes and dtypes."""
-        super().__init__([values], prefetch_depth=1)
+        super().__init__([values], prefetch_depth=1, device_ordinal=device_ordinal())
         self.values = values
 
     def check_started(self) -> None:
@@ -77,17 +80,24 @@ class CompiledComputation(Fetch):
         """
         self._computation, self._symbols = computation, tuple(inputs)
         self.structure: Any = None
-        self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
-        examples = tuple(as_tensor(example(value)) for value in inputs)
-        self._streams = _InputStreams(examples) if examples else None
+        self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST, device_ordinal=device_ordinal())
+        self._name, self._at_once = name or getattr(computation, "__name__", "") or "computation", at_once
+        examples = [as_tensor(example(value)) for value in inputs]
+        self._dtypes = [each.dtype for each in examples]
         with device(), using():
             try:
-                with stopping_at_programs():
-                    program = LoopProgram(self._body, (), self._streams, at_once)
+                arguments, _ = self._arguments(examples, {})
             except IpusimError as error:
                 raise TrialError(error) from error
-            arguments = program.arguments(1, name=name or getattr(computation, "__name__", "") or "computation")
-            self.pipeline: Pipeline = lay_out(arguments, None, None if at_once else ())
+            fed = Fed(examples, self._arguments)
+            self.pipeline: Pipeline = lay_out(arguments, None, None if at_once else (), fed=fed)
+
+    def _arguments(self, values: Sequence[Array], captured: Mapping[Any, Array]) -> tuple[Arguments, None]:
+        """Return what the program asks for whose inputs have the forms of ``values``."""
+        streams = _InputStreams(tuple(values)) if values else None
+        with stopping_at_programs():
+            program = LoopProgram(self._body, (), streams, self._at_once, captured)
+        return program.arguments(1, name=self._name), None
 
     def results(self) -> Any:
         """Return what the computation returned, with a tensor of the host for each tensor."""
@@ -106,12 +116,12 @@ class CompiledComputation(Fetch):
     @property
     def replicated(self) -> bool:
         """Whether several replicas compute each result."""
-        return self.pipeline.system.replicas > 1
+        return self.pipeline.replicas > 1
 
     @property
     def has_effect(self) -> bool:
         """Whether it gives results, sends some, or trains."""
-        return self._results.enqueued or self.pipeline.plan.shape.training or self.pipeline.sends
+        return self._results.enqueued or self.pipeline.training or self.pipeline.sends
 
     def values(self) -> Any:
         """Return what the computation returned in the last run."""
@@ -128,12 +138,13 @@ class CompiledComputation(Fetch):
 
     def evaluate(self, running: Running) -> None:
         """Run the program on the values that the inputs have in this run of a session."""
-        if self._streams is not None:
-            self._streams.values = tuple(
-                as_tensor(running.value(symbol)).astype(before.dtype, copy=False)
-                for symbol, before in zip(self._symbols, self._streams.values, strict=True)
-            )
-        self.pipeline.evaluate(running)
+        given = (as_tensor(running.value(symbol)) for symbol in self._symbols)
+        values = tuple(value.astype(dtype, copy=False) for value, dtype in zip(given, self._dtypes, strict=True))
+        self.pipeline.take_fed(running, values)
+        streams = self.pipeline.infeed
+        if isinstance(streams, _InputStreams):
+            streams.values = values
+        self.pipeline.run()
 
     def _body(self, *values: Any) -> list[Any]:
         """Run the computation as the body of a loop, which sends its tensors and returns what trains."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from enum import Enum
+from enum import Enum, IntEnum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import DeviceError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
-from ipusim.hardware.devices import devices_of
-from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.system import System
 from ipusim.ipu import checks
 from ipusim.ipu.attributes import (
@@ -28,6 +26,7 @@ from ipusim.ipu.attributes import (
     text,
     whole,
 )
+from ipusim.ipu.chosen_devices import chosen_device, device_count
 from ipusim.ipu.configured import configure, configured
 from ipusim.ipu.stage_options import plan_options, poplar_options
 from ipusim.ipu.verification import KeyId, VerificationOptions
@@ -44,14 +43,12 @@ __all__ = [
     "MergeRemoteBuffersBehaviour",
     "SchedulingAlgorithm",
     "SelectionOrder",
+    "StochasticRoundingBehaviour",
     "VerificationOptions",
     "configure_ipu_system",
     "get_ipu_config",
     "reset_ipu_configuration",
 ]
-
-#: Machines that a program runs on when none is named: the first with enough IPUs.
-_USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
 
 
 class SelectionOrder(Enum):
@@ -99,6 +96,19 @@ class ExecutionProfileType(Enum):
     TILE_PROFILE = "TILE_PROFILE"
 
 
+class StochasticRoundingBehaviour(IntEnum):
+    """Where numbers are rounded at random, in releases from 2.4 on; before, True or False says it."""
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+    @classmethod
+    def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
+        """Return what an older release's truth value means."""
+        return cls.ON if value else cls.OFF
+
+
 _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
@@ -126,6 +136,9 @@ _OTHERS: Final[Mapping[str, Field]] = {
     "serialization_output_folder": text(),
     "compilation_poplar_options": options(),
     "gcl_poplar_options": options(),
+    "floating_point_behaviour.esr": replace(
+        flag(), fits=lambda value: isinstance(value, bool | StochasticRoundingBehaviour)
+    ),
     "optimizations.prefetch_data_streams": flag(True),
     "optimizations.enable_graph_outlining": flag(True),
     "optimizations.maximum_cross_replica_sum_buffer_size": whole(0),
@@ -185,8 +198,9 @@ class IPUConfig(Category):
     """Which device a pipeline runs on, and how.
 
     Attributes (Graphcore's, with Graphcore's defaults):
-        auto_select_ipus: number of IPUs of the device, or a list with that number.
-        select_ipus: id of the device in the machine's listing, or a list with that id.
+        auto_select_ipus: number of IPUs of the device, or a list of those of several: ``/device:IPU:0``,
+            ``/device:IPU:1`` and so on, each a system of its own.
+        select_ipus: id of the device in the machine's listing, or a list of the ids of several.
         selection_order: a SelectionOrder.
         allow_recompute: whether stages keep their inputs and compute their activations again.
         io_tiles: num_io_tiles, place_ops_on_io_tiles, available_memory_proportion.
@@ -199,7 +213,7 @@ class IPUConfig(Category):
 
     One is this simulator's:
         machine: name of the machine, one of ``ipusim.hardware.machines.MACHINES``; when empty, the smallest
-            of GC200 that has the IPUs.
+            of GC200 that has the IPUs of all devices.
     """
 
     def __init__(self) -> None:
@@ -222,7 +236,7 @@ class IPUConfig(Category):
         return (*super().notes(), *self._remarks.values())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Take this configuration, as it is now, for all programs that run first from now on and name none.
+        """Take this configuration, as it is now, for all programs that run from now on and name none.
 
         Raises ProgramError in Graphcore's words for attributes that do not go together.
         """
@@ -241,29 +255,19 @@ class IPUConfig(Category):
             _within(found, above)[key] = value.value if isinstance(value, Enum) else value
         return found
 
-    def device(self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True) -> dict[str, Any]:
+    def device(
+        self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True, ordinal: int = 0
+    ) -> dict[str, Any]:
         """Return the machine and the device of it for stages on the IPUs of ``mapping``, as options of a request.
 
-        Without being ``configured`` it is the smallest. The machine is the smallest that has so many IPUs, and the
-        device of that id. Raises ProgramError in Graphcore's words for attributes that
-        do not go together, ProgramStateError when no device is asked for, DeviceError for one that there is not.
+        It is the device ``/device:IPU:`` with the number ``ordinal``; without being ``configured`` the smallest. The
+        machine is the smallest that has all devices. Raises ProgramError in Graphcore's words for attributes that do
+        not go together, ProgramStateError when no device is asked for, DeviceError for one that there is not.
         """
         self.check()
-        count, device = _single(self.auto_select_ipus, "auto_select_ipus"), _single(self.select_ipus, "select_ipus")
-        if configured and count is None and device is None:
+        if configured and not device_count(self):
             raise ProgramStateError("No IPU devices configured.")
-        needed = count or shards_of(mapping)
-        fitting = [
-            name
-            for name in _USUAL_MACHINES
-            if MACHINES[name].count >= needed and (device is None or device < len(devices_of(MACHINES[name])))
-        ]
-        machine = find_machine(self.machine or (fitting or _USUAL_MACHINES[-1:])[0])
-        if count is not None and count not in machine.sizes:
-            raise DeviceError(
-                f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs for the "
-                "TensorFlow virtual device /device:IPU:0. Use `gc-info -l` to view the available device configurations."
-            )
+        machine, count, device = chosen_device(self, ordinal, shards_of(mapping))
 
         def found(stages: Sequence[int]) -> System:
             return build_system(
@@ -322,27 +326,24 @@ def _check_processes(asked: Any) -> None:
             )
 
 
-def _single(value: int | Sequence[int], name: str) -> int | None:
-    """Return the one device that an attribute asks for; None for none at all. Raises ProgramError for several."""
-    if isinstance(value, int):
-        return value
-    if len(value) > 1:
-        raise ProgramError(f"{name}: expected one device, as one is simulated at a time, got {len(value)}")
-    return value[0] if value else None
-
-
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
-    """Take ``config``, as it is now, for all programs that run first from now on and name none.
+    """Take ``config``, as it is now, for all programs that run from now on and name none.
 
-    ``device`` is without effect. Raises ProgramTypeError for what is no configuration, ProgramError in Graphcore's
-    words for attributes that do not go together, and for a second one without ``reset_configuration``.
+    A program that has run goes on from where it is, on the device that is configured; as in Graphcore's, the same
+    configuration again changes nothing. ``device`` is without effect. Raises ProgramTypeError for what is no
+    configuration, ProgramError in Graphcore's words for attributes that do not go together, and for another one without
+    ``reset_configuration``.
     """
     if not isinstance(config, IPUConfig):
         raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")
     checks.text("device", device)
-    if not checks.truth("reset_configuration", reset_configuration) and configured() is not None:
-        raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
+    before = configured()
+    resets = checks.truth("reset_configuration", reset_configuration)
     config.check()
+    if before is not None and config.same_as(before) and config.notes() == before.notes():
+        return
+    if before is not None and not resets:
+        raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
     configure(deepcopy(config))
 
 
@@ -352,8 +353,8 @@ def reset_ipu_configuration() -> None:
 
 
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
-    """Return the configurations in effect; raises ProgramStateError where none is."""
+    """Return the configuration in effect, once for each device; raises ProgramStateError where none is."""
     found = configured()
     if found is None:
         raise ProgramStateError("No IPU devices configured.")
-    return [found]
+    return [found] * max(1, device_count(found))

@@ -15,5 +15,5 @@ def configured() -> Any:
 
 
 def configure(config: Any) -> None:
-    """Set the configuration for programs that run first from now on; None for none."""
+    """Set the configuration for programs that run from now on; None for none."""
     _CONFIGURED.set(config)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ipusim.errors import IpusimError
 from ipusim.ipu.compiled_computation import CompiledComputation, TrialError
+from ipusim.ipu.compiling import compiling
 from ipusim.ipu.function_body import FunctionBody, Loop, LoopFound, calls_device, running_as
-from ipusim.ipu.host import compiling
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import ProgramReached, lay_out
 from ipusim.ipu.loop_body import run_body

@@ -77,7 +77,7 @@ class TracedFunctions:
         """
         arguments, traced = self.arguments, self.traced
         _refuse_shared_variables_in_parts(offload, traced)
-        outfeed = _outfeed(arguments, traced)
+        outfeed = outfeed_of(arguments, traced)
         first = traced.stages[0].inputs[len(arguments.inputs) :]
         profiles = _profiles(arguments, traced, outfeed)
         for each in profiles:
@@ -186,7 +186,7 @@ def _with_untrained(found: StageProfile, each: TracedStage) -> StageProfile:
     )
 
 
-def _outfeed(arguments: Arguments, traced: Traced) -> Outfeed:
+def outfeed_of(arguments: Arguments, traced: Traced) -> Outfeed:
     """Return which of the last stage's results are sent, and how."""
     outputs = traced.stages[-1].outputs
     names = (LOSS,) if arguments.outfeed_loss else tuple(_result_names(traced.loss, len(outputs)))

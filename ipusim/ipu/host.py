@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu import checks
 from ipusim.ipu.captures import captures
+from ipusim.ipu.compiling import compiling
+from ipusim.ipu.control_inputs import control_inputs, is_late
+from ipusim.ipu.places import ON_IPU, SHARD
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.model.functions.users_code import name_of, told
 from ipusim.model.functions.variables import Readable, inside
@@ -43,8 +46,14 @@ class Running:
         if not isinstance(fetch, Fetch):
             return fetch
         if id(fetch) not in self._values:
-            self._values[id(fetch)] = fetch, fetch.evaluate(self)
+            for each in fetch.control_inputs:
+                self.value(each)
+            self._values[id(fetch)] = fetch, self.evaluate(fetch)
         return self._values[id(fetch)][1]
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch that has none in this run yet."""
+        return fetch.evaluate(self)
 
     def values(self, fetches: Any) -> Any:
         """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
@@ -83,7 +92,19 @@ def evaluated(value: Any) -> Any:
 
 
 class Fetch(ABC):
-    """What a session can be asked for."""
+    """What a session can be asked for.
+
+    Attributes:
+        control_inputs: what is evaluated before it in a run, as ``tf.control_dependencies`` says where it is made.
+    """
+
+    control_inputs: tuple[Fetch, ...]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Note what comes before it."""
+        found = super().__new__(cls)
+        found.control_inputs = control_inputs()
+        return found
 
     @property
     def late(self) -> bool:
@@ -177,30 +198,43 @@ class Tensor(Fetch):
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
-class _Computed(Tensor):
-    """A tensor that is a function of others."""
+class Computed(Tensor):
+    """A tensor that is a function of others.
+
+    Attributes:
+        function, arguments: what computes it.
+        placed: its programs, where sessions compute it on the device.
+        on_ipu, shard: whether a scope places it on an IPU, and on which shard of the device, None for none.
+    """
 
     def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._name, self._function, self._arguments = name, function, tuple(arguments)
+        """Take the function, what messages call it, and its arguments."""
+        self._name, self.function, self.arguments = name, function, tuple(arguments)
+        self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self.placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(name, function, [example(each) for each in self._arguments])))
+            super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
 
     @property
     def late(self) -> bool:
-        return any(isinstance(each, Fetch) and each.late for each in self._arguments)
+        """Whether an argument does."""
+        return any(map(is_late, self.arguments))
 
     def sources(self) -> Iterator[Tensor]:
-        for each in self._arguments:
+        """Yield the sources of the arguments."""
+        for each in self.arguments:
             if isinstance(each, Tensor):
                 yield from each.sources()
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
-        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self._arguments)
-        return self._function(*given)
+        """Compute it of the arguments' sources."""
+        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self.arguments)
+        return self.function(*given)
 
     def evaluate(self, running: Running) -> Array:
-        given = list(map(running.value, self._arguments))
-        return _array(_computed(self._name, self._function, given)).astype(self.dtype)
+        """Return the function of the arguments' values."""
+        given = list(map(running.value, self.arguments))
+        return _array(_computed(self._name, self.function, given)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -276,7 +310,7 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     if inside():
         return function(*map(captured, arguments))
     if any(isinstance(each, Tensor) for each in arguments):
-        return _Computed(called, function, arguments)
+        return Computed(called, function, arguments)
     return _computed(called, function, arguments)
 
 
@@ -360,21 +394,3 @@ for _name in ("lt", "le", "gt", "ge"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
 for _name in ("neg", "abs"):
     setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
-
-#: Programs of the computation that is being compiled; None where none is.
-_COMPILING: Final[ContextVar[list[Fetch] | None]] = ContextVar("compiling", default=None)
-
-
-def compiling() -> list[Fetch] | None:
-    """Return the list that a program for the device adds itself to, to run in a session; None where it runs at once."""
-    return _COMPILING.get()
-
-
-def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Fetch]]:
-    """Return what ``computation`` returned, and the programs for the device that it has made."""
-    programs: list[Fetch] = []
-    token = _COMPILING.set(programs)
-    try:
-        return computation(*inputs), programs
-    finally:
-        _COMPILING.reset(token)

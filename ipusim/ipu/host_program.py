@@ -26,9 +26,12 @@ class HostProgram:
         self._strategy = strategy()
         self._begins = False
 
-    def session(self, job: Job) -> Session:
-        """Return a session of the job on this host, whose variables are the first host's when it first trains."""
-        self._begins = self.distribution is not None and job.plan.shape.training
+    def session(self, job: Job, *, goes_on: bool = False) -> Session:
+        """Return a session of the job on this host, whose variables are the first host's when it first trains.
+
+        One that ``goes_on`` from another has the variables of that.
+        """
+        self._begins = self.distribution is not None and job.plan.shape.training and not goes_on
         if self.distribution is None:
             return Session(job)
         return Session(job, self.distribution.host, own_feed=True, summed=not self.distribution.averaged)

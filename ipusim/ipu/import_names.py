@@ -72,6 +72,7 @@ NAMES: Final[dict[str, str]] = {
     "tensorflow.compat.v1": _TENSORFLOW,
     "tensorflow.compat.v2": _TENSORFLOW,
     "tensorflow.python.ipu": "ipusim.ipu",
+    "tensorflow.python.ipu.ipu_optimizer": "ipusim.ipu.optimizers",  # of releases up to 1.4
     "tensorflow.python.keras": _KERAS,
     "tensorflow.python.data.ops.dataset_ops": f"{_TENSORFLOW}.data",
     "tensorflow.python.distribute.reduce_util": f"{_TENSORFLOW}.distribute",
@@ -104,7 +105,7 @@ _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 _TENSORFLOW_1: Final = """
     AUTO_REUSE ConfigProto GraphKeys Session VariableScope app assign assign_add assign_sub compat.v1 contrib
     disable_eager_execution disable_v2_behavior disable_v2_tensorshape enable_resource_variables flags get_collection
-    get_default_graph get_local_variable get_variable get_variable_scope gfile global_variables
+    get_default_graph get_default_session get_local_variable get_variable get_variable_scope gfile global_variables
     global_variables_initializer glorot_normal_initializer glorot_uniform_initializer initialize_all_variables layers
     local_variables_initializer log log1p logging placeholder placeholder_with_default random_uniform
     reset_default_graph set_random_seed squared_difference to_float to_int32 trainable_variables truncated_normal

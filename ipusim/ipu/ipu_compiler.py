@@ -8,7 +8,8 @@ from typing import Any, Final
 from ipusim.errors import ProgramError
 from ipusim.ipu import checks, variable_store
 from ipusim.ipu.compiled_computation import CompiledComputation, Result, TrialError
-from ipusim.ipu.host import After, Fetch, Operation, collect
+from ipusim.ipu.compiling import collect
+from ipusim.ipu.host import After, Fetch, Operation
 from ipusim.ipu.lay_out import ProgramReached
 from ipusim.ipu.loop_body import check_takes
 from ipusim.ipu.remembered import Remembered

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, ordinal_of_queue
 from ipusim.ipu.function_body import calling
 from ipusim.ipu.host import Operation
 from ipusim.ipu.releases import infeed_in_any_release
@@ -75,7 +75,7 @@ class IPUInfeedQueue:
         dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
             names of the first stage's arguments. All elements have the shapes of the first.
         feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.
-        device_ordinal: number of the device; a simulation has one.
+        device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
         data_to_prefetch: of those releases too: prefetch_depth by another name, where it is not 1.
         prefetch_depth: elements that the host keeps ready; 3 by default, as in Graphcore's software.
         optimise_latency: accepted, and without effect on what is simulated.
@@ -101,7 +101,8 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
     ) -> None:
         """Check the arguments and read the first element."""
-        check_device_ordinal(device_ordinal)
+        #: The device whose programs it feeds.
+        self.ordinal = ordinal_of_queue(device_ordinal)
         check_deprecated(feed_name, replication_factor)
         ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
         if prefetch_depth is None:

@@ -17,7 +17,7 @@ import numpy as np
 from ipusim.errors import ProgramError, ProgramStateError
 from ipusim.ipu import checks
 from ipusim.ipu.arrivals import Arrivals
-from ipusim.ipu.device_ordinal import check_deprecated, check_device_ordinal
+from ipusim.ipu.device_ordinal import check_deprecated, ordinal_of_queue
 from ipusim.ipu.eager import eager
 from ipusim.ipu.host import Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.loop_body import enqueue
@@ -92,7 +92,7 @@ class IPUOutfeedQueue:
         feed_name, replication_factor, io_batch_size: of releases up to 2.1, which call them deprecated: without
             effect, as each element is sent when it is there.
         outfeed_mode: which elements are kept; ALL by default.
-        device_ordinal: number of the device; a simulation has one.
+        device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
         buffer_depth: elements that the host's buffer holds.
         optimise_latency: accepted, and without effect on what is simulated.
 
@@ -121,7 +121,8 @@ class IPUOutfeedQueue:
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
             )
-        check_device_ordinal(device_ordinal)
+        #: The device whose programs send here.
+        self.ordinal = ordinal_of_queue(device_ordinal)
         check_deprecated(feed_name, replication_factor)
         batches = checks.whole("io_batch_size", io_batch_size, 1) > 1
         #: What a run that sends here has to say of it.
@@ -133,7 +134,8 @@ class IPUOutfeedQueue:
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._packing: Callable[[list[Any]], Any] = list
         self._arrivals = Arrivals(last_only=mode is IPUOutfeedMode.LAST)
-        self._in_session = False
+        #: Whether a session runs the program that sends here, so that each run of it dequeues anew.
+        self.in_session = False
 
     @property
     def mode(self) -> OutfeedMode:
@@ -163,7 +165,7 @@ class IPUOutfeedQueue:
         """
         if self.enqueued and not again:
             raise ProgramError("An outfeed can only be enqueued once.")
-        self._forms, self._packing, self._in_session = tuple(forms), packing, in_session
+        self._forms, self._packing, self.in_session = tuple(forms), packing, in_session
 
     def sending(self) -> AbstractContextManager[None]:
         """Return a context in which a program that sends here is built, or runs."""
@@ -199,7 +201,7 @@ class IPUOutfeedQueue:
         completed = checks.truth("wait_for_completion", wait_for_completion)
         if self._forms is None:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
-        if not self._in_session:
+        if not self.in_session:
             return self._packed(self._taken(completed))
         # How many elements there will be is not known before; a tensor of the host is tried on one.
         axis = () if self.outfeed_mode is IPUOutfeedMode.LAST else (1,)
@@ -229,7 +231,7 @@ class IPUOutfeedQueue:
 
     def _packed(self, arrays: Sequence[Array]) -> Any:
         """Return the results of an element, or of several; outside of sessions as TensorFlow 2 has them."""
-        return self._packing([array if self._in_session else eager(array) for array in arrays])
+        return self._packing([array if self.in_session else eager(array) for array in arrays])
 
     @property
     def deleter(self) -> Operation:

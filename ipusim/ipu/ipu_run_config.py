@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.chosen_devices import device_count
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.tensorflow import run_config
 from ipusim.pipeline.rules import check_prefetch_depth
@@ -30,7 +31,7 @@ class IPURunConfig(_Fields):
         ipu_options: the configuration of the device.
         compile_summary: must be False.
         num_replicas, num_shards: replicas, and IPUs of each.
-        ordinal: number of the device; a simulation has one.
+        ordinal: number of the device, of those that ipu_options asks for.
         prefetch_depth: of the infeed queue.
 
     Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
@@ -62,11 +63,12 @@ class IPURunConfig(_Fields):
             )
         if replicas * shards > 1 and ipu_options is None:
             raise ProgramError("IPU configuration requires more than one device, but `ipu_options` is None")
-        if ordinal:
+        available = 1 if ipu_options is None else _devices(ipu_options)
+        if ordinal >= available:
             raise ProgramError(
-                f"Only 1 device(s) available to choose from. You tried to pick a device at ordinal {ordinal}"
+                f"Only {available} device(s) available to choose from. You tried to pick a device at ordinal {ordinal}"
             )
-        configured = replicas * shards if ipu_options is None else _ipus(ipu_options, replicas * shards)
+        configured = _ipus(ipu_options, ordinal) or replicas * shards
         if replicas * shards != configured:
             raise ProgramError(
                 f"`IPURunConfig` configured with {replicas * shards} devices ({replicas} replicas times {shards} "
@@ -77,14 +79,17 @@ class IPURunConfig(_Fields):
         )
 
 
-def _ipus(ipu_options: Any, wanted: int) -> int:
-    """Return the IPUs that a configuration asks for; those ``wanted`` where it names them by their number."""
+def _devices(ipu_options: object) -> int:
+    """Return the number of devices of a configuration; raises ProgramTypeError for what is none."""
     if not isinstance(ipu_options, IPUConfig):
         raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
-    count = ipu_options.auto_select_ipus
-    if not isinstance(count, int):
-        count = next(iter(count), 0)
-    return int(count) or wanted
+    return max(1, device_count(ipu_options))
+
+
+def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
+    """Return the IPUs of a device of a configuration; 0 where that does not say how many they are."""
+    count = () if ipu_options is None else ipu_options.auto_select_ipus
+    return count if isinstance(count, int) else count[ordinal] if count else 0
 
 
 class RunConfig(run_config.RunConfig):

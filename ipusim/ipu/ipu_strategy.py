@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu import checks
+from ipusim.ipu.device_ordinal import all_on_device, ipu_ordinal
 from ipusim.ipu.function import Function, Same
 from ipusim.ipu.function_body import calling
 from ipusim.ipu.loop_body import check_call, check_takes
@@ -16,7 +17,7 @@ class IPUStrategyV1:
     """Runs functions whose loops and pipelines run when they are called.
 
     Arguments:
-        ipu_device: the device, of which there is one.
+        ipu_device: the device that programs and queues of its scope are for.
         add_ipu_cross_replica_reductions, enable_dataset_iterators, enable_keras_extensions: without effect.
     """
 
@@ -28,7 +29,7 @@ class IPUStrategyV1:
         enable_keras_extensions: bool = True,
     ) -> None:
         """Check the arguments."""
-        checks.text("ipu_device", ipu_device)
+        self._ordinal = ipu_ordinal("ipu_device", ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
         checks.truth("enable_dataset_iterators", enable_dataset_iterators)
         checks.truth("enable_keras_extensions", enable_keras_extensions)
@@ -37,7 +38,7 @@ class IPUStrategyV1:
     @contextmanager
     def scope(self) -> Iterator[IPUStrategyV1]:
         """Be the strategy of the block, in which what ``tf.function`` has made is run as :meth:`run` does."""
-        with calling(device=True):
+        with all_on_device(self._ordinal), calling(device=True):
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -49,7 +50,7 @@ class IPUStrategyV1:
         named = check_call("fn", fn, args, kwargs)
         check_takes("fn", fn, args, named)
         found = fn if isinstance(fn, Function) else self._functions.setdefault(_key(fn), Function(fn))
-        with calling(device=True):
+        with all_on_device(self._ordinal), calling(device=True):
             return found(*args, **named)
 
 

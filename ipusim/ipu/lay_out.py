@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from typing import Any, Final
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.arguments import Arguments
+from ipusim.ipu.compiling import compiling
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.configured import configured
-from ipusim.ipu.distribution import distribution, variables_on_host
-from ipusim.ipu.feed import Feed
-from ipusim.ipu.host import Tensor, compiling, example
+from ipusim.ipu.distribution import variables_on_host
+from ipusim.ipu.host import Tensor, example
 from ipusim.ipu.ipu_outfeed_queue import sending_to
+from ipusim.ipu.layouts import Fed, Layouts
 from ipusim.ipu.one_at_a_time import device
-from ipusim.ipu.request import job_of
-from ipusim.ipu.run import Pipeline, Placed
+from ipusim.ipu.run import Pipeline
 from ipusim.ipu.stage_call import Inputs
-from ipusim.ipu.traced import Traced, trace
 from ipusim.ipu.variable import NamedVariable
-from ipusim.ipu.variable_store import add, using
+from ipusim.ipu.variable_store import add
 from ipusim.model.stages.function_stage import as_results
 
 #: Whether a computation is being tried that may build no program of its own.
@@ -64,12 +62,16 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
 
 
 def lay_out(
-    arguments: Arguments, config: IPUConfig | None, symbols: Sequence[Any] | None, inputs: Inputs | None = None
+    arguments: Arguments,
+    config: IPUConfig | None,
+    symbols: Sequence[Any] | None,
+    inputs: Inputs | None = None,
+    fed: Fed | None = None,
 ) -> Pipeline:
     """Return the program: run once, or where a computation is being compiled, to be run by a session.
 
     Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
-    are, by default as the arguments say.
+    are, by default as the arguments say; ``fed`` says what it becomes where a session feeds it other forms.
     """
     if arguments.training and arguments.host_gradients is None and variables_on_host():
         raise UnsupportedProgramError(
@@ -77,49 +79,13 @@ def lay_out(
             "update is on its IPUs: expected a loop whose body enqueues its gradients"
         )
     with device(), sending_to(arguments.outfeed):
-        with using() as asked_for:
-            asked = configured() if config is None else config
-            traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
-            feed = Feed(arguments, traced.inputs)
-            placed = _placed(asked, arguments, traced, feed)
         programs = compiling()
-        latest = None
-        if programs is not None and config is None:
-            latest = _Latest(asked, lambda asked: _placed(asked, arguments, traced, feed))
-        found = Pipeline(arguments, traced, feed, placed, symbols, asked_for, latest)
+        layouts = Layouts(arguments, inputs, config, fed, waits=programs is not None)
+        found = Pipeline(layouts, symbols)
         if programs is None:
             found.run()
         else:
-            for variable in asked_for.values():
+            for variable in layouts.variables.values():
                 add(variable)
             programs.append(found)
     return found
-
-
-def _placed(asked: IPUConfig | None, arguments: Arguments, traced: Traced, feed: Feed) -> Placed:
-    """Return the program on the device that is ``asked`` for, on the smallest where none is."""
-    hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
-    traced.names.group = 1 if asked is None else asked.statistics_group
-    return Placed(job_of(arguments, traced, feed, asked, hosts), hosts)
-
-
-class _Latest:
-    """Lays a program out again where another device has been configured since.
-
-    As in Graphcore's, the configuration holds in which a session runs the program first, and ``configure_ipu_system``
-    may come after ``compile``.
-    """
-
-    def __init__(self, asked: IPUConfig | None, placed: Callable[[IPUConfig], Placed]) -> None:
-        """Take the configuration that the program is laid out for, and what lays it out for another."""
-        self._asked, self._placed = asked, placed
-        self._context = copy_context()  # where scopes, strategies and names are as they were
-
-    def __call__(self) -> Placed | None:
-        """Return the program on the device that is configured now; None where that is no other."""
-        asked = configured()
-        if asked is None or asked is self._asked:
-            return None
-        placed = self._context.run(self._placed, asked)
-        self._asked = asked
-        return placed

@@ -83,7 +83,9 @@ def _noting(at_once: bool) -> Iterator[Asked]:
 
 
 def enqueue(queue: Any, tensors: Any) -> Operation:
-    """Note that an element is sent to ``queue``, the first in the body of a loop as its results, others from a stage.
+    """Note that an element is sent to ``queue``, the first in a loop's body as its results, others from a stage.
+
+    An optimizer's apply_gradients sends as a stage does.
 
     Raises ProgramError outside of both, and the second time.
     """

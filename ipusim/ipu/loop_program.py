@@ -51,18 +51,24 @@ class LoopProgram:
     """
 
     def __init__(
-        self, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue | None, at_once: bool = False
+        self,
+        body: Callable[..., Any],
+        inputs: Any,
+        infeed: IPUInfeedQueue | None,
+        at_once: bool = False,
+        captured: Mapping[Any, Array] | None = None,
     ) -> None:
         """Try the body once, on the first values of its tensors and the shapes of the infeed's elements.
 
-        With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError and
+        With ``at_once`` it trains where it says so, whatever it returns; ``captured`` are values of tensors of the host
+        that it uses without being given them, by default of their examples' forms. Raises ProgramError and
         UnsupportedProgramError for a body that does not return tensors as it takes them.
         """
         values = as_results(inputs)
         for place, value in enumerate(values):
             checks.numbers(f"inputs[{place}]", value)
         self._body, self._infeed, self._at_once = body, infeed, at_once
-        self._captures = Captures()
+        self._captures = Captures(captured)
         self.inputs = Inputs(tuple(map(as_tensor, values)))
         self._element: tuple[Array, ...] = () if infeed is None else infeed.example()
         self._first = self._tried(self.inputs.values)

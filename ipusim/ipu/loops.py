@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ipusim.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.arguments import Arguments
 from ipusim.ipu.host import Fetch, Running, Tensor
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
+from ipusim.ipu.layouts import Fed
 from ipusim.ipu.loop_body import check_body
 from ipusim.ipu.loop_program import LoopProgram, holds
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.repeated import once
 from ipusim.ipu.run import Pipeline
+from ipusim.ipu.stage_call import Inputs
 from ipusim.ipu.variable_store import using
 from ipusim.model.stages.function_stage import as_results
 
@@ -104,7 +107,7 @@ class _Final(Tensor):
 
     def evaluate(self, running: Running) -> Any:
         running.value(self._ran.pipeline)
-        values = self._ran.program.final()
+        values = self._ran.pipeline.inputs
         self._ran.check(values)
         return values[self._place]
 
@@ -128,9 +131,14 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
     symbols, values = examples(inputs)
 
     def make(functions: Sequence[Callable[..., Any]]) -> _Ran:
+        def again(values: Sequence[Any], captured: Mapping[Any, Any]) -> tuple[Arguments, Inputs]:
+            program = LoopProgram(functions[0], values, infeed, captured=captured)
+            return program.arguments(n), program.inputs
+
         with device(), using():
             program = LoopProgram(functions[0], values, infeed)
-            return _Ran(program, lay_out(program.arguments(n), None, symbols, program.inputs))
+            fed = Fed(program.inputs.values, again)
+            return _Ran(program, lay_out(program.arguments(n), None, symbols, program.inputs, fed))
 
     def run_on(ran: _Ran) -> bool:
         with device():

@@ -13,6 +13,7 @@ from ipusim.ipu.host import example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.lay_out import examples, lay_out
+from ipusim.ipu.layouts import Fed
 from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.releases import in_any_release
 from ipusim.ipu.repeated import once
@@ -116,7 +117,10 @@ def pipeline(
     refuse_what_is_not_simulated(arguments)
 
     def make(functions: Sequence[Callable[..., Any]]) -> Pipeline:
-        return lay_out(arguments.with_functions(functions), config, symbols)
+        found = arguments.with_functions(functions)
+        return lay_out(
+            found, config, symbols, fed=Fed(found.inputs, lambda values, _: (found.with_inputs(values), None))
+        )
 
     def run_on(found: Pipeline) -> bool:
         found.run(arguments.inputs or None)

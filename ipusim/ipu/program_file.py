@@ -16,6 +16,7 @@ from typing import Final
 
 from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.files import open_file
+from ipusim.ipu import tensor_methods
 from ipusim.ipu.horovod.hosts import on_hosts, rank
 from ipusim.ipu.import_names import install
 from ipusim.machine.hosts import this_host
@@ -69,7 +70,7 @@ class ProgramFile:
         Python prints it, and where it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
-        with _as_main(self.path, self._file, arguments) as module, install(tensorflow):
+        with _as_main(self.path, self._file, arguments) as module, tensor_methods.in_own_modules(), install(tensorflow):
             try:
                 if hosts is None:
                     contextvars.copy_context().run(self._execute, module)
@@ -97,7 +98,7 @@ class ProgramFile:
 
     def _execute(self, module: ModuleType) -> None:
         try:
-            exec(compile(self._tree, self._file, "exec"), module.__dict__)
+            tensor_methods.run(tensor_methods.compiled(self._tree, self._file), module)
         except IpusimError as error:
             place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error) or self._file
             if place.startswith(self._file):  # as it was named

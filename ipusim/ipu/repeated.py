@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ipusim.ipu.host import compiling
+from ipusim.ipu.compiling import compiling
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ipusim.errors import ProgramError
 from ipusim.ipu.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.device_ordinal import device_ordinal
 from ipusim.ipu.distribution import Distribution
 from ipusim.ipu.feed import Feed
 from ipusim.ipu.functions import TracedFunctions
@@ -75,7 +76,7 @@ def _request(
     if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
         shape = PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
         check_count(0, schedule.multiple(shape))
-    device = config.device(asked.mapping, schedule.pipelined, configured=configured)
+    device = config.device(asked.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
     functions = TracedFunctions(asked, traced, feed)
     options: dict[str, Any] = config.options()
     options["system"] |= device

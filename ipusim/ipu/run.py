@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ipusim.analysis.fit import Fit
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.hardware.system import System
-from ipusim.ipu.arguments import Arguments
-from ipusim.ipu.distribution import Distribution
-from ipusim.ipu.feed import Feed
+from ipusim.ipu.device_ordinal import check_queue_on_device, device_ordinal, on_device
 from ipusim.ipu.functions import sent_dtype
 from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.host_program import HostProgram
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
+from ipusim.ipu.layouts import Layout, Layouts
 from ipusim.ipu.one_at_a_time import device
 from ipusim.ipu.recording import note, recorder
-from ipusim.ipu.traced import Traced
-from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.stage_outfeeds import StageOutfeed
 from ipusim.model.layers.layer import Array
 from ipusim.model.stages.function_stage import as_results
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.checkpoint import (
     OPTIMIZER,
     Arrays,
@@ -35,100 +37,164 @@ from ipusim.runs.checkpoint import (
 )
 from ipusim.runs.job import Job
 from ipusim.runs.session import Session
+from ipusim.schedules.registry import find
 from ipusim.timeline.timeline import Timeline
 
 #: Name of the elements of the infeed that have been read, among what a program goes on from.
 _INFEED: Final = "ipusim/infeed"
 
 
-class Placed(NamedTuple):
-    """A program on its device.
-
-    Attributes:
-        job: what runs.
-        distribution: on which of several hosts it trains, None alone.
-    """
-
-    job: Job
-    distribution: Distribution | None
-
-
 class Pipeline(Fetch):
     """What ``pipelining_ops.pipeline`` returns; in a compiled computation it runs when a session runs it.
 
     Attributes:
-        program, plan, system, memory, notes: what ran, in which order, where, what its IPUs hold, and warnings.
         pipelined: whether it is a pipeline, and no loop.
+        training: whether it trains.
     """
 
     is_operation: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        arguments: Arguments,
-        traced: Traced,
-        feed: Feed,
-        placed: Placed,
-        symbols: Sequence[Any] | None = None,
-        variables: Mapping[str, NamedVariable] | None = None,
-        latest: Callable[[], Placed | None] | None = None,
-    ) -> None:
+    def __init__(self, layouts: Layouts, symbols: Sequence[Any] | None = None) -> None:
         """Place the variables on their IPUs and connect the queues.
 
-        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it; ``variables`` those that
-        the program may share with others; ``latest`` lays it out again where another device has been configured since,
-        which counts until the first run. Raises ProgramError when the outfeed has a pipeline already, or the infeed
-        other replicas.
+        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when
+        the outfeed has a pipeline already, or the infeed other replicas.
         """
-        self._traced, self._feed, self._infeed, self._outfeed = traced, feed, arguments.infeed, arguments.outfeed
-        self._captures = arguments.captures
-        self._gradients, self._latest = arguments.host_gradients, latest
-        self._hosts, self._symbols = HostProgram(), symbols
-        self._place(placed)
+        first = layouts.first
+        arguments, stages = first.arguments, first.traced.stages
+        self._layouts, self._symbols, self._ordinal = layouts, symbols, device_ordinal()
+        self.pipelined, self.training = find(arguments.schedule.value).pipelined, arguments.training
+        self._hosts = HostProgram()
+        self._more_notes: tuple[str, ...] = ()
         self._timeline: Timeline | None = None
+        self._initial = True
+        self._placed_session: Session | None = None
+        self._layout = first
+        self._take(first, None)
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
-        self._initial = True
-        self._named = dict(variables or {})
+        self._named = layouts.variables
         #: The version of each variable that the session has; at first all have their initial values.
         self._versions = dict.fromkeys(self._named, 0)
-        changes = {name for each in traced.stages for name in each.stage.changes}
+        changes = {name for each in stages for name in each.stage.changes}
         #: The variables that a run changes.
-        self._changes = [name for name in self._named if name in changes or self.plan.shape.training]
+        self._changes = [name for name in self._named if name in changes or self.training]
 
-    def _place(self, placed: Placed, before: System | None = None) -> None:
-        """Take the program as it is ``placed``, where it has been laid out for the system ``before``, if for any."""
-        job = placed.job
-        replicas, outputs, outfeed = job.system.replicas, self._traced.stages[-1].outputs, job.program.outfeed
-        if self._gradients is not None and replicas > 1:
+    def _take(self, layout: Layout, before: Layout | None) -> None:
+        """Go on as another layout says than the one ``before``, if there was one, from where that has come to."""
+        self._connect_queues(layout, before)
+        state = None if self._placed_session is None else arrays_of(self._placed_session)
+        self._layout = layout
+        if layout.job is None:
+            return
+        layout.traced.inputs.replicas = layout.replicas
+        self._hosts.distribution = layout.distribution
+        self._placed_session = self._hosts.session(layout.job, goes_on=not self._initial)
+        if state is not None:
+            set_arrays_of(self._placed_session, state)
+
+    def _connect_queues(self, layout: Layout, before: Layout | None) -> None:
+        replicas, gradients = layout.replicas, layout.arguments.host_gradients
+        axis = (replicas,) if replicas > 1 else ()
+        if gradients is not None and axis:
             raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
-        if self._infeed is not None:
-            self._infeed.connect(replicas, instead_of=None if before is None else before.replicas)
-        if self._outfeed is not None:
-            axis = (replicas,) if replicas > 1 else ()
+        if (infeed := layout.arguments.infeed) is not None:
+            check_queue_on_device("infeed_queue", infeed.ordinal)
+            infeed.connect(replicas, instead_of=None if before is None else before.replicas)
+        if (queue := layout.arguments.outfeed) is not None:
+            outputs, outfeed = layout.traced.stages[-1].outputs, layout.outfeed
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            packing = self._traced.packing(outfeed.kept)
-            if self._gradients is not None:
-                forms, packing = self._gradients.element(forms, packing)
-            self._connect(self._outfeed, forms, packing, again=before is not None)
-        for each in (outfeed for stage in self._traced.outfeeds for outfeed in stage.queues):
-            axis = (replicas,) if replicas > 1 else ()
+            packing = layout.traced.packing(outfeed.kept)
+            if gradients is not None:
+                forms, packing = gradients.element(forms, packing)
+            self._connect(queue, forms, packing, again=before is not None)
+        for each in _sent_beside(layout):
             forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
             self._connect(each.queue, forms, each.packing, again=before is not None)
-        self.program, self.plan, self.system = job.program, job.plan, job.system
-        self.memory, self.notes, self.pipelined = job.memory, job.notes, job.schedule.pipelined
-        self._traced.inputs.replicas = replicas
-        self._hosts.distribution = placed.distribution
-        self._session = self._hosts.session(job)
+
+    def dequeue_at_once(self) -> None:
+        """Let what stages and the optimizer send be dequeued at once, as of a program that no session runs."""
+        for each in _sent_beside(self._layout):
+            each.queue.in_session = False
 
     def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
+        check_queue_on_device("outfeed_queue", queue.ordinal)
         queue.connect(forms, packing, in_session=self._symbols is not None, again=again)
 
-    def _place_as_configured(self) -> None:
-        """Lay the program out again before it runs first, where another device has been configured since."""
-        if self._latest is not None and self._initial and self._timeline is None and (placed := self._latest()):
-            self._place(placed, self.system)
+    def take_fed(self, running: Running, values: Sequence[Any]) -> None:
+        """Be the program for ``values`` that a session feeds, and for what the program captures in its run.
+
+        It is laid out again where these have other forms. Raises as :meth:`take_layout` does.
+        """
+        captures = self._layout.arguments.captures
+        self.take_layout(values, {} if captures is None else captures.evaluated(running.value))
+        if (captures := self._layout.arguments.captures) is not None:
+            captures.take(running.value)
+
+    def take_layout(self, values: Sequence[Any] | None = None, captured: Mapping[Any, Array] | None = None) -> None:
+        """Lay the program out again where another device has been configured since, or ``values`` have other forms.
+
+        It goes on from where it is. Raises IpusimError where the device does not take it; it stays as it is then.
+        """
+        with device(), on_device(self._ordinal):
+            layout = self._layouts.now(self._layout, values, captured or {})
+            if layout is not self._layout:
+                self._take(layout, self._layout)
+
+    @property
+    def _job(self) -> Job:
+        if self._layout.job is None:
+            self.take_layout()
+        assert self._layout.job is not None
+        return self._layout.job
+
+    @property
+    def _session(self) -> Session:
+        if self._placed_session is None:
+            self.take_layout()
+        assert self._placed_session is not None
+        return self._placed_session
+
+    @property
+    def replicas(self) -> int:
+        """The replicas that it runs on; one as long as no device has taken it."""
+        return self._layout.replicas
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Its inputs, which are a loop's tensors as the last run has left them."""
+        return self._layout.traced.inputs.values
+
+    @property
+    def infeed(self) -> IPUInfeedQueue | None:
+        """The queue that feeds it, None where none does."""
+        return self._layout.arguments.infeed
+
+    @property
+    def program(self) -> PipelineProgram:
+        """What runs."""
+        return self._job.program
+
+    @property
+    def plan(self) -> Plan:
+        """In which order."""
+        return self._job.plan
+
+    @property
+    def system(self) -> System:
+        """Where."""
+        return self._job.system
+
+    @property
+    def memory(self) -> Fit:
+        """What its IPUs hold."""
+        return self._job.memory
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings."""
+        return (*self._job.notes, *self._more_notes)
 
     @property
     def timeline(self) -> Timeline:
@@ -140,7 +206,7 @@ class Pipeline(Fetch):
     @property
     def sends(self) -> bool:
         """Whether it sends results to an outfeed queue."""
-        return self._outfeed is not None
+        return self._layout.arguments.outfeed is not None
 
     @property
     def summary(self) -> RunTimes:
@@ -169,17 +235,17 @@ class Pipeline(Fetch):
 
     def evaluate(self, running: Running) -> None:
         """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
-        if self._infeed is not None:
-            self._infeed.check_started()
-        if self._captures is not None:
-            self._captures.take(running.value)
-        self.run([running.value(symbol) for symbol in self._symbols or ()])
+        if self.infeed is not None:
+            self.infeed.check_started()
+        values = [running.value(symbol) for symbol in self._symbols or ()]
+        self.take_fed(running, values)
+        self.run(values)
 
     def initialize(self) -> None:
         """Set all variables, and the optimizer's state, to what they were at first."""
-        self._place_as_configured()
-        if not self._initial or any(self._versions.values()):
-            self._session, self._initial = self._hosts.session(self._session.job), True
+        if self._placed_session is not None and (not self._initial or any(self._versions.values())):
+            self._initial = True
+            self._placed_session = self._hosts.session(self._session.job)
         for variable in self._named.values():
             variable.initialize()
         self._versions = {name: each.version for name, each in self._named.items()}
@@ -191,14 +257,15 @@ class Pipeline(Fetch):
         results go to the outfeed queue, each as soon as it is with the host. Raises ProgramError and ProgramTypeError
         for inputs of another form.
         """
-        with device(), sending_to(self._outfeed):
-            self._place_as_configured()
+        with device(), sending_to(self._layout.arguments.outfeed), on_device(self._ordinal):
+            self.take_layout()
+            layout = self._layout
             if inputs is not None:
-                self._feed.replace_inputs(as_results(inputs))
+                layout.feed.replace_inputs(as_results(inputs))
             session, self._initial = self.session, False
-            self._feed.go_on(session.elements)
-            for stage in self._traced.outfeeds:
-                stage.begin(self.system.replicas)
+            layout.feed.go_on(session.elements)
+            for stage in layout.traced.outfeeds:
+                stage.begin(layout.replicas)
             try:
                 with self._hosts.running(session):
                     self._timeline = session.run(sink=self._sink(), before=self._hosts.owed())
@@ -206,21 +273,21 @@ class Pipeline(Fetch):
                 self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
             # A session may run it in another thread than the one that laid it out.
             note((recorder(), self._recorder), session, self._timeline)
-        if self.plan.shape.training:
+        if self.training:
             self._note_not_finite()
         return self._timeline
 
     def _sink(self) -> Callable[[tuple[Array, ...]], object] | None:
         """Return what takes each element that is with the host; None where none comes."""
-        if self._outfeed is None:
+        outfeed, gradients = self._layout.arguments.outfeed, self._layout.arguments.host_gradients
+        if outfeed is None:
             return None
-        receive = self._outfeed.receive
-        return receive if self._gradients is None else self._gradients.receiving(receive)
+        return outfeed.receive if gradients is None else gradients.receiving(outfeed.receive)
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
         slots = {name: array.copy() for each in self._named.values() for name, array in each.slots.items()}
-        return arrays_of(self.session) | slots | {_INFEED: np.array(self._feed.consumed)}
+        return arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
 
     def check_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
@@ -232,11 +299,11 @@ class Pipeline(Fetch):
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
         ProgramError for an infeed that cannot go back; nothing is set then.
         """
-        self._place_as_configured()
+        self.take_layout()
         self.check_arrays(arrays, wanted)
-        if _INFEED in arrays and wanted(_INFEED) and self.plan.shape.training:
-            self._feed.go_to(int(arrays[_INFEED]))
-        if self._gradients is not None:  # the optimizer is on the host
+        if _INFEED in arrays and wanted(_INFEED) and self.training:
+            self._layout.feed.go_to(int(arrays[_INFEED]))
+        if self._layout.arguments.host_gradients is not None:  # the optimizer is on the host
             for variable in self._named.values():
                 variable.slots = slots_of(variable.name, arrays, wanted)
             arrays = {name: array for name, array in arrays.items() if not name.startswith(OPTIMIZER)}
@@ -253,4 +320,9 @@ class Pipeline(Fetch):
         floats = [array for array in numbers if array.dtype.kind == "f"]
         if not any(np.isfinite(array).any() for array in floats):
             note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
-            self.notes = tuple(dict.fromkeys((*self.notes, note)))
+            self._more_notes = (note,)
+
+
+def _sent_beside(layout: Layout) -> list[StageOutfeed]:
+    """Return the queues that stages and the optimizer send to by themselves."""
+    return [outfeed for outfeeds in layout.traced.outfeeds for outfeed in outfeeds.queues]

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu import checks
+from ipusim.ipu.device_ordinal import device_ordinal, on_device, ordinal_of
 from ipusim.ipu.loop_body import asking
+from ipusim.ipu.names import in_stage
+from ipusim.ipu.places import ON_IPU, SHARD, setting
 from ipusim.model.functions.outside import outside
-
-#: The shard of the innermost scope; None outside of any.
-_SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
 
 
 def shard() -> int | None:
     """Return the shard that the caller's computations are placed on, None for none."""
-    return _SHARD.get()
+    return SHARD.get()
 
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[None]:
-    """Place programs in the block on a device such as '/device:IPU:0', the one that there is, or on the host.
+    """Build programs in the block for a device such as '/device:IPU:1'; a name of the host changes nothing.
 
-    Raises ProgramTypeError for what is no text, ProgramError for an IPU device of another number.
+    What is computed of placeholders there, without ``ipu_compiler.compile``, a session computes on that device.
+
+    Raises ProgramTypeError for what is no text, ProgramError for an IPU device without a number, and
+    UnsupportedProgramError in a function of a program that runs on another IPU device.
     """
-    name = checks.text("device", device)
-    kind, _, number = name.removeprefix("/device:").partition(":")
-    if kind.upper() == "IPU" and number not in ("", "0"):
-        checks.wrong_value("device", "/device:IPU:0, as one device is simulated at a time", name)
-    yield
+    ordinal = ordinal_of(device)
+    if ordinal is None:
+        with setting(ON_IPU, False):
+            yield
+        return
+    if in_stage() and ordinal != device_ordinal():
+        raise UnsupportedProgramError(
+            f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
+            "build what another device runs as a program by itself, in the scope of that device"
+        )
+    with on_device(ordinal), setting(ON_IPU, True):
+        yield
 
 
 @contextmanager
@@ -40,13 +49,10 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     given = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(given, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {given}")
-    token = _SHARD.set(checks.whole("index", given))
-    if (asked := asking()) is not None:
-        asked.shards.add(given)
-    try:
+    with setting(SHARD, checks.whole("index", given)):
+        if (asked := asking()) is not None:
+            asked.shards.add(given)
         yield
-    finally:
-        _SHARD.reset(token)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Outfeed queues that a stage sends to by itself, in the middle of its forward pass, such as to inspect activations.
 
 Each element is a copy to the host in the middle of the pass, priced as what ``outside_compilation_scope`` sends there.
+What an optimizer's apply_gradients sends is copied in no time, as all that it computes beside its rule.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.structures import leaves, mapped
 from ipusim.ipu.variable import plain
 from ipusim.model.functions.outside import outside
@@ -70,7 +71,7 @@ class StageOutfeeds:
 
     @contextmanager
     def calling(self, running: bool) -> Iterator[None]:
-        """Let the block send, which calls the stage's function, in a program that is ``running`` or only tries it."""
+        """Let the block send, which calls the function that does, in a program that is ``running`` or only tries it."""
         self._called, self._running = [], running
         token = _CALLED.set(self)
         try:
@@ -91,6 +92,10 @@ class StageOutfeeds:
         values = [np.float32(each) if isinstance(each, float) else each for each in map(plain, leaves(tensors))]
         if place == len(self.queues):
             self.queues.append(StageOutfeed(queue, mapped(lambda _: None, tensors), ()))
+        self._send(place, values)
+
+    def _send(self, place: int, values: Sequence[Any]) -> None:
+        """Copy the arrays of an element to the host."""
         key = draw_key(f"outfeed {place}") if self._running else None
         from ipusim.ipu.operations.to_host import send  # noqa: PLC0415 - autograd takes a while to import
 
@@ -114,6 +119,21 @@ class StageOutfeeds:
             elements = [each.popleft() for each in waiting if each]
             one = self._replicas == 1
             outfeed.queue.receive(elements[0] if one else tuple(map(np.stack, zip(*elements, strict=True))))
+
+
+class UpdateOutfeeds(StageOutfeeds):
+    """The queues that an optimizer's apply_gradients sends to, in each weight update."""
+
+    def begin(self, replicas: int) -> None:
+        """Begin a run; raises UnsupportedProgramError where several replicas would send."""
+        if self.queues and replicas > 1:
+            raise UnsupportedProgramError(
+                f"enqueue: expected one replica where apply_gradients sends to an outfeed queue, got {replicas}"
+            )
+        super().begin(replicas)
+
+    def _send(self, place: int, values: Sequence[Any]) -> None:
+        self._receive(place, None, tuple(np.array(value) for value in values))
 
 
 def current() -> StageOutfeeds | None:

@@ -78,8 +78,10 @@ class Traced:
 
     @property
     def outfeeds(self) -> list[StageOutfeeds]:
-        """The queues that each stage sends to by itself."""
-        return [each.stage.function.outfeeds for each in self.stages if isinstance(each.stage.function, StageCall)]
+        """The queues that each stage sends to by itself, and those that the optimizer sends to."""
+        calls = [each.stage.function for each in self.stages]
+        of_update = [] if self.optimizer is None else [self.optimizer.outfeeds]
+        return [call.outfeeds for call in calls if isinstance(call, StageCall)] + of_update
 
     @property
     def sums_gradients(self) -> bool:
@@ -193,9 +195,11 @@ class _Tracer:
             )
         if not any(each.stage.variables for each in stages):
             raise ProgramError(_NOTHING_TO_TRAIN)
+        if (update := self._finish.weight_update) is not None:
+            update.find_outfeeds({name: each.stage.variables[name] for each in stages for name in each.owned})
         return Traced(
             stages,
-            self._finish.weight_update,
+            update,
             self._inputs,
             self._names,
             self._form.without_first(),

@@ -19,6 +19,7 @@ from ipusim.ipu.config import (
     get_ipu_config,
     reset_ipu_configuration,
 )
+from ipusim.ipu.device_ordinal import ipu_ordinal
 from ipusim.ipu.exports import export_dataset_to_file, export_inputs_to_file
 from ipusim.ipu.ipu_options import (
     auto_select_ipus,
@@ -112,11 +113,13 @@ class SyntheticDataCategory(Enum):
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """Return the number of IPUs that have been configured; raises ProgramStateError where none have."""
-    checks.text("ipu_device", ipu_device)
+    """Return the number of IPUs of a device that has been configured.
+
+    Raises ProgramStateError where none has, DeviceError for a number that there is not.
+    """
+    ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
-    (config,) = get_ipu_config()
-    found = config.device((0,))
+    found = get_ipu_config()[0].device((0,), ordinal=ordinal)
     system = build_system(
         found["name"], mapping=(0,), ipus=found["auto_select_ipus"], select=found["select_ipus"], pipelined=False
     )

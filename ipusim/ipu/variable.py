@@ -11,7 +11,8 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import checks
-from ipusim.ipu.host import Running, Tensor, compiling, compute
+from ipusim.ipu.compiling import compiling
+from ipusim.ipu.host import Running, Tensor, compute
 from ipusim.ipu.variable_store import add, graph_mode, is_at_once, store, used
 from ipusim.model.functions import variables
 from ipusim.model.functions.untrained import held
@@ -270,8 +271,10 @@ class NamedVariable(Tensor, variables.Readable):
         from autograd.tracer import isbox  # noqa: PLC0415 - as above
 
         values = [plain(each) for each in inputs]
-        if any(isinstance(each, NamedVariable) for each in values):
-            return NotImplemented
+        if any(isinstance(each, NamedVariable) for each in values):  # its value is that of a session
+            if method != "__call__" or options:
+                return NotImplemented
+            return compute(getattr(anp, ufunc.__name__), *values)
         if not any(map(isbox, values)):
             return getattr(ufunc, method)(*values, **options)
         # autograd calls with arrays taken out of their trace, to which no gradient would come back

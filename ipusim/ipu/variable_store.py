@@ -35,6 +35,8 @@ class VariableStore:
 _STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
 #: Whether operations on variables wait for a session, as after ``disable_eager_execution``.
 _GRAPH_MODE: Final = Remembered("graph_mode", False)
+#: The session in whose block the caller is, whose graph is the default one there; None outside of any.
+_SESSION: Final[ContextVar[Any]] = ContextVar("session", default=None)
 #: Whether operations have their effect at once all the same, as in functions of a dataset's elements.
 _AT_ONCE: Final[ContextVar[bool]] = ContextVar("at_once", default=False)
 _USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
@@ -70,7 +72,22 @@ def wait_for_sessions(now: bool = True) -> None:
 
 def graph_mode() -> bool:
     """Whether operations on variables wait for a session, also where no program is being compiled."""
-    return _GRAPH_MODE.get()
+    return session_here() is not None or _GRAPH_MODE.get()
+
+
+def session_here() -> Any:
+    """Return the session in whose block the caller is, None for none."""
+    return _SESSION.get()
+
+
+@contextmanager
+def in_session(session: Any) -> Iterator[None]:
+    """Let operations on variables in the block, that of a session, wait for it."""
+    token = _SESSION.set(session)
+    try:
+        yield
+    finally:
+        _SESSION.reset(token)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from fractions import Fraction
-from heapq import heappush
+from functools import partial
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Any, Final
 
 import simpy
@@ -24,20 +26,38 @@ _FULL: Final = Fraction(1)
 
 
 class Moment(simpy.Event):
-    """The event of a cycle to come, which is its value."""
+    """The event of a cycle to come, which is its value: what SimPy's Timeout is, less what that checks."""
 
-    def __init__(self, clock: Clock, cycle: int) -> None:
-        """Let it happen in ``cycle``; what SimPy's Timeout does, less what that checks."""
-        self.env = clock
-        self.callbacks = []
-        self._value = cycle
-        self._ok = True
-        heappush(clock._queue, (cycle, NORMAL, next(clock._eid), self))
+    _ok = True
+    _value: int
 
     @property
     def cycle(self) -> int:
         """When it happens."""
-        return self._value  # type: ignore[no-any-return]
+        return self._value
+
+
+class _Process(simpy.Process):
+    """SimPy's process, less what is done for events that fail: what a process raises ends the run there and then."""
+
+    def __init__(self, clock: Clock, generator: Process) -> None:
+        super().__init__(clock, generator)
+        self._send: Callable[[Any], Any] = generator.send
+        self._go_on = self._resume
+
+    def _resume(self, event: simpy.Event) -> None:
+        try:
+            while True:
+                target = self._send(event._value)
+                if target.callbacks is not None:
+                    break
+                event = target  # which has happened already
+        except StopIteration as ended:
+            self._ok, self._value = True, ended.value
+            self.env.schedule(self)
+        else:
+            target.callbacks.append(self._go_on)
+            self._target = target
 
 
 class Clock(simpy.Environment):
@@ -52,40 +72,65 @@ class Clock(simpy.Environment):
             and takes so many cycles at full speed.
         spend: ``spend(workers, what, cycles)`` returns the event of the end of work that begins now; its value is
             that cycle.
+        at: ``at(cycle)`` returns the event of a cycle to come, an ``end`` that was answered before; its value is that
+            cycle.
     """
 
     end: Callable[[Workers, SpanKind, int, int], int]
     spend: Callable[[Workers, SpanKind, int], Moment]
+    at: Callable[[int], Moment]
 
     def __init__(self, speed: Speed | None = None) -> None:
         """Begin at 0; ``speed`` tells how fast work goes on, by default at full speed."""
         super().__init__()
         self.steady = speed is None
+        self.process = partial(_Process, self)  # type: ignore[method-assign]
+        queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
+
+        # Closures, which know of nobody where all is at full speed: they run for each pass of each simulated IPU.
+        def at(cycle: int) -> Moment:
+            event = new(Moment)
+            event.env, event.callbacks, event._value = clock, [], cycle
+            heappush(queue, (cycle, NORMAL, next(number), event))
+            return event
+
+        def spend(workers: Workers, what: SpanKind, cycles: int) -> Moment:  # noqa: ARG001
+            event = new(Moment)
+            event.env, event.callbacks, event._value = clock, [], clock._now + cycles  # type: ignore[assignment]
+            heappush(queue, (event._value, NORMAL, next(number), event))
+            return event
+
+        self.at = at
         if speed is None:
-            # Closures that know of nobody: this is called for every pass of every simulated IPU.
-            self.end = lambda workers, what, start, cycles: start + cycles  # noqa: ARG005
-            self.spend = lambda workers, what, cycles: Moment(self, self._now + cycles)  # type: ignore[arg-type]  # noqa: ARG005
+            self.end, self.spend = lambda workers, what, start, cycles: start + cycles, spend  # noqa: ARG005
             return
         self._speed = speed
         self.end = lambda workers, what, start, cycles: max(
             (self._end_of(each, what, start, cycles) for each in workers), default=start + cycles
         )
-        self.spend = lambda workers, what, cycles: Moment(self, self.end(workers, what, self.now, cycles))
+        self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
 
-    @property
-    def now(self) -> int:
-        """The cycle that it is."""
-        return self._now  # type: ignore[return-value]  # every duration is a whole number of cycles
-
-    def at(self, cycle: int) -> Moment:
-        """Return the event of a cycle to come, an ``end`` that was answered before; its value is that cycle."""
-        return Moment(self, cycle)
+    #: The cycle that it is, a whole number as every duration is; by a getter that is no call in Python.
+    now: int = property(attrgetter("_now"))  # type: ignore[assignment]
 
     def call_at(self, cycle: int, then: Callable[[simpy.Event], None]) -> simpy.Event:
         """Call ``then`` with the event of a cycle to come, which is returned."""
-        event = Moment(self, cycle)
+        event = self.at(cycle)
         event.callbacks.append(then)
         return event
+
+    def happen(self, event: simpy.Event, value: object) -> None:
+        """Let an event happen with a value, as the last thing that is done now: at once, if nothing else is due before.
+
+        Its turn would come next in any case: to go by the queue of events takes as long as three calls.
+        """
+        if self._queue and self._queue[0][0] <= self._now:
+            event.succeed(value)
+            return
+        event._ok, event._value = True, value
+        callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+        for callback in callbacks:
+            callback(event)
 
     def speed(self, worker: Resource, what: SpanKind) -> tuple[Fraction, int | None]:
         """Return the speed of work at this moment, and until when it stays so; None for ever."""
@@ -123,11 +168,14 @@ class Clock(simpy.Environment):
 
         Raises what a process raises.
         """
-        everyone = simpy.AllOf(self, processes)
-        try:
-            self.run(until=everyone)
-        except RuntimeError:  # SimPy's, when no event is left before the one to run until; or one of a user's function
-            if everyone.triggered or self.peek() != float("inf"):
-                raise
-            return False
+        everyone: Any = simpy.AllOf(self, processes)
+        queue = self._queue
+        # SimPy's own run and step in one: a call for each event was a thirtieth of a run of many IPUs.
+        while everyone.callbacks is not None:
+            if not queue:
+                return False
+            self._now, _, _, event = heappop(queue)
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
         return True

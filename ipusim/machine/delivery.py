@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import simpy
 
 from ipusim.machine import resources
-from ipusim.machine.clock import Spans
 from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Handler, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
+from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pricing.costs import Send
@@ -33,6 +35,25 @@ def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count
     return (2 * source + (target < source)) * count + micro_batch
 
 
+class _Way(NamedTuple):
+    """Where the tensors go that a stage makes in a forward or a backward pass.
+
+    Attributes:
+        shard, made_in: where they are made, and in which step of a micro-batch's life.
+        is_kept: whether they stay on that IPU, which never receives them.
+        send: what sending one takes.
+        at_once: whether that takes no time.
+        ends: the IPUs at both ends.
+    """
+
+    shard: int
+    made_in: int
+    is_kept: bool
+    send: Send
+    at_once: bool
+    ends: Workers
+
+
 class Delivery:
     """What is on its way, or has come, within one replica; tensors go by their numbers."""
 
@@ -47,25 +68,24 @@ class Delivery:
         }
         self._clock, self._record, self._links = context.clock, context.recorder.record, links
         self._count = shape.micro_batches
-        self._deliver = None if isinstance(executor, NullExecutor) else executor.deliver
+        self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._ipu_of = [context.ipu_of(replica, stage).number for stage in range(shape.stages)]
         #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
         #: them, and those that are on their way.
         self._here: dict[int, int] = {}
         self._waiting: dict[int, simpy.Event] = {}
-        self._on_way: dict[int, Tensor | None] = {}
-        #: What is on its way while its sender waits for its delivery.
-        self._blocking: set[int] = set()
+        self._on_way: dict[int, Tensor] = {}
+        #: For the senders of those on their way that wait for their delivery.
+        self._blocking: dict[int, simpy.Event] = {}
         sends = {key[1:]: send for key, send in context.costs.sends.items() if key[0] == replica}
-        #: Of each way: where the tensor is made and in which step, whether it stays there, what sending it costs, and
-        #: the IPUs at its ends.
         self._ways = [
-            (
+            _Way(
                 shape.mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 shape.mapping[source] == shape.mapping[target],
-                sends.get((source, target), _NO_WAY),
+                send := sends.get((source, target), _NO_WAY),
+                not (send.lead_cycles or send.links),
                 resources.ipus([self._ipu_of[source], self._ipu_of[target]]),
             )
             for source in range(shape.stages)
@@ -73,17 +93,17 @@ class Delivery:
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
         ]
         self._wait_of = {
-            ipu: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
+            ipu.number: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
             for ipu in self.ipus
         }
         self._what = self._described(context, replica)
 
-    def _described(self, context: Context, replica: int) -> dict[int, int]:
-        """Return the description of the way of each tensor that an IPU sends."""
+    def _described(self, context: Context, replica: int) -> list[int]:
+        """Return the description of the way of each tensor that an IPU sends, by its number."""
         table = context.plan.instructions
         _, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._count)
-        sizes = np.array([send.bytes for *_, send, _ in self._ways], np.int64)
+        sizes = np.array([way.send.bytes for way in self._ways], np.int64)
         rows = np.empty((len(tensor), len(Description._fields)), np.int64)
         fields = {
             "kind": np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
@@ -96,78 +116,79 @@ class Delivery:
         }
         for column, name in enumerate(Description._fields):
             rows[:, column] = fields[name]
-        first = context.recorder.describe_rows(rows)
-        return dict(zip(tensor.tolist(), range(first, first + len(rows)), strict=True))
+        what = np.full(len(self._ways) * self._count, NONE)
+        what[tensor] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+        return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
-        self._hand_over(tensor, step, cause, None)
+        """Hand a tensor to the links, ``cause`` being the pass that has made it."""
+        way = self._ways[tensor // self._count]
+        if way.at_once:
+            self._arrive(tensor, way, cause)
+        else:
+            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
+            self._links.carry(coming, way.ends)
         return cause
 
     def _send_blocking(
-        self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int
+        self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
     ) -> simpy.Event:
-        done = self._clock.event()
-        self._hand_over(tensor, step, cause, done)
-        return done
+        """Hand a tensor to the links, and wait until it is delivered; returns the span that has brought it."""
+        self._send(ipu, stage, micro_batch, tensor, step, cause)
+        delivered = self._clock.event()
+        if tensor in self._on_way:
+            self._blocking[tensor] = delivered
+        else:
+            delivered.succeed(cause)
+        return delivered
 
-    def _receive(self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int | Spans:
-        """Take a tensor; returns the span that has brought it where the IPU has waited for that."""
-        return self._wait(ipu, tensor, step, cause) if self._here.pop(tensor, None) is None else cause
+    def _deliver(self, coming: Tensor, now: int) -> None:
+        """Note that a tensor has come."""
+        tensor, start, span = coming.number, coming.handed_over, coming.cause
+        if now > start:
+            span = self._record(self._what[tensor], coming.step, start, now, span)
+        way = self._ways[tensor // self._count]
+        del self._on_way[tensor]
+        self._here[tensor] = span
+        if self._hand_on is not None:
+            self._hand_on(way.shard, way.made_in, tensor % self._count)
+        if coming.waiting:
+            arrived = self._waiting[tensor] = self._clock.event()
+            arrived.callbacks.extend(coming.waiting)
+        if tensor in self._blocking:
+            if tensor in self._waiting:
+                self._waiting.pop(tensor).succeed()
+            self._blocking.pop(tensor).succeed(span)
+        elif tensor in self._waiting:
+            self._clock.happen(self._waiting.pop(tensor), None)
 
-    def _wait(self, ipu: IpuId, tensor: int, step: int, cause: int) -> Spans:
-        """Wait until a tensor has come; returns the span that has brought it."""
-        start, span = self._clock.now, None
-        while span is None:
-            yield self._expect(tensor)
-            span = self._here.pop(tensor, None)
-        if self._clock.now > start:
-            self._record(self._wait_of[ipu], step, start, self._clock.now, cause)
-        return span
-
-    def _hand_over(self, tensor: int, step: int, cause: int, done: simpy.Event | None) -> None:
-        """Hand a tensor to the links, ``cause`` being the pass that made it.
-
-        ``done`` happens with its delivery; its value is the span that is behind it.
-        """
-        way, now, what = tensor // self._count, self._clock.now, self._what[tensor]
-        *_, send, ends = self._ways[way]
-        if not (send.lead_cycles or send.links):
-            self._arrive(tensor, way, cause)
-            if done is not None:
-                done.succeed(cause)
-            return
-        if done is not None:
-            self._blocking.add(tensor)
-
-        def arrive(then: int) -> None:
-            span = self._record(what, step, now, then, cause) if then > now else cause
-            del self._on_way[tensor]
-            self._arrive(tensor, way, span)
-            if done is not None:
-                self._blocking.remove(tensor)
-                done.succeed(span)
-
-        self._on_way[tensor] = self._links.carry(send, ends, step, cause, now, arrive)
-
-    def _arrive(self, tensor: int, way: int, span: int) -> None:
-        shard, made_in, stays, *_ = self._ways[way]
-        if self._deliver is not None:
-            self._deliver(shard, made_in, tensor % self._count)
-        if not stays:
+    def _arrive(self, tensor: int, way: _Way, span: int) -> None:
+        if self._hand_on is not None:
+            self._hand_on(way.shard, way.made_in, tensor % self._count)
+        if not way.is_kept:
             self._here[tensor] = span
             if tensor in self._waiting:
                 self._waiting.pop(tensor).succeed()
 
-    def _expect(self, tensor: int) -> simpy.Event:
-        """Return an event after which a tensor may have come; before it has not.
-
-        That of its end on the links will do while it has them to itself, as sharing them makes it later only.
-        """
+    def _receive(
+        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int
+    ) -> int | simpy.Event:
+        """Take a tensor, or wait until it has come; returns the span that has brought it where the IPU has waited."""
+        if self._here.pop(tensor, None) is not None:
+            return cause
         coming = self._on_way.get(tensor)
         if coming is not None and coming.alone and coming.foreseen is not None:
-            return coming.foreseen
-        event = self._waiting[tensor] = self._clock.event()
+            event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
+        else:
+            event = self._waiting[tensor] = self._clock.event()
+        event.callbacks.append(partial(self._take, self._wait_of[ipu.number], tensor, step, self._clock.now, cause))
         return event
+
+    def _take(self, wait: int, tensor: int, step: int, start: int, cause: int, event: simpy.Event) -> None:
+        """Take a tensor that has come for an IPU that has waited since ``start``, and goes on behind this event."""
+        now, event._value = self._clock.now, self._here.pop(tensor)
+        if now > start:
+            self._record(wait, step, start, now, cause)
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return what has come and is not taken, what is on its way, who waits for it, and all that is on the links."""
@@ -177,7 +198,7 @@ class Delivery:
             return tuple((way, micro_batch - first_micro_batch) for way, micro_batch in ways)
 
         here, blocking = told(sorted(self._here)), told(sorted(self._blocking))
-        return here, told(self._on_way), told(sorted(self._waiting)), blocking, self._links.state
+        return here, told(self._on_way), told(sorted(self._waiting)), blocking, self._links.state()
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import simpy
 
@@ -16,17 +16,13 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import NONE
 
-#: Copies an element there or back: (micro-batch, step, cause) to the last span.
-Copy = Callable[[int, int, int], Spans]
-
 
 class Feeds:
-    """What the first and the last IPU of a replica take from the host, and hand to it."""
+    """What the IPUs of a replica take from the host, and hand to it; at a cost where a stream of the host ends."""
 
     def __init__(self, context: Context, replica: int) -> None:
         """Connect them to the host."""
-        shape = context.plan.shape
-        self.ipus = tuple(dict.fromkeys(context.ipu_of(replica, stage) for stage in (0, shape.stages - 1)))
+        self.ipus = tuple(context.ipus([replica]))
         self.handlers: Mapping[Code, Handler] = {
             Code.INFEED: self._take,
             Code.OUTFEED: self._give,
@@ -39,8 +35,8 @@ class Feeds:
         self._executor = context.executor(replica)
         infeed, outfeed = _infeed(context, replica), _outfeed(context, replica)
         self._ports = (*infeed, *outfeed)
-        self._infeed: Copy = infeed[0].transfer if infeed else _free
-        self._outfeed: Copy = outfeed[0].transfer if outfeed else _free
+        self._infeeds = {port.ipu: port.transfer for port in infeed}
+        self._outfeeds = {port.ipu: port.transfer for port in outfeed}
         self._total_beside = any(port.on_io_tiles for port in outfeed)
         #: The copies of each IPU's I/O tiles that are under way.
         self._beside: dict[int, simpy.Process] = {}
@@ -59,17 +55,17 @@ class Feeds:
         return tuple(port.state() for port in self._ports), beside
 
     def _take(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        cause = yield from self._infeed(micro_batch, step, cause)
+        cause = yield from self._infeeds.get(ipu.number, _free)(micro_batch, step, cause)
         self._executor.infeed(ipu.shard, micro_batch)
         return cause
 
-    def _give(self, _ipu: IpuId, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
+    def _give(self, ipu: IpuId, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
         if not self._due(step, period):
             return cause
-        return (yield from self._hand_out(micro_batch, step, cause))
+        return (yield from self._hand_out(ipu, micro_batch, step, cause))
 
-    def _hand_out(self, micro_batch: int, step: int, cause: int) -> Spans:
-        cause = yield from self._outfeed(micro_batch, step, cause)
+    def _hand_out(self, ipu: IpuId, micro_batch: int, step: int, cause: int) -> Spans:
+        cause = yield from self._outfeeds.get(ipu.number, _free)(micro_batch, step, cause)
         self._executor.outfeed(micro_batch)  # it is with the host when its copy has ended
         return cause
 
@@ -83,7 +79,7 @@ class Feeds:
 
     def _give_total(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         before, start = cause, self._clock.now
-        cause = yield from self._outfeed(NONE, step, cause)
+        cause = yield from self._outfeeds.get(ipu.number, _free)(NONE, step, cause)
         if self._total_beside and self._clock.now > start:
             self._record(self._waits[ipu], step, start, self._clock.now, before)
         self._executor.outfeed_total()
@@ -100,7 +96,7 @@ class Feeds:
     def _copy_beside(self, ipu: IpuId, given: int, taken: int, step: int, cause: int) -> Spans:
         """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
         if given != NONE:
-            cause = yield from self._hand_out(given, step, cause)
+            cause = yield from self._hand_out(ipu, given, step, cause)
         if taken != NONE:
             cause = yield from self._take(ipu, NONE, taken, NONE, step, cause)
         return cause

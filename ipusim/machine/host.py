@@ -122,6 +122,7 @@ class HostPort:
     """One IPU's end of a host stream.
 
     Attributes:
+        ipu: which one.
         on_io_tiles: whether I/O tiles copy, beside the IPU's other tiles.
     """
 
@@ -143,7 +144,7 @@ class HostPort:
         self._cycles, self._kind = transfer_cycles, transfer.kind
         self.on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         self._what = what
-        self._ipu = transfer.ipu
+        self.ipu = transfer.ipu
         self._transfers = {
             micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
         }
@@ -151,7 +152,7 @@ class HostPort:
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""
-        return Wait(self._what) if ipu == self._ipu and self._stream.ipu_is_waiting else None
+        return Wait(self._what) if ipu == self.ipu and self._stream.ipu_is_waiting else None
 
     def state(self) -> Hashable:
         """Return that of the stream."""

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine import resources
+from ipusim.machine.bundles import Bundle, bundles_of
 from ipusim.machine.context import Context
 from ipusim.machine.facility import IpuId, Wait
 from ipusim.machine.meeting import Meeting
-from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
-
-class _Bundle(NamedTuple):
-    """Link directions that carry for equally long in a copy.
-
-    Attributes:
-        what: their spans, as the recorder knows them together.
-        cycles: for how long.
-        links: which they are.
-    """
-
-    what: int
-    cycles: int
-    links: Workers
+#: Looked up once: a member of an enumeration takes as long as a call.
+_SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
+    SpanKind.SYNC,
+    SpanKind.PRE_COPY,
+    SpanKind.EXCHANGE,
+    SpanKind.LINK,
+    SpanKind.POST_COPY,
+)
 
 
 class Interconnect(Meeting):
@@ -58,14 +51,15 @@ class Interconnect(Meeting):
         self._carrying, self._copying = 0, False
         self._copy = self._copies[0]
         self._time_step, self._step = 0, 0
-        #: The IPUs that are here for further time-steps, and for each meeting to come who then goes on.
-        self._asleep: dict[int, None] = {}
+        #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
+        self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
+        self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
         self._awake_after: dict[int, list[int]] = {}
         self._events: dict[int, simpy.Event] = {}
         self._meeting = 0
         self._released = (0, NONE)
-        self._waits_of: dict[frozenset[int], int] = {}
+        self._waits_of: dict[int, int] = {}
         self._sync, self._pre_copy, self._post_copy = (
             recorder.describe(Description(kind, ALL_IPUS, replica=replica))
             for kind in (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.POST_COPY)
@@ -74,32 +68,11 @@ class Interconnect(Meeting):
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        self._bundle_links([direction.label for direction in context.costs.links])
-
-    def _bundle_links(self, labels: Sequence[str]) -> None:
-        """Bundle the link directions that carry in the same copies for as long; each by itself if one may be slower."""
-        bundles: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        for link in sorted({share.link for copy in self._copies for share in copy.links}):
-            cycles = tuple(
-                (which, share.cycles)
-                for which, copy in enumerate(self._copies)
-                for share in copy.links
-                if share.link == link
-            )
-            bundles.setdefault(cycles, []).append(link)
-        self._bundles: list[list[_Bundle]] = [[] for _ in self._copies]
-        for pattern, together in bundles.items():
-            for links in [together] if self._clock.steady else [[link] for link in together]:
-                workers = resources.links(labels[link] for link in links)
-                for which, each in pattern:
-                    what = self._recorder.group(list(self._described(which, links)))
-                    self._bundles[which].append(_Bundle(what, each, workers))
-
-    def _described(self, which: int, links: Sequence[int]) -> Iterator[int]:
-        """Yield the description of what each of ``links`` carries in a copy."""
-        sizes = {share.link: share.bytes for share in self._copies[which].links}
-        for link in links:
-            yield self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE))
+        self._everyone = len(self.ipus)
+        # Nothing else happens during a copy: what is recorded of one may be so at its end, two events less for each.
+        host = context.costs.host
+        self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
+        self._bundles = bundles_of(context, self._copies)
 
     def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
         """Note that an IPU is here for so many time-steps, its last span being ``cause``; return what it waits for."""
@@ -112,13 +85,13 @@ class Interconnect(Meeting):
         if times > 1:
             self._awake_after.setdefault(last, []).append(ipu)
             self._falling_asleep.append(ipu)
-        if len(self._arrived) + len(self._asleep) == len(self.ipus):
+        if len(self._arrived) + self._sleepers == self._everyone:
             self._meet(cause)
         return done
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; none where it has not arrived."""
-        here = self._arrived.keys() | self._asleep.keys()
+        here = {other for other, bit in self._bits.items() if other in self._arrived or self._asleep & bit}
         return [other for other in self._numbers if other not in here] if ipu in here else []
 
     def waits_for(self, ipu: int) -> Wait | None:
@@ -137,7 +110,8 @@ class Interconnect(Meeting):
         )
         since, _ = self._released
         copying = (self._copies.index(self._copy), self._carrying) if self._copying else None
-        return super().state(first_micro_batch), waking, self._clock.now - since, copying
+        upcoming = self._copy_of[self._time_step]
+        return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _meet(self, cause: int) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
@@ -149,18 +123,27 @@ class Interconnect(Meeting):
             self._record_waits(self._step)
             self._copy = copy = self._copies[self._copy_of[self._time_step]]
             start, end, fixed = self._clock.now, self._clock.end, copy.fixed
-            met = end(self._workers, SpanKind.SYNC, start, fixed.sync_cycles)
-            laid_out = end(self._workers, SpanKind.PRE_COPY, met, fixed.pre_copy_cycles)
-            first_byte = end(self._workers, SpanKind.EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
+            met = end(self._workers, _SYNC, start, fixed.sync_cycles)
+            laid_out = end(self._workers, _PRE_COPY, met, fixed.pre_copy_cycles)
+            first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
             self._copying = True
+            bundles = self._bundles[self._copy_of[self._time_step]]
+            if self._is_alone and len(bundles) == 1:
+                (bundle,) = bundles
+                self._carrying = len(bundle.links)
+                last_byte = end(bundle.links, _LINK, first_byte, bundle.cycles)
+                whole = partial(self._carry_whole, start, met, laid_out, first_byte, last_byte, bundle, cause)
+                self._clock.call_at(self._put_away_at(last_byte), whole)
+                return
             if first_byte > start:
                 self._clock.call_at(first_byte, partial(self._begin, start, met, laid_out, cause))
                 return
             if copy.links:
                 self._transfer(start, cause)
                 return
-            self._finish(cause)
-            if len(self._asleep) != len(self.ipus):
+            if (done := self._finish(cause)) is not None:
+                done.succeed(cause)
+            if self._sleepers != self._everyone:
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
@@ -170,7 +153,7 @@ class Interconnect(Meeting):
             super()._record_waits(step)
         elif since < now:
             if any(arrival == since for arrival, _ in self._arrived.values()):
-                self._arrived |= dict.fromkeys(self._asleep, self._released)
+                self._arrived |= dict.fromkeys(self._who_sleeps(), self._released)
                 super()._record_waits(step)
             else:
                 self._record(self._all_waits(), step, since, now, cause)
@@ -179,26 +162,47 @@ class Interconnect(Meeting):
                         self._record(self._wait_of[ipu], step, arrival, now, before)
         self._arrived.clear()
         if self._falling_asleep:
-            self._asleep |= dict.fromkeys(self._falling_asleep)
+            self._asleep |= sum(map(self._bits.__getitem__, self._falling_asleep))
+            self._sleepers += len(self._falling_asleep)
             self._falling_asleep.clear()
         return {}
 
     def _all_waits(self) -> int:
         """Return the group of the waits of all that sleep, as the recorder knows it."""
-        asleep = frozenset(self._asleep)
-        group = self._waits_of.get(asleep)
+        group = self._waits_of.get(self._asleep)
         if group is None:
-            waits = [self._wait_of[ipu] for ipu in self._numbers if ipu in asleep]
-            group = self._waits_of[asleep] = self._recorder.group(waits)
+            waits = [self._wait_of[ipu] for ipu in self._who_sleeps()]
+            group = self._waits_of[self._asleep] = self._recorder.group(waits)
         return group
+
+    def _who_sleeps(self) -> list[int]:
+        return [ipu for ipu, bit in self._bits.items() if self._asleep & bit]
 
     def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
         """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
+        self._transfer(laid_out, self._record_lead(start, met, laid_out, cause))
+
+    def _record_lead(self, start: int, met: int, laid_out: int, cause: int) -> int:
         if met > start:
             cause = self._record(self._sync, self._step, start, met, cause)
         if laid_out > met:
             cause = self._record(self._pre_copy, self._step, met, laid_out, cause)
-        self._transfer(laid_out, cause)
+        return cause
+
+    def _carry_whole(
+        self,
+        start: int,
+        met: int,
+        laid_out: int,
+        first_byte: int,
+        last_byte: int,
+        bundle: Bundle,
+        cause: int,
+        event: object,
+    ) -> None:
+        """Note all of a copy that one bundle carries, at its end."""
+        cause = self._record_lead(start, met, laid_out, cause)
+        self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
     def _transfer(self, since: int, cause: int) -> None:
         """Wake the link directions that carry the copy, whose exchange began at ``since``; without any, it is done."""
@@ -211,30 +215,27 @@ class Interconnect(Meeting):
         # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
-            last_byte = self._clock.end(bundle.links, SpanKind.LINK, first_byte, bundle.cycles)
+            last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
             done = self._put_away_at(last_byte) if after else last_byte
             self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
         """Return when the tiles have put away what they received by ``start``."""
-        return self._clock.end(self._workers, SpanKind.POST_COPY, start, self._copy.fixed.post_copy_cycles)
+        return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
         """Note that the tiles have put away what they received."""
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
-        """End the copy, and go on."""
-        self._finish(cause)
-        self._go_on(cause)
-
-    def _go_on(self, cause: int) -> None:
-        """Begin the next meeting where all IPUs sleep through the next time-step."""
-        if len(self._asleep) == len(self.ipus):
+        """End the copy: IPUs go on, or the next meeting begins where all of them sleep through the next time-step."""
+        if (done := self._finish(cause)) is not None:
+            self._clock.happen(done, cause)
+        elif self._sleepers == self._everyone:
             self._meet(cause)
 
-    def _finish(self, cause: int) -> None:
-        """End a time-step: the tensors are where they go, and the IPUs go on."""
+    def _finish(self, cause: int) -> simpy.Event | None:
+        """End a time-step: the tensors are where they go; returns the event by which IPUs go on, if any does."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
         self._copying = False
@@ -244,15 +245,16 @@ class Interconnect(Meeting):
             self._time_step = 0
             self._step += 1  # the weight update counts as one
         for ipu in self._awake_after.pop(self._meeting, ()):
-            self._asleep.pop(ipu, None)
+            if self._asleep & self._bits[ipu]:
+                self._asleep ^= self._bits[ipu]
+                self._sleepers -= 1
         done = self._events.pop(self._meeting, None)
         self._meeting += 1
         self._released = (self._clock.now, cause)
-        if done is not None:
-            done.succeed(cause)
         self._finished(self._step)
+        return done
 
-    def _deliver(self, bundle: _Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
+    def _deliver(self, bundle: Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
         """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
         self._record(bundle.what, self._step, first_byte, last_byte, cause)
         self._carrying -= len(bundle.links)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol, cast
-
-import simpy
+from types import GeneratorType
+from typing import Any, Final, Protocol, cast
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
@@ -99,14 +98,12 @@ class Ipu:
                     cause = record(what, first + step, now, end, cause)
                     now = end
                     continue
-                answer = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
-                if isinstance(answer, simpy.Event):
-                    cause = yield answer
-                elif isinstance(answer, int):
+                answer: Any = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
+                kind = type(answer)
+                if kind is int:
                     cause = answer
                     continue
-                else:
-                    cause = yield from answer
+                cause = (yield from answer) if kind is GeneratorType else (yield answer)
                 now = clock.now
             cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)
             now = clock.now

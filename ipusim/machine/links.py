@@ -26,35 +26,61 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
-#: What is called with the cycle in which a tensor has come.
-Then = Callable[[int], None]
-_NONE_LEFT: Final = Fraction(0)
+#: Looked up once: a member of an enumeration takes as long as a call.
+_SEND, _LINK = SpanKind.SEND, SpanKind.LINK
+_NOBODY: Final[tuple[Callable[[simpy.Event], None], ...]] = ()
 
 
 class Tensor:
     """A tensor that has been handed over and has not come.
 
     Attributes:
+        number: by which its receiver knows it.
         send: its links and its size.
-        step, cause: of the spans of its links.
-        then: called with the cycle in which it has come.
+        step, cause: of the spans of its way and of its links.
+        handed_over: when it was.
+        then: called with it and the cycle in which it has come.
         begin, end: when its first byte leaves, and when its last one comes if nothing changes.
         alone: whether it has all of its links to itself from begin to end.
-        left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
         foreseen: the event of its end; one that was foreseen before is void.
+        waiting: what was to be called behind an end that is void, and is so behind the true one.
+        left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
     """
 
-    __slots__ = ("alone", "begin", "cause", "end", "foreseen", "left", "rate", "send", "since", "step", "then")
+    __slots__ = (
+        "alone",
+        "begin",
+        "cause",
+        "end",
+        "foreseen",
+        "handed_over",
+        "left",
+        "number",
+        "rate",
+        "send",
+        "since",
+        "step",
+        "then",
+        "waiting",
+    )
 
+    begin: int
+    end: int
+    since: int
+    left: Fraction
+    rate: Fraction
     foreseen: simpy.Event | None
+    waiting: tuple[Callable[[simpy.Event], None], ...]
 
-    def __init__(self, send: Send, step: int, cause: int, then: Then, begin: int, end: int) -> None:
-        """Take it to have its links to itself, until something is found on them."""
-        self.send, self.step, self.cause, self.then = send, step, cause, then
-        self.begin = self.since = begin
-        self.end = end
-        self.alone = True
-        self.left = self.rate = _NONE_LEFT
+    def __init__(self, number: int, send: Send, step: int, cause: int, handed_over: int, then: Then) -> None:
+        """Take what is to be carried."""
+        self.number, self.send, self.step, self.cause = number, send, step, cause
+        self.handed_over, self.then = handed_over, then
+        self.alone, self.foreseen, self.waiting = False, None, _NOBODY
+
+
+#: What is called with a tensor and the cycle in which it has come.
+Then = Callable[[Tensor, int], None]
 
 
 class Links:
@@ -73,38 +99,33 @@ class Links:
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
-    def carry(self, send: Send, ends: Workers, step: int, cause: int, now: int, then: Then) -> Tensor | None:
-        """Carry a tensor along its route, and call ``then`` with the cycle in which it is there; it is ``now``.
-
-        ``ends`` are the IPUs that send and receive it. Returns what is on its way; None where there are no links on it.
-        """
-        clock = self._clock
-        begin = clock.end(ends, SpanKind.SEND, now, send.lead_cycles)
+    def carry(self, tensor: Tensor, ends: Workers) -> None:
+        """Carry a tensor along its route, which is handed over now; ``ends`` are the IPUs that send and receive it."""
+        clock, send, now = self._clock, tensor.send, tensor.handed_over
+        begin = tensor.begin = clock.end(ends, _SEND, now, send.lead_cycles)
         if not send.links:
-            clock.call_at(begin, lambda _: then(clock.now))
-            return None
+            clock.call_at(begin, lambda _: tensor.then(tensor, begin))
+            return
+        end = tensor.end = clock.end((), _LINK, begin, send.cycles)
         # Whether links stay as fast as they are is not known where anything disturbs them: rates are found anew then.
-        end = clock.end((), SpanKind.LINK, begin, send.cycles)
-        tensor = Tensor(send, step, cause, then, begin, end)
-        tensor.alone = clock.steady
-        on = self._on
+        alone = clock.steady
         for link in send.links:
-            here = on[link]
+            here = self._on[link]
             for other in here:
                 if not other.alone or (other.end > begin and end > other.begin):
-                    tensor.alone = False
+                    alone = False
             here.append(tensor)
-        if tensor.alone:
-            self._foresee(tensor, end)
-            return tensor
+        if alone:
+            tensor.alone = True
+            event = tensor.foreseen = clock.at(end)
+            event.callbacks.append(partial(self._end, tensor))
+            return
         self._watch(tensor)
         for link in send.links:
-            for other in tuple(on[link]):
+            for other in tuple(self._on[link]):
                 if other.alone and other.end > now:
                     self._watch(other)
-        return tensor
 
-    @property
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
@@ -128,7 +149,7 @@ class Links:
         now = self._clock.now
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
-            tensor.foreseen = None
+            self._void(tensor)
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
         left = self._left(tensor, now)
@@ -136,6 +157,13 @@ class Links:
         tensor.left, tensor.since = left, now
         tensor.rate = min(self._rates[link] for link in tensor.send.links)
         self._enter(tensor)
+
+    def _void(self, tensor: Tensor) -> None:
+        """Forget when a tensor comes, but not who waits for it."""
+        event, tensor.foreseen = tensor.foreseen, None
+        if event is not None and event.callbacks is not None:
+            tensor.waiting = (*tensor.waiting, *event.callbacks[1:])
+            del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
         tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
@@ -153,15 +181,15 @@ class Links:
     def _end(self, tensor: Tensor, event: simpy.Event) -> None:
         if event is not tensor.foreseen:
             return
-        send, now, alone = tensor.send, self._clock.now, tensor.alone
+        send, now = tensor.send, self._clock.now
         for link in send.links:
             self._on[link].remove(tensor)
-            if alone:
+            if tensor.alone:
                 what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
                 self._record(what, tensor.step, tensor.begin, now, tensor.cause)
-        if not alone:
+        if not tensor.alone:
             self._leave(tensor)
-        tensor.then(now)
+        tensor.then(tensor, now)
 
     def _leave(self, tensor: Tensor) -> None:
         """Take a tensor off its links, and let those beside it move on faster."""
@@ -191,9 +219,9 @@ class Links:
             each.since = now
         for each, rate in self._fair(together).items():
             each.rate = rate
-            each.foreseen = None
+            self._void(each)
             if rate:
-                self._foresee(each, self._clock.end((), SpanKind.LINK, now, math.ceil(each.left / rate)))
+                self._foresee(each, self._clock.end((), _LINK, now, math.ceil(each.left / rate)))
         if not self._clock.steady:
             self._share_anew(tensor, {link for each in together for link in each.send.links})
 
@@ -209,7 +237,7 @@ class Links:
             self._share(tensor)
 
     def _speed(self, link: int) -> tuple[Fraction, int | None]:
-        return self._clock.speed(self._workers[link], SpanKind.LINK)
+        return self._clock.speed(self._workers[link], _LINK)
 
     def _together(self, tensor: Tensor) -> list[Tensor]:
         found = {tensor: None}

@@ -11,24 +11,25 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.ipu_memory import IpuMemory
-from ipusim.machine.pieces import Payload, Pieces, split
+from ipusim.machine.pieces import Payload
+from ipusim.machine.placed_variables import PlacedVariables
+from ipusim.machine.results import Results
 from ipusim.machine.stage_memory import StageMemory
+from ipusim.machine.transfers import Transfers
+from ipusim.machine.weight_updates import WeightUpdates
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Key, Saved
-from ipusim.model.learning.optimizers import JointOptimizer, State, Updated
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.order import Edge
 from ipusim.pipeline.program import Outfeed, PlanShape
 
 Array = npt.NDArray[Any]
@@ -39,7 +40,7 @@ _PLAIN_OUTFEED: Final = Outfeed()
 _BY_ITSELF: Final = nullcontext()
 
 
-class NumpyExecutor:
+class NumpyExecutor(PlacedVariables):
     """Executes a workload's stages on the IPUs of a plan.
 
     Attributes:
@@ -50,6 +51,8 @@ class NumpyExecutor:
         executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
         untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
         acting: the block in which passes run that may ask for their replica; None for layers and the only replica.
+        copy, deliver: move tensors; see :class:`~ipusim.machine.transfers.Transfers`.
+        outfeed_total: hands the sum of an execution's results to the host.
         together: runs each (pass, stage) that calls collectives, for all replicas; it calls :meth:`run_alone`.
     """
 
@@ -68,17 +71,12 @@ class NumpyExecutor:
         The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
         each execution, with its number, and ``received`` when there is one more of the ``results``.
         """
+        super().__init__(shape.mapping)
         self._shape = shape
         self._last = shape.stages - 1
         self._recomputes = [
             shape.recomputes(stage) and not workload.stages[stage].recomputes_itself for stage in range(shape.stages)
         ]
-        #: The IPUs of each step of a micro-batch's life: several for concurrent stages.
-        self._ipus_of_step = [
-            [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)
-        ]
-        self._widths: dict[int, tuple[int, ...]] = {}
-        self._concurrent = bool(shape.sizes)
         # Looked up once: these are asked for in every pass.
         self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
         self._stores = [stage.stores for stage in workload.stages]
@@ -91,54 +89,23 @@ class NumpyExecutor:
             Pass.WEIGHT_GRADIENT: self._backward_weights,
         }
         self._workload = workload
-        self._optimizer = optimizer = workload.optimizer
-        self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
-        self._memories = {ipu: IpuMemory() for ipu in sorted(set(shape.mapping))}
-        self._edges: Sequence[Edge] = ()
-        self._next_step: dict[int, int] = {}
-        self._updated: set[int] = set()
-        self._rest_of_update: Callable[[], object] | None = None
+        self._transfers = Transfers(shape, self._memories)
+        self.copy, self.deliver = self._transfers.copy, self._transfers.deliver
         self._execution = self.executions = 0
-        self._before, self._received = before, received
+        self._before = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
-        self._outfeed = outfeed
-        self._total: tuple[Array, ...] | None = None
-        self.results: list[tuple[Array, ...]] = []
+        self._results = Results(outfeed, received)
+        self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.acting = Acting(Replica(replica, _refuse)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         self.untrained: dict[str, Array] = {}
+        self._updates = WeightUpdates(workload.optimizer, shape.mapping, self._memories, self.untrained)
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
             here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
-
-    def weights(self) -> dict[str, Array]:
-        """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
-        held = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._shape.mapping))
-        return {name: array for parameters in held for name, array in parameters.items()}
-
-    def slots(self) -> list[State]:
-        """Return the optimizer's state of each stage."""
-        return [self._memories[ipu].stages[stage].state for stage, ipu in enumerate(self._shape.mapping)]
-
-    def stages_of(self, ipu: int) -> list[int]:
-        """Return the stages on ``ipu``, in order."""
-        return sorted(self._memories[ipu].stages)
-
-    def variables(self, ipu: int, stage: int) -> dict[str, Array]:
-        """Return the parameters of one stage, keyed ``layer/W``."""
-        return self._memories[ipu].stages[stage].parameters
-
-    def state(self, ipu: int, stage: int) -> State:
-        """Return the optimizer's state for one stage."""
-        return self._memories[ipu].stages[stage].state
-
-    def accumulators(self, ipu: int) -> list[Array]:
-        """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""
-        stages = self._memories[ipu].stages
-        return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own]
 
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
@@ -187,106 +154,22 @@ class NumpyExecutor:
         place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
         return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}")
 
-    def copy(self, edges: Sequence[Edge]) -> None:
-        """Move every output along its edge to the IPU of the next step."""
-        if edges is not self._edges:  # the same few tuples come again after every time-step
-            self._edges, self._next_step = edges, dict(edges)
-        for ipu, memory in self._memories.items():
-            for (step, micro_batch), payload in memory.outbox.items():
-                target = self._next_step.get(step)
-                if target is None:
-                    continue
-                if self._concurrent:
-                    self._deliver(ipu, step, target, micro_batch, payload)
-                else:
-                    self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
-            memory.outbox.clear()
-
-    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
-        payload = self._memories[ipu].outbox.pop((step, micro_batch))
-        self._memories[self._ipus_of_step[step + 1][0]].arrived[step + 1, micro_batch] = payload
-
-    def _deliver(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
-        """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
-        sources, targets = self._ipus_of_step[step], self._ipus_of_step[target]
-        parts = [payload] * len(targets)
-        if len(targets) > 1 and step >= self._shape.positions:
-            parts = split(payload, self._widths[target])
-        for to, part in zip(targets, parts, strict=True):
-            arrived = self._memories[to].arrived
-            if len(sources) == 1:
-                arrived[target, micro_batch] = part
-                continue
-            pieces = arrived.setdefault((target, micro_batch), Pieces(len(sources)))
-            assert isinstance(pieces, Pieces)
-            pieces.put(sources.index(ipu), part)
-
-    def _take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Take what has arrived for a step; None where it has not, or not all of its pieces."""
-        found = memory.arrived.pop((step, micro_batch), None)
-        if not isinstance(found, Pieces):
-            return found
-        if step >= self._shape.positions:
-            return found.summed()
-        whole = found.concatenated()
-        if whole is None:
-            return None
-        # The gradient goes back to the concurrent stages, whose backward is as far from the end as they from the start.
-        self._widths[2 * self._shape.positions - step] = whole[1]
-        return whole[0]
-
-    def outfeed(self, micro_batch: int) -> None:
-        """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
-        found = self._outputs.pop(micro_batch)
-        element = tuple(found[place] for place in self._outfeed.kept)
-        if not self._outfeed.accumulate:
-            self.results.append(element)
-            self._received()
-        elif self._total is None:
-            dtype = self._outfeed.accumulate_dtype or None
-            self._total = tuple(np.array(array, dtype=dtype or np.asarray(array).dtype) for array in element)
-        else:
-            for total, array in zip(self._total, element, strict=True):
-                np.add(total, array, out=total, casting="same_kind")
-
-    def outfeed_total(self) -> None:
-        """Hand the sum of the execution's results to the host."""
-        total, self._total = self._total, None
-        if total is not None:
-            self.results.append(total)
-            self._received()
-
     def begin_update(self) -> None:
         """Let the optimizer see this replica's gradients before they are averaged over replicas."""
-        if self._joint is not None:
-            with holding(Untrained(self.untrained)):
-                self._rest_of_update = self._joint.begin(self._all_stages(), True)
+        self._updates.begin()
 
     def update(self, ipu: int) -> None:
         """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
-        if self._joint is not None:
-            self._updated.add(ipu)
-            if len(self._updated) == len(self._memories):
-                self._updated.clear()
-                with holding(Untrained(self.untrained)):
-                    rest = self._rest_of_update or self._joint.begin(self._all_stages(), False)
-                    self._rest_of_update = None
-                    rest()
-        elif self._optimizer is not None:
-            for stage in self._memories[ipu].stages.values():
-                self._optimizer.apply(stage.own, stage.accumulators, stage.state)
+        self._updates.update(ipu)
 
-    def _all_stages(self) -> list[Updated]:
-        held = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._shape.mapping))
-        return [
-            Updated(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state) for stage in held
-        ]
+    def outfeed(self, micro_batch: int) -> None:
+        """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
+        self._results.add(self._outputs.pop(micro_batch))
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch
         step, _ = self._steps[stage]
-        payload = self._take(memory, step, micro_batch)
+        payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, Pass.FORWARD, place, "its input")
         if self._fetches[stage]:
@@ -358,7 +241,7 @@ class NumpyExecutor:
         saved = memory.saved.pop(place, None)
         if saved is None:
             raise self._missing(ipu, kind, place, "what its forward keeps for it")
-        payload = self._take(memory, step, micro_batch)
+        payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, kind, place, "the gradient of its output")
         arriving = payload.tensor

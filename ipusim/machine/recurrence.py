@@ -45,6 +45,12 @@ class Period(NamedTuple):
     third: Mark
 
     @property
+    def is_even(self) -> bool:
+        """Whether each IPU has done as much from the first mark to the second as from there to the third."""
+        positions = (self.first.positions, self.second.positions, self.third.positions)
+        return all(b - a == c - b for a, b, c in zip(*positions, strict=True))
+
+    @property
     def cycles(self) -> int:
         """How long what repeats takes."""
         return self.second.cycle - self.first.cycle
@@ -100,9 +106,9 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
             first = 2 * middle - last
             if first < 0:
                 break
-            three = marks[first], marks[middle], marks[last]
-            if three[0].state == three[2].state and alike(*three[:2]) and alike(*three[1:]):
-                yield Period(*three)
+            period = Period(marks[first], marks[middle], marks[last])
+            if period.first.state == period.third.state and period.is_even and alike(period.first, period.second):
+                yield period
 
 
 class Lists:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ipusim.analysis.causes import CAUSES
+from ipusim.analysis.causes import CAUSES, idle_causes
 from ipusim.notebook import html
 from ipusim.notebook.checked import checked
 from ipusim.notebook.frames import rows_frame
@@ -14,6 +14,7 @@ from ipusim.render.figures import Chart, to_png
 from ipusim.render.idle_causes import idle_chart
 from ipusim.render.window import execution_window
 from ipusim.study import explanation as study
+from ipusim.study.columns import in_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,16 @@ class Explanation:
         self.found = found
         self.words = tuple(found.words())
 
+    @checked
     def idle(self) -> pd.DataFrame:
         """Return a row for each idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
 
-        ``stage`` is the one whose pass another IPU runs meanwhile, None where that is not what is waited for.
+        ``stage`` is the one whose pass another IPU runs meanwhile, None where that is not what is waited for. Raises
+        OutputError for a run of more spans than a table may have rows.
         """
         stages, idle = self.found.timeline.info.stages, self.found.idle
+        if self.found.timeline.repeats:
+            idle = idle_causes(in_rows(self.found.timeline), self.found.execution)
         columns = (idle.ipu, idle.start, idle.end, idle.cause, idle.stage)
         return rows_frame(
             [

@@ -59,12 +59,14 @@ class Shown:
         shown = part_window(self.timeline, start, end, phase, execution)
         return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
 
-    def spans(self) -> pd.DataFrame:
+    @checked
+    def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
 
-        Columns are those of :func:`ipusim.study.columns.span_columns`.
+        Columns are those of :func:`ipusim.study.columns.span_columns`. With ``start`` or ``end``, of the spans between
+        these cycles alone: OutputError is raised for a run of more than a table may have rows.
         """
-        return frame(span_columns(self.timeline))
+        return frame(span_columns(self.timeline, start, end))
 
     def ipus(self) -> pd.DataFrame:
         """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""

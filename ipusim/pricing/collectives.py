@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
+from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
 from ipusim.pricing.costs import Gather, GradientSum, HostSum, HostUpdate, PassCollective
 
 
@@ -43,9 +45,21 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
     itemsize = min(widths, default=1)
     # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
     held = {ipu: size for ipu, size in held.items() if size} or dict.fromkeys(list(held)[:1], itemsize)
+    return all_reduce(system, held, itemsize)
+
+
+def all_reduce(system: System, held: Mapping[int, int], itemsize: int) -> GradientSum:
+    """Return the all-reduces of buffers of so many bytes on each IPU of a replica, in all replicas and all at once."""
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
     return GradientSum(plans[0].algorithm, cost, sum(held.values()))
+
+
+def all_gathers(system: System, held: Mapping[int, int]) -> dict[int, Gather]:
+    """Return the all-gathers of so many bytes on each IPU of a replica, in all replicas and all at once."""
+    groups = [range(ipu, system.count, system.shards) for ipu in held]
+    plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
+    return {ipu: Gather(plans[0].algorithm, cost, size) for ipu, size in held.items()}
 
 
 def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum | None:
@@ -61,9 +75,9 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     if system.joined is not None:
         return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))
     return HostSum(
-        write=system.outfeed_cycles(most),
-        network=system.network_sum_cycles(every),
-        read=0 if asked.updated_by_host else system.infeed_cycles(most),
+        write=laws.SUM_OUT(system.outfeed_cycles(most)),
+        network=laws.NETWORK_SUM(system.network_sum_cycles(every)),
+        read=0 if asked.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
         bytes=every,
     )
 
@@ -91,9 +105,9 @@ def host_update(program: PipelineProgram, system: System, asked: Around) -> Host
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
     """Return the cycles of the way there, of the host, and of the way back, where an IPU has at most so many bytes."""
     return (
-        system.outfeed_cycles(gradients),
-        system.host_drain_cycles(gradients) + system.host_fill_cycles(weights),
-        system.infeed_cycles(weights),
+        laws.SUM_OUT(system.outfeed_cycles(gradients)),
+        laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),
+        laws.WEIGHTS_IN(system.infeed_cycles(weights)),
     )
 
 
@@ -116,10 +130,8 @@ def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> d
     """
     found = {}
     for stage in sorted(asked.gathered):
-        size = program.stages[stage].parameter_bytes
-        group = range(program.shape.mapping[stage], system.count, system.shards)
-        plans, cost = fastest("all_gather", system, [group], [size], 1)
-        found[stage] = Gather(plans[0].algorithm, cost, size)
+        ipu = program.shape.mapping[stage]
+        found[stage] = all_gathers(system, {ipu: program.stages[stage].parameter_bytes})[ipu]
     return found
 
 
@@ -131,9 +143,7 @@ def update_gathers(program: PipelineProgram, system: System, asked: Around) -> d
     for place, profile in zip(program.shape.mapping, program.stages, strict=True):
         if place in held:
             held[place] += program.offload.gathered_bytes(profile)
-    groups = [range(place, system.count, system.shards) for place in held]
-    plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
-    return {place: Gather(plans[0].algorithm, cost, size) for place, size in held.items()}
+    return all_gathers(system, held)
 
 
 def pass_collectives(

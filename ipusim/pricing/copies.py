@@ -7,12 +7,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ipusim.hardware.formulas import Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 from ipusim.reuse import Reuse
 
@@ -119,9 +121,9 @@ def _sends(
                 cost = system.merged_copy({(first + source, first + target): copy.bytes})
                 found[replica, copy.source, copy.target] = Send(
                     copy.bytes,
-                    cost.fixed.total_cycles - cost.fixed.sync_cycles,
+                    Sum(tuple((term, 1) for term in laws.fixed_terms(cost.fixed._replace(sync_cycles=0)))),
                     tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
-                    max((load.cycles for load in cost.links), default=0),
+                    laws.COPY_LINK(cost.transfer_cycles),
                 )
     return found, tuple(links)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
+from ipusim.hardware.formulas import joined
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import TableBytes
 from ipusim.pipeline.order import Edge
+from ipusim.pricing import laws
 
 
 @dataclass(frozen=True)
@@ -227,10 +230,10 @@ class PassOutside:
     fill: int
     read: int
 
-    @property
+    @cached_property
     def host(self) -> int:
         """Cycles in which the host works."""
-        return self.drain + self.compute + self.fill
+        return laws.OUTSIDE(joined(self.drain, self.compute, self.fill))
 
 
 @dataclass(frozen=True)
@@ -255,6 +258,7 @@ class Costs:
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
         sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
+        instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
     """
 
     passes: Mapping[tuple[int, int], int]
@@ -273,3 +277,4 @@ class Costs:
     outside: Mapping[tuple[int, int], tuple[PassOutside, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)
+    instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)

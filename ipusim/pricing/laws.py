@@ -1,9 +1,18 @@
-"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from."""
+"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from.
+
+They stand in the order in which the terms of one thing are listed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipusim.hardware.copies import FixedParts
+from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import Code
+from ipusim.pipeline.program import PipelineProgram
 
 
 @dataclass(frozen=True)
@@ -16,6 +25,9 @@ class Law:
         rates: attributes of :class:`ipusim.hardware.rates.Rates` in it.
         figures: attributes of the IPU, its host or its Streaming Memory in it.
         source: where the formula is from, or ``assumed``.
+        spans: of a Timeline each time, the wait for it included; not those of links, nor those of the parts of a pass.
+        instruction: the code of the instructions that it prices, where it is all that they cost.
+        cycles: of such an instruction, by program, system and stage (-1 where it has none).
     """
 
     name: str
@@ -23,6 +35,34 @@ class Law:
     rates: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     source: str = "assumed"
+    spans: int = 1
+    instruction: Code | None = None
+    cycles: Callable[[PipelineProgram, System, int], int] | None = field(default=None, compare=False)
+
+    def __call__(self, cycles: int) -> Term:
+        """Return ``cycles`` as a term of this law."""
+        return Term(self, cycles)
+
+
+class Term(int):
+    """Cycles of one law: a number that knows what it is and where it comes from.
+
+    >>> Term(LAUNCHES, 40) + 2
+    42
+    """
+
+    law: Law
+    cycles: int
+
+    def __new__(cls, law: Law, cycles: int) -> Term:
+        """Return what ``cycles`` are, the value of a formula or a sum of such values, as a term of a law."""
+        term = super().__new__(cls, cycles)
+        term.law, term.cycles = law, cycles
+        return term
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """Return what a copy is made of."""
+        return self.law, self.cycles
 
 
 _GUIDE: Final = "IPU Programmer's Guide, chapter 2: tiles sync, exchange, compute"
@@ -40,7 +80,6 @@ _LATENCIES: Final = ("hop_latency_ns", "gateway_latency_ns")
 _MEASURED: Final = "measured, see the rates"
 _TRANSFER: Final = "bytes x clock_hz / {}"
 
-MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 LAUNCHES: Final = Law(
     "launches",
     "compute sets x compute_set_cycles; of products by their plans, of vector work as layers state them",
@@ -97,6 +136,7 @@ MEMORY: Final = Law(
     ("tiles", "sram_bytes_per_cycle_per_tile"),
     "assumed: arithmetic hides under memory traffic, or the other way round",
 )
+MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 COPY_SYNC: Final = Law(
     "copy sync",
     "2 x (hops x hop_latency + pods / 2 x gateway_latency) x clock_hz + internal_sync_cycles + sync_skew_cycles; "
@@ -112,10 +152,15 @@ GLOBAL_EXCHANGE: Final = Law(
     ("pair_exchange_ns", "beyond_pair_exchange_ns"),
     ("clock_hz",),
     _MEASURED,
+    spans=0,
 )
-POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
 COPY_LATENCY: Final = Law(
-    "copy latency", "latency of the longest route x clock_hz", _LATENCIES, ("clock_hz",), "assumed as of a sync"
+    "copy latency",
+    "latency of the longest route x clock_hz",
+    _LATENCIES,
+    ("clock_hz",),
+    "assumed as of a sync",
+    spans=0,
 )
 COPY_LINK: Final = Law(
     "busiest link",
@@ -130,10 +175,14 @@ ROUNDS: Final = Law(
     (*_ACROSS, *_LATENCIES),
     ("clock_hz",),
     "of the algorithm; later rounds need no sync and additions no time (assumed)",
+    spans=2,
 )
-INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"))
+POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
+INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"), spans=2)
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
-OUTFEED: Final = Law("outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"))
+OUTFEED: Final = Law(
+    "outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"), spans=2
+)
 DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
 ROWS_OUT: Final = Law("rows out", OUTFEED.formula, (), OUTFEED.figures)
 GATHER_ROWS: Final = Law(
@@ -142,6 +191,7 @@ GATHER_ROWS: Final = Law(
     (),
     (*DRAIN.figures, *FILL.figures),
     "assumed as fast as the host's buffers, wherever the rows lie",
+    spans=2,
 )
 ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
 APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
@@ -154,6 +204,7 @@ OUTSIDE: Final = Law(
     ("transcendental_operations",),
     (*DRAIN.figures, "operation_ns", "operations_per_s", *FILL.figures),
     "assumed: one rate for all operations, whose other traffic is in the caches",
+    spans=2,
 )
 OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, (), INFEED.figures)
 SUM_OUT: Final = Law("gradients out", OUTFEED.formula, (), OUTFEED.figures)
@@ -163,6 +214,7 @@ NETWORK_SUM: Final = Law(
     (),
     ("clock_hz", "network_bytes_per_s", "network_ns"),
     "a ring all-reduce, as Horovod's; additions take no time (assumed)",
+    spans=2,
 )
 NETWORK_GATHER: Final = Law(
     "network gather",
@@ -185,6 +237,7 @@ UPDATE_ON_HOST: Final = Law(
     (),
     (*DRAIN.figures, *FILL.figures),
     "assumed: the optimizer's arithmetic hides under the copies of its buffers",
+    spans=2,
 )
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
@@ -196,11 +249,27 @@ HOST_CALL: Final = Law(
 )
 _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
-    "load", "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s", (), _STREAMS
+    "load",
+    "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s",
+    (),
+    _STREAMS,
 )
 STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
 
 
+#: All laws, in the order in which they stand here.
+LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
+#: The laws that are all that an instruction costs, by its code.
+OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
+#: The laws of the parts of a copy between IPUs that are as long whatever it carries, in the order of these.
+_FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
+
+
+def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
+    """Return the parts of a copy between IPUs that are as long whatever it carries, as terms; none for what is 0."""
+    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True) if cycles)
+
+
 def laws_with(rate: str) -> list[Law]:
     """Return the laws that have a rate in them, by its attribute."""
-    return [each for each in globals().values() if isinstance(each, Law) and rate in each.rates]
+    return [law for law in LAWS if rate in law.rates]

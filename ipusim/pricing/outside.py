@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ipusim.hardware.formulas import joined
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.lowering.around import Around
 from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import MeasuredWork, Work
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
 from ipusim.pricing.costs import PassOutside
 from ipusim.pricing.passes import leaves, operations
 
@@ -30,20 +32,15 @@ def pass_outside(
     }
 
 
-def host_operations(call: OutsideCall, rates: Rates) -> Fraction:
+def _host_operations(call: OutsideCall, rates: Rates) -> Fraction:
     """Return the host's floating-point operations; a multiply-accumulate is two."""
     works = _counted(call)
     return Fraction(sum(2 * work.macs + operations(work.vector, rates) for work in works))
 
 
-def host_calls(call: OutsideCall) -> int:
+def _host_calls(call: OutsideCall) -> int:
     """Return the calls of a library that these are: one for each product, and each step of vector work."""
     return sum(len(work.products) + work.compute_sets for work in _counted(call))
-
-
-def given_cycles(call: OutsideCall) -> int:
-    """Return the cycles that are given for operations of the host's."""
-    return sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
 
 
 def _counted(call: OutsideCall) -> list[Work]:
@@ -51,12 +48,13 @@ def _counted(call: OutsideCall) -> list[Work]:
 
 
 def _priced(call: OutsideCall, system: System) -> PassOutside:
-    operations = host_operations(call, system.rates)
+    counted = system.host_compute_cycles(_host_calls(call), _host_operations(call, system.rates))
+    measured = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
     return PassOutside(
         call=call,
-        send=system.outfeed_cycles(call.sent_bytes),
+        send=laws.OUTSIDE_OUT(system.outfeed_cycles(call.sent_bytes)),
         drain=system.host_drain_cycles(call.sent_bytes),
-        compute=system.host_compute_cycles(host_calls(call), operations) + given_cycles(call),
+        compute=joined(counted, measured),
         fill=system.host_fill_cycles(call.returned_bytes),
-        read=system.infeed_cycles(call.returned_bytes),
+        read=laws.OUTSIDE_IN(system.infeed_cycles(call.returned_bytes)),
     )

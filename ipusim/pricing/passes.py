@@ -21,65 +21,42 @@ of :class:`ipusim.hardware.rates.Rates` are rates.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
+from typing import Any, Final
 
+from ipusim.hardware.formulas import Amount, Cycles, Sum, product, total
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.model.profile import PassCost
 from ipusim.model.work import MeasuredWork, VectorWork, Work, WorkSequence
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
+from ipusim.pricing.planner.plan import launched
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.products import plans
 
-
-@dataclass(frozen=True)
-class WorkCycles:
-    """What the terms of the formula come to, in cycles.
-
-    Attributes:
-        launches: compute sets are launched, those of products among them.
-        exchange: operands travel between tiles.
-        loading, matrix: weights go into the matrix unit, rows past them.
-        reduction, adding: partial sums of products travel, and are added or converted.
-        vector: arithmetic of the vector unit.
-        memory: traffic of the tiles' memory, beside the arithmetic.
-        measured: cycles that were given, which are taken as they are.
-    """
-
-    launches: int = 0
-    exchange: int = 0
-    loading: int = 0
-    matrix: int = 0
-    reduction: int = 0
-    adding: int = 0
-    vector: int = 0
-    memory: int = 0
-    measured: int = 0
-
-    @property
-    def memory_beyond(self) -> int:
-        """Cycles of memory traffic that no arithmetic hides."""
-        return max(0, self.memory - self.loading - self.matrix - self.vector)
-
-    @property
-    def total(self) -> int:
-        """Cycles of the whole."""
-        products = self.loading + self.matrix + self.reduction + self.adding
-        return self.launches + self.exchange + products + self.vector + self.memory_beyond + self.measured
+#: The law of each part of a product's plan.
+_OF_PRODUCTS: Final = {
+    "launches": laws.LAUNCHES,
+    "exchange": laws.EXCHANGE,
+    "loading": laws.LOADING,
+    "matrix": laws.MATRIX,
+    "reduction": laws.REDUCTION,
+    "adding": laws.ADDING,
+}
 
 
-def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> int:
-    """Return the cycles of one pass: the sum over its layers, or the measured cycles unchanged."""
+def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> Sum:
+    """Return the cycles of one pass, a sum of terms over its layers; measured cycles are taken as they are."""
     # Layers are alike: a transformer's thousands of works are a few dozen.
     works = Counter(leaves(cost))
-    return sum(times * leaf_cycles(work, ipu, rates).total for work, times in works.items())
+    return Sum(tuple((leaf_cycles(work, ipu, rates), times) for work, times in works.items()))
 
 
 def leaves(cost: PassCost) -> Iterator[Work]:
@@ -95,51 +72,57 @@ def leaves(cost: PassCost) -> Iterator[Work]:
 
 
 @lru_cache(maxsize=4096)
-def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> WorkCycles:
+def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     """Return the terms of the formula above; work of nothing costs nothing.
 
     Elements of 8 bytes, which no IPU computes on, count as float32 in all arithmetic.
     """
     if isinstance(work, MeasuredWork):
-        return WorkCycles(measured=work.cycles)
+        return Sum(((laws.MEASURED(work.cycles), 1),))
     if work.is_nothing:
-        return WorkCycles()
-    tiles, size = ipu.tiles, min(work.itemsize, 4)
-    found = Counter(
-        launches=vector_launches(work, rates),
-        exchange=vector_exchange(work, ipu, rates),
-        vector=_over(operations(work.vector, rates) * size, tiles, PATH_BYTES / rates.vector_slowdown),
-        memory=-(-work.sram_bytes // (tiles * ipu.sram_bytes_per_cycle_per_tile)),
-    )
-    planning = PlannerRates.of(rates)
-    for planned in plans(work, ipu, planning):
-        for term in planned.plan.terms:
-            found[term.name] += planned.times * term.cycles
-    return WorkCycles(**found)
+        return Sum(())
+    products = [
+        (_OF_PRODUCTS[term.name](term.cycles), planned.times)
+        for planned in plans(work, ipu, PlannerRates.of(rates))
+        for term in planned.plan.terms
+    ]
+    terms, tiles = [], ipu.tiles
+    arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
+    if work.compute_sets:
+        terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
+    if size := work.exchange_bytes:
+        bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
+        terms.append(laws.EXCHANGE(Cycles(_exchanged, size, tiles, *bus)))
+    if amount := operations(work.vector, rates):
+        amounts = amount, min(work.itemsize, 4), rates.vector_slowdown
+        terms.append(laws.VECTOR(Cycles(_computed, *amounts, tiles, PATH_BYTES)))
+        arithmetic += terms[-1]
+    memory = Cycles(_beyond, Fraction(work.sram_bytes), tiles, ipu.sram_bytes_per_cycle_per_tile, arithmetic)
+    if memory > 0:
+        terms.append(laws.MEMORY(memory))
+    return Sum((*products, *((term, 1) for term in terms)))
 
 
-def vector_launches(work: Work, rates: Rates) -> int:
-    """Return the cycles in which the compute sets of the vector work are launched."""
-    return math.ceil(work.compute_sets * rates.compute_set_cycles)
+def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) -> Any:
+    return ceil(operations * size * slowdown / (tiles * path))
 
 
-def vector_exchange(work: Work, ipu: IpuSpec, rates: Rates) -> int:
-    """Return the cycles in which tiles receive what the vector work takes from others."""
-    received = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_efficiency
-    return _over(work.exchange_bytes, ipu.tiles, received)
+def _exchanged(size: Any, tiles: Any, bus: Any, efficiency: Any) -> Any:
+    return ceil(size / (tiles * bus * efficiency))
 
 
-def _over(amount: int | Fraction, units: int, rate: Fraction) -> int:
-    """Return the whole cycles that ``amount`` takes; most layers have no work of some kind, and fractions are slow."""
-    return math.ceil(amount / (units * rate)) if amount else 0
+def _beyond(size: Any, tiles: Any, per_cycle: Any, arithmetic: Any) -> Any:
+    return ceil(size / (tiles * per_cycle)) - arithmetic
 
 
-def operations(vector: VectorWork, rates: Rates) -> int | Fraction:
+def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
     """Return the operations of a tile's vector unit that vector work of all kinds comes to."""
-    others = vector.elementwise + vector.reductions + vector.quotients
-    if not vector.transcendentals:
-        return others
-    return others + vector.transcendentals * rates.transcendental_operations
+    kinds: list[Fraction | int] = [vector.elementwise, vector.reductions, vector.quotients]
+    if vector.transcendentals:
+        kinds.append(Amount(product, rates.transcendental_operations, vector.transcendentals))
+    while len(kinds) > 1 and not kinds[-1]:
+        kinds.pop()
+    return Amount(total, *kinds) if len(kinds) > 1 else kinds[0]
 
 
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:

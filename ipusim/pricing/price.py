@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ipusim.hardware.formulas import Cycles, Sum, total
 from ipusim.hardware.system import System
 from ipusim.lowering.around import around
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing import laws
 from ipusim.pricing.collectives import (
-    by_ipu,
     gradient_sum,
     host_sum,
     host_update,
@@ -21,6 +22,7 @@ from ipusim.pricing.collectives import (
 )
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
+from ipusim.pricing.instructions import instruction_cycles
 from ipusim.pricing.outside import pass_outside
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.reuse import Reuse
@@ -59,6 +61,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         outside=again(pass_outside, kinds, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
+        instructions=instruction_cycles(plan, program, system),
     )
 
 
@@ -70,7 +73,9 @@ def _unvaried(program: PipelineProgram) -> PipelineProgram:
 def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
     """Return the cycles of each (pass, stage) of these kinds."""
     return {
-        (kind, stage): sum(pass_cycles(cost, system.ipu, system.rates) for cost in pass_costs(program, kind, stage))
+        (kind, stage): Sum(
+            tuple((pass_cycles(cost, system.ipu, system.rates), 1) for cost in pass_costs(program, kind, stage))
+        )
         for stage in range(program.shape.stages)
         for kind in kinds
     }
@@ -82,12 +87,11 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     On the free system a counted update costs nothing; given cycles are kept, as those of the passes are. Where the
     host updates them, IPUs do nothing.
     """
-
-    def cycles(profile: StageProfile) -> int:
-        counts = counts_update(profile, program, system)
-        return pass_cycles(profile.update, system.ipu, system.rates) if counts else 0
-
-    return by_ipu(program, cycles)
+    updates: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
+    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+        if counts_update(profile, program, system):
+            updates[ipu].append((pass_cycles(profile.update, system.ipu, system.rates), 1))
+    return {ipu: Sum(tuple(parts)) for ipu, parts in updates.items()}
 
 
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:
@@ -97,26 +101,27 @@ def counts_update(profile: StageProfile, program: PipelineProgram, system: Syste
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:
     return HostCosts(
-        infeed=system.infeed_cycles(program.infeed.element_bytes),
-        fill=system.host_fill_cycles(program.infeed.element_bytes),
-        outfeed=system.outfeed_cycles(program.outfeed.element_bytes),
-        drain=system.host_drain_cycles(program.outfeed.element_bytes),
-        call=system.host_call_cycles,
+        infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
+        fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
+        outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
+        drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
+        call=laws.HOST_CALL(system.host_call_cycles),
     )
 
 
 def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
     """Return what each stage that looks up rows on the host costs; the host reads ids and writes rows at its rates."""
-    found = {}
+    tables = {}
     for stage, profile in enumerate(program.stages):
         moved = profile.tables
         if moved.rows:
-            found[stage] = TableCosts(
-                ids=system.outfeed_cycles(moved.ids),
-                gather=system.host_drain_cycles(moved.ids) + system.host_fill_cycles(moved.rows),
-                rows=system.infeed_cycles(moved.rows),
-                gradients=system.outfeed_cycles(moved.back),
-                apply=system.host_drain_cycles(moved.back),
+            ids, rows = system.host_drain_cycles(moved.ids), system.host_fill_cycles(moved.rows)
+            tables[stage] = TableCosts(
+                ids=laws.ROWS_OUT(system.outfeed_cycles(moved.ids)),
+                gather=laws.GATHER_ROWS(Cycles(total, ids, rows)),
+                rows=laws.ROWS_IN(system.infeed_cycles(moved.rows)),
+                gradients=laws.ROWS_OUT(system.outfeed_cycles(moved.back)),
+                apply=laws.APPLY_ROWS(system.host_drain_cycles(moved.back)),
                 bytes=moved,
             )
-    return found
+    return tables

@@ -1,56 +1,50 @@
-"""The terms of Costs: every cycle of them again, with the formula and the numbers that it came from.
-
-A formula is arithmetic that gives the cycles of its term exactly, in numbers, ``*``, ``/``,
-``+``, ``-``, ``ceil`` and ``max``.
-"""
+"""The terms of Costs, listed: what each thing of a Plan costs by which law, with the formula and its numbers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final
+from typing import TypeVar
+
+import numpy as np
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.hardware.copies import FixedParts, nominal_sync_ns
-from ipusim.hardware.links import LinkDirection
-from ipusim.hardware.rates import Rates
+from ipusim.hardware.formulas import Written, addends, written
 from ipusim.hardware.system import System
-from ipusim.model.outside_call import OutsideCall
-from ipusim.model.profile import PassCost
-from ipusim.model.work import MeasuredWork, VectorWork, Work
+from ipusim.lowering.streams import Stream
+from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.collectives import accumulators_by_ipu, weights_by_ipu
-from ipusim.pricing.copies import traffic
-from ipusim.pricing.costs import Costs, StepCopy
-from ipusim.pricing.laws import Law
-from ipusim.pricing.outside import given_cycles, host_calls, host_operations
-from ipusim.pricing.passes import WorkCycles, leaf_cycles, leaves, pass_costs, vector_exchange, vector_launches
-from ipusim.pricing.planner.rates import PlannerRates
-from ipusim.pricing.planner.work import PATH_BYTES
-from ipusim.pricing.price import counts_update
-from ipusim.pricing.products import plans
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.instructions import instructions_of
+from ipusim.pricing.laws import Law, Term
 
-#: The law of each part of a product's plan.
-_OF_PRODUCTS: Final = {
-    "launches": laws.LAUNCHES,
-    "exchange": laws.EXCHANGE,
-    "loading": laws.LOADING,
-    "matrix": laws.MATRIX,
-    "reduction": laws.REDUCTION,
-    "adding": laws.ADDING,
-}
-#: The laws of passes, in the order of their terms.
-_LAWS: Final = (*_OF_PRODUCTS.values(), laws.VECTOR, laws.MEMORY, laws.MEASURED)
+_Called = TypeVar("_Called")
 
 
 @dataclass(frozen=True)
-class Term:
-    """A part of what something costs.
+class Thing:
+    """Something of a Plan that costs something.
+
+    Attributes:
+        of: what it is called.
+        cycles: terms and sums of terms.
+        times: how often it happens in an execution of the pipeline, in all replicas that take turns at it.
+        spans: what a Timeline holds of it each time; 0 for what is part of a weight update.
+    """
+
+    of: str
+    cycles: Sequence[int]
+    times: int = 1
+    spans: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """What something costs by one law.
 
     Attributes:
         of: what costs it, such as ``forward of stage 0``.
@@ -62,339 +56,173 @@ class Term:
     of: str
     law: Law
     cycles: int
-    addends: tuple[tuple[str, int], ...]
+    addends: tuple[tuple[Written, int], ...]
 
     def formula(self, most: int | None = None) -> str:
         """Return the formula with its numbers; of more than ``most`` addends the first ones alone."""
         shown = self.addends[:most]
-        text = " + ".join(each if times == 1 else f"{times} * {each}" for each, times in shown)
+        text = " + ".join(formula.addend(times) for formula, times in shown)
         left = len(self.addends) - len(shown)
         return f"{text} + {left} more" if left else text
 
 
-def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[Term, ...]:
-    """Return every term of ``costs``, which are those of the other three; what costs nothing has none."""
-    return (
-        *_passes(plan, program, system),
-        *_copies(costs, program, system),
-        *_sends(costs, program, system),
-        *_host(costs, program, system),
-        *_tables(costs, program, system),
-        *_outside(costs, plan, program, system),
-        *_host_sum(costs, program, system),
-        *_host_update(costs, program, system),
-        *_call(costs, system),
-        *_streams(costs, program, system),
-        *_collectives(costs, plan, program, system),
-    )
+def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[Row, ...]:
+    """Return the terms of ``costs``, which are those of the other three; what costs nothing has none."""
+    names = [profile.name for profile in program.stages]
+    return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 
 
-def number(value: Fraction | int) -> str:
-    """Return a number as formulas have it: exact, a decimal where it is one of few digits."""
-    exact = Fraction(value)
-    if exact.denominator == 1:
-        return str(exact.numerator)
-    text = f"{float(exact):.12g}"
-    return text if Fraction(text) == exact else f"({exact.numerator} / {exact.denominator})"
+def _rows(thing: Thing) -> Iterator[Row]:
+    """Yield a row for each law that something costs anything by."""
+    by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
+    for part in thing.cycles:
+        for term, times in addends(part):
+            if isinstance(term, Term) and term:
+                values, formulas = by_law.setdefault(term.law, ([], Counter()))
+                values.append(times * term)
+                for addend, often in addends(term.cycles):
+                    formulas[written(addend)] += times * often
+    for law in sorted(by_law, key=laws.LAWS.index):
+        values, formulas = by_law[law]
+        yield Row(thing.of, law, sum(values), tuple(formulas.items()))
 
 
-def _passes(plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
-    shape = program.shape
+def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
+    """Yield everything that costs anything; stages are called ``names``."""
+    stages = plan.shape.stages
+    often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
+    passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))
+    yield from _passes(costs, passes)
+    yield from _copies(costs, passes, system)
+    yield from _host(costs, passes, system)
+    yield from _outside(costs, passes)
+    yield from _updates(costs, system)
+    yield from _streams(costs, passes, system)
+    yield from _collectives(costs, passes, system)
+    for (code, stage), cycles in costs.instructions.items():
+        of = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
+        runs = system.replicas * instructions_of(plan, Code(code))[stage]
+        yield Thing(of, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """The passes of a Plan: what stages are called, and how often each (pass, stage) runs in all replicas."""
+
+    plan: Plan
+    names: Sequence[str]
+    runs: Counter[tuple[int, int]]
+
+    def has(self, kind: int) -> bool:
+        return any(kind == own for own, _ in self.runs)
+
+    def name(self, kind: int, stage: int) -> str:
+        return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
+
+    def within(self, kind: int, stage: int, called: Sequence[_Called]) -> Iterator[tuple[_Called, str, str]]:
+        """Yield what a pass calls in its middle, with its number where it is one of several, and where that is."""
+        for number, call in enumerate(called if self.has(kind) else (), 1):
+            yield call, f" {number}" if len(called) > 1 else "", f"in {self.name(kind, stage)}"
+
+
+def _passes(costs: Costs, passes: _Passes) -> Iterator[Thing]:
+    shape = passes.plan.shape
     kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
-    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if kind in plan.kind]
-    for stage, profile in enumerate(program.stages):
+    kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if passes.has(kind)]
+    for stage in range(shape.stages):
         for kind in kinds:
-            yield from _work(f"{_name(kind)} of {profile.name}", pass_costs(program, kind, stage), system)
-    for ipu in plan.ipus if shape.training else ():
-        own = [program.stages[stage] for stage, place in enumerate(shape.mapping) if place == ipu]
-        updates = tuple(profile.update for profile in own if counts_update(profile, program, system))
-        yield from _work(f"update on IPU {ipu}", updates, system)
+            yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), passes.runs[kind, stage], 1)
+    for ipu in passes.plan.ipus if shape.training else ():
+        yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
 
 
-def _name(kind: Pass) -> str:
-    return kind.name.lower().replace("_", " ")
-
-
-def _work(of: str, costs: tuple[PassCost, ...], system: System) -> Iterator[Term]:
-    """Yield the terms of a pass, each of which sums up those of its compute sets."""
-    cycles: Counter[Law] = Counter()
-    addends: dict[Law, Counter[str]] = {}
-    for work in (leaf for cost in costs for leaf in leaves(cost)):
-        for law, part, text, often in _leaf(work, leaf_cycles(work, system.ipu, system.rates), system):
-            cycles[law] += often * part
-            addends.setdefault(law, Counter())[text] += often
-    for law in _LAWS:
-        if cycles[law]:
-            yield Term(of, law, cycles[law], tuple(addends[law].items()))
-
-
-def _leaf(work: Work, found: WorkCycles, system: System) -> Iterator[tuple[Law, int, str, int]]:
-    """Yield kind, cycles, formula and number of each term of a layer's pass that costs anything."""
-    ipu, rates = system.ipu, system.rates
-    if isinstance(work, MeasuredWork):
-        if work.cycles:
-            yield laws.MEASURED, work.cycles, str(work.cycles), 1
-        return
-    if work.is_nothing:
-        return
-    planning = PlannerRates.of(rates)
-    for planned in plans(work, ipu, planning):
-        for term in planned.plan.terms:
-            if term.cycles:
-                yield _OF_PRODUCTS[term.name], term.cycles, term.formula, planned.times
-    if launches := vector_launches(work, rates):
-        yield laws.LAUNCHES, launches, f"ceil({work.compute_sets} * {number(rates.compute_set_cycles)})", 1
-    if work.exchange_bytes:
-        nominal = f"{ipu.tiles} * {ipu.exchange_bytes_per_cycle_per_tile} * {number(rates.exchange_efficiency)}"
-        yield laws.EXCHANGE, vector_exchange(work, ipu, rates), f"ceil({work.exchange_bytes} / ({nominal}))", 1
-    if found.vector:
-        size, path = min(work.itemsize, 4), f"{ipu.tiles} * {PATH_BYTES}"
-        amount = f"{_operations(work.vector, rates)} * {size} * {number(rates.vector_slowdown)}"
-        yield laws.VECTOR, found.vector, f"ceil({amount} / ({path}))", 1
-    if found.memory_beyond:
-        memory = f"ceil({work.sram_bytes} / ({ipu.tiles} * {ipu.sram_bytes_per_cycle_per_tile}))"
-        yield laws.MEMORY, found.memory_beyond, f"{memory} - {found.loading + found.matrix + found.vector}", 1
-
-
-def _operations(vector: VectorWork, rates: Rates) -> str:
-    """Return the kinds of vector work in the order of their law, up to the last of which there is any."""
-    kinds = [str(each) for each in (vector.elementwise, vector.reductions, vector.quotients)]
-    if vector.transcendentals:
-        kinds.append(f"{number(rates.transcendental_operations)} * {vector.transcendentals}")
-    while len(kinds) > 1 and kinds[-1] == "0":
-        kinds.pop()
-    return f"({' + '.join(kinds)})" if len(kinds) > 1 else kinds[0]
-
-
-def _copies(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield the terms of each distinct copy between IPUs, of the replicas that meet for it."""
-    copies = costs.copies
-    several = len(copies.meetings) > 1
-    for replica, steps in enumerate(copies.meetings):
-        device = system.replica(replica) if several else system
+def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    """Yield each distinct copy between IPUs, of the replicas that meet for it, and each tensor sent by itself."""
+    plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
+    after = Counter(costs.copies.copy_of)
+    for replica, steps in enumerate(meetings):
+        waits = system.replicas * len(plan.ipus) // len(meetings)
         for which, step in enumerate(steps):
             of = f"copy {which}" if len(steps) > 1 else "merged copy"
-            yield from _copy(f"{of} of replica {replica}" if several else of, step, costs, program, device)
-
-
-def _copy(of: str, step: StepCopy, costs: Costs, program: PipelineProgram, device: System) -> Iterator[Term]:
-    fixed = step.fixed
-    yield from _meeting(of, fixed, device)
-    if fixed.latency_cycles:
-        crossing = [pair for pair, size in traffic(program, step.edges, device).items() if size]
-        routes = [device.route(*pair) for pair in crossing]
-        longest = max(sum((way.latency_ns(device.rates) for way in route), Fraction(0)) for route in routes)
-        yield _once(of, laws.COPY_LATENCY, fixed.latency_cycles, _time(longest, device))
-    if step.links:
-        busiest = max(step.links, key=lambda share: share.cycles)
-        yield _once(of, laws.COPY_LINK, busiest.cycles, _link(costs.links[busiest.link], busiest.bytes, device))
-    yield from _post_copy(of, fixed, device)
-
-
-def _sends(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield the terms of each tensor that is sent by itself, with its links to itself."""
-    names = [profile.name for profile in program.stages]
+            link = (laws.COPY_LINK(max(share.cycles for share in step.links)),) if step.links else ()
+            parts = (*laws.fixed_terms(step.fixed), *link)
+            spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
+            yield Thing(f"{of} of replica {replica}" if len(meetings) > 1 else of, parts, after[which], spans)
     for (replica, source, target), send in costs.sends.items():
         of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
-        here, there = (replica * system.shards + program.shape.mapping[stage] for stage in (source, target))
-        cost = system.merged_copy({(here, there): send.bytes})
-        fixed = cost.fixed._replace(sync_cycles=0)
-        yield from _meeting(of, fixed, system)
-        if fixed.latency_cycles:
-            latency = sum((way.latency_ns(system.rates) for way in system.route(here, there)), Fraction(0))
-            yield _once(of, laws.COPY_LATENCY, fixed.latency_cycles, _time(latency, system))
-        if send.cycles:
-            busiest = max(cost.links, key=lambda load: load.cycles)
-            yield _once(of, laws.COPY_LINK, send.cycles, _link(busiest.direction, send.bytes, system))
-        yield from _post_copy(of, fixed, system)
+        yield Thing(of, (send.lead_cycles, send.cycles), plan.shape.micro_batches, 1 + len(send.links))
 
 
-def _meeting(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
-    """Yield what it takes until the IPUs of a device have met and the bytes of their exchange are on their way."""
-    rates = device.rates
-    if fixed.sync_cycles:
-        signal = _time(nominal_sync_ns(rates, device.count, device.pods), device)
-        text = f"{signal} + {device.ipu.internal_sync_cycles} + {_whole(rates.sync_skew_cycles)}"
-        yield _once(of, laws.COPY_SYNC, fixed.sync_cycles, text)
-    if fixed.pre_copy_cycles:
-        yield _once(of, laws.PRE_COPY, fixed.pre_copy_cycles, _whole(rates.pre_copy_cycles))
-    if fixed.exchange_cycles:
-        text = _time(rates.exchange_ns(device.count), device)
-        yield _once(of, laws.GLOBAL_EXCHANGE, fixed.exchange_cycles, text)
+def _spans(cycles: Sequence[int]) -> int:
+    """Return the spans of what is not a pass."""
+    return sum(part.law.spans for part in cycles if isinstance(part, Term))
 
 
-def _post_copy(of: str, fixed: FixedParts, device: System) -> Iterator[Term]:
-    if fixed.post_copy_cycles:
-        yield _once(of, laws.POST_COPY, fixed.post_copy_cycles, _whole(device.rates.post_copy_cycles))
-
-
-def _host(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    host, rates = costs.host, system.host
-    infeed, outfeed = program.infeed.element_bytes, program.outfeed.element_bytes
-    for of, law, cycles, size, rate in (
-        ("infeed element", laws.INFEED, host.infeed, infeed, rates.infeed_bytes_per_s),
-        ("infeed element", laws.FILL, host.fill, infeed, rates.host_fill_bytes_per_s),
-        ("outfeed element", laws.OUTFEED, host.outfeed, outfeed, rates.outfeed_bytes_per_s),
-        ("outfeed element", laws.DRAIN, host.drain, outfeed, rates.host_drain_bytes_per_s),
+def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    """Yield what moves between the host and the IPUs for each micro-batch."""
+    micro_batches = system.replicas * passes.plan.shape.micro_batches
+    for of, moved, host in (
+        ("infeed element", costs.host.infeed, costs.host.fill),
+        ("outfeed element", costs.host.outfeed, costs.host.drain),
     ):
-        if cycles:
-            yield _once(of, law, cycles, _transfer(size, rate, system))
+        yield Thing(of, (moved, host), micro_batches * bool(moved), _spans((moved, host)))
+    for stage, tables in costs.tables.items():
+        looked_up, updated = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
+        backward = passes.runs[Pass.BACKWARD, stage] + passes.runs[Pass.INPUT_GRADIENT, stage]
+        forward = passes.runs[Pass.FORWARD, stage]
+        yield Thing(f"look-up of {passes.names[stage]}", looked_up, forward, _spans(looked_up))
+        yield Thing(f"row update of {passes.names[stage]}", updated, backward, _spans(updated))
 
 
-def _tables(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield what stages move between their IPUs and tables on the host."""
-    rates = system.host
-    for stage, cost in costs.tables.items():
-        moved, of = cost.bytes, program.stages[stage].name
-        write, read = rates.outfeed_bytes_per_s, rates.infeed_bytes_per_s
-        drain = _transfer(moved.ids, rates.host_drain_bytes_per_s, system)
-        fill = _transfer(moved.rows, rates.host_fill_bytes_per_s, system)
-        for what, law, cycles, text in (
-            ("look-up", laws.ROWS_OUT, cost.ids, _transfer(moved.ids, write, system)),
-            ("look-up", laws.GATHER_ROWS, cost.gather, f"{drain} + {fill}"),
-            ("look-up", laws.ROWS_IN, cost.rows, _transfer(moved.rows, read, system)),
-            ("row update", laws.ROWS_OUT, cost.gradients, _transfer(moved.back, write, system)),
-            ("row update", laws.APPLY_ROWS, cost.apply, _transfer(moved.back, rates.host_drain_bytes_per_s, system)),
-        ):
-            if cycles:
-                yield _once(f"{what} of {of}", law, cycles, text)
-
-
-def _outside(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
+def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
     """Yield what passes have the host do."""
-    host = system.host
     for (kind, stage), calls in costs.outside.items():
-        for place, found in enumerate(calls if kind in plan.kind else (), 1):
-            call, which = found.call, f" {place}" if len(calls) > 1 else ""
-            of = f"{call.name}{which} in {_name(Pass(kind))} of {program.stages[stage].name}"
-            parts = [
-                *([_transfer(call.sent_bytes, host.host_drain_bytes_per_s, system)] if found.drain else []),
-                *(_host_operations(call, system) if found.compute else []),
-                *([_transfer(call.returned_bytes, host.host_fill_bytes_per_s, system)] if found.fill else []),
-            ]
-            for law, cycles, text in (
-                (laws.OUTSIDE_OUT, found.send, _transfer(call.sent_bytes, host.outfeed_bytes_per_s, system)),
-                (laws.OUTSIDE, found.host, " + ".join(parts)),
-                (laws.OUTSIDE_IN, found.read, _transfer(call.returned_bytes, host.infeed_bytes_per_s, system)),
-            ):
-                if cycles:
-                    yield _once(of, law, cycles, text)
+        for outside, number, where in passes.within(kind, stage, calls):
+            parts = (outside.send, outside.host, outside.read)
+            yield Thing(f"{outside.call.name}{number} {where}", parts, passes.runs[kind, stage], _spans(parts))
 
 
-def _host_operations(call: OutsideCall, system: System) -> Iterator[str]:
-    """Yield the parts of what the host's operations take."""
-    if not system.free and (calls := host_calls(call)):
-        yield _time(calls * system.host.operation_ns, system)
-    if not system.free and (operations := host_operations(call, system.rates)):
-        yield f"ceil({number(operations)} * {system.clock_hz} / {number(system.host.operations_per_s)})"
-    if given := given_cycles(call):
-        yield str(given)
+def _updates(costs: Costs, system: System) -> Iterator[Thing]:
+    """Yield what hosts do for a weight update, and between session runs."""
+    if (summed := costs.host_sum) is not None:
+        yield Thing(f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read))
+    if (update := costs.host_update) is not None:
+        yield Thing("update on the host", (update.write, update.apply, update.read))
+    yield Thing("session run", (costs.host.call,))
 
 
-def _host_sum(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield what hosts sum up."""
-    if (found := costs.host_sum) is None or found.over_links is not None:
-        return
-    most = max(accumulators_by_ipu(program).values())
-    host, of = system.host, f"sum over {system.hosts} hosts"
-    part = _transfer(-(-found.bytes // system.hosts), host.network_bytes_per_s, system)
-    rounds = f"{2 * (system.hosts - 1)} * ({_time(host.network_ns, system)} + {part})"
-    for law, cycles, text in (
-        (laws.SUM_OUT, found.write, _transfer(most, host.outfeed_bytes_per_s, system)),
-        (laws.NETWORK_SUM, found.network, rounds),
-        (laws.SUM_IN, found.read, _transfer(most, host.infeed_bytes_per_s, system)),
-    ):
-        if cycles:
-            yield _once(of, law, cycles, text)
+def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    """Yield what IPUs load and store, each alone at its Streaming Memory."""
+    for (kind, stage), stream in costs.pass_streams.items():
+        parts = _streamed(stream, system)
+        yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
+    for ipu, stream in costs.update_streams.items():
+        yield Thing(f"update on IPU {ipu}", _streamed(stream, system), system.replicas)
 
 
-def _host_update(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield what the host updates."""
-    if (found := costs.host_update) is None:
-        return
-    gradients, weights = max(accumulators_by_ipu(program).values()), max(weights_by_ipu(program).values())
-    host = system.host
-    drain = _transfer(gradients, host.host_drain_bytes_per_s, system)
-    fill = _transfer(weights, host.host_fill_bytes_per_s, system)
-    for law, cycles, text in (
-        (laws.SUM_OUT, found.write, _transfer(gradients, host.outfeed_bytes_per_s, system)),
-        (laws.UPDATE_ON_HOST, found.apply, f"{drain} + {fill}"),
-        (laws.WEIGHTS_IN, found.read, _transfer(weights, host.infeed_bytes_per_s, system)),
-    ):
-        if cycles:
-            yield _once("update on the host", law, cycles, text)
+def _streamed(stream: Stream, system: System) -> Sequence[int]:
+    assert system.streaming is not None
+    rate, both = system.streaming.share(1), zip((laws.LOAD, laws.STORE), stream, strict=True)
+    return [law(system.transfer_cycles(size, rate)) for law, size in both if size]
 
 
-def _call(costs: Costs, system: System) -> Iterator[Term]:
-    if costs.host.call:
-        nanoseconds = getattr(system.rates, f"{system.framework}_host_ns")
-        yield _once("session run", laws.HOST_CALL, costs.host.call, _time(nanoseconds, system))
-
-
-def _streams(costs: Costs, program: PipelineProgram, system: System) -> Iterator[Term]:
-    """Yield what passes and updates take to stream, each alone at its memory."""
-    if system.streaming is None:
-        return
-    streamed = [
-        *(
-            (f"{_name(Pass(kind))} of {program.stages[stage].name}", stream)
-            for (kind, stage), stream in costs.pass_streams.items()
-        ),
-        *((f"update on IPU {ipu}", stream) for ipu, stream in costs.update_streams.items()),
-    ]
-    rate = system.streaming.share(1)
-    for of, stream in streamed:
-        for law, size in ((laws.LOAD, stream.load), (laws.STORE, stream.store)):
-            if size:
-                yield _once(of, law, system.transfer_cycles(size, rate), _transfer(size, rate, system))
-
-
-def _collectives(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Term]:
-    found: dict[str, CollectiveCost] = {}
+def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     if costs.gradient_sum is not None:
-        yield from _rounds(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost, system)
-    if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None and system.joined is not None:
-        yield from _rounds(f"all-reduce of {system.hosts} hosts ({over.algorithm})", over.cost, system.joined)
+        yield _collective(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost)
+    if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None:
+        yield _collective(f"all-reduce of {system.hosts} hosts ({over.algorithm})", over.cost)
     for stage, gather in costs.weight_gathers.items():
-        found[f"all-gather of stage {stage} ({gather.algorithm})"] = gather.cost
+        runs = sum(times for (_, own), times in passes.runs.items() if own == stage)
+        yield _collective(f"all-gather of stage {stage} ({gather.algorithm})", gather.cost, runs)
     for ipu, gather in costs.update_gathers.items():
-        found[f"all-gather for update on IPU {ipu} ({gather.algorithm})"] = gather.cost
+        yield _collective(f"all-gather for update on IPU {ipu} ({gather.algorithm})", gather.cost)
     for (kind, stage), calls in costs.collectives.items():
-        for place, called in enumerate(calls if kind in plan.kind else (), 1):
-            which = f" {place}" if len(calls) > 1 else ""
-            what = f"{called.call.operation.replace('_', '-')} ({called.algorithm})"
-            found[f"{what}{which} in {_name(Pass(kind))} of {program.stages[stage].name}"] = called.cost
-    for of, cost in found.items():
-        yield from _rounds(of, cost, system)
+        for called, number, where in passes.within(kind, stage, calls):
+            of = f"{called.call.operation.replace('_', '-')} ({called.algorithm}){number} {where}"
+            yield _collective(of, called.cost, passes.runs[kind, stage])
 
 
-def _rounds(of: str, cost: CollectiveCost, system: System) -> Iterator[Term]:
-    """Yield what a collective takes."""
-    yield from _meeting(of, cost.fixed, system)
-    rounds: Counter[str] = Counter()
-    for each in cost.rounds:
-        busiest = max(each.links, key=lambda load: load.cycles)
-        rounds[f"({each.latency_cycles} + {_link(busiest.direction, busiest.bytes, system)})"] += 1
-    if cost.rounds_cycles:
-        yield Term(of, laws.ROUNDS, cost.rounds_cycles, tuple(rounds.items()))
-    yield from _post_copy(of, cost.fixed, system)
-
-
-def _once(of: str, law: Law, cycles: int, text: str) -> Term:
-    return Term(of, law, cycles, ((text, 1),))
-
-
-def _whole(cycles: Fraction) -> str:
-    return number(cycles) if cycles.denominator == 1 else f"ceil({number(cycles)})"
-
-
-def _time(nanoseconds: Fraction, system: System) -> str:
-    return f"ceil({number(nanoseconds)} * {number(Fraction(system.clock_hz, 10**9))})"
-
-
-def _link(direction: LinkDirection, size: int, system: System) -> str:
-    return _transfer(size, direction.bytes_per_s(system.rates), system)
-
-
-def _transfer(size: int, bytes_per_s: Fraction, system: System) -> str:
-    return f"ceil({size} * {system.clock_hz} / {number(bytes_per_s)})"
+def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
+    """Return a collective of some ``runs`` of passes; None for one of a weight update."""
+    parts = (*laws.fixed_terms(cost.fixed), laws.ROUNDS(cost.rounds_cycles))
+    return Thing(of, parts) if runs is None else Thing(of, parts, runs, laws.ROUNDS.spans)

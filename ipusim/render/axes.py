@@ -42,7 +42,7 @@ def cycle_axis(
 ) -> None:
     """Put cycles below ``axes``, or no numbers of them but seconds; its ticks have labels if ``labelled``."""
     axes.set_xlim(window.start, window.end)
-    last = window.end + window.stretches[-1][-1]
+    last = _unit_of(window)
     if in_seconds:
         unit, symbol = second_unit(last / clock_hz)
         factor, name = clock_hz * unit, f"time in {symbol}"
@@ -56,7 +56,7 @@ def cycle_axis(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
     if window.breaks:
         beside = _ticks_beside_breaks(window, width_in, factor)
-        axes.set_xticks([*beside], [f"{value / factor:.12g}" for value in beside.values()])
+        axes.set_xticks([*beside], [f"{value / factor:,.12g}" for value in beside.values()])
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
     if labelled:
         axes.set_xlabel(name, fontsize=TEXT_SIZE, labelpad=2)
@@ -64,7 +64,7 @@ def cycle_axis(
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
     """Put seconds above ``axes``, their unit left of them, and nothing else on it."""
-    factor, symbol = second_unit((window.end + window.stretches[-1][-1]) / clock_hz)
+    factor, symbol = second_unit(_unit_of(window) / clock_hz)
     scale = 1.0 / (clock_hz * factor)
     axes.set_xlim(window.start * scale, window.end * scale)
     axes.set_yticks([])
@@ -75,13 +75,18 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
     if window.breaks:
         ticks = _ticks_beside_breaks(window, width_in, 1 / scale)
-        axes.set_xticks([at * scale for at in ticks], [f"{value * scale:.12g}" for value in ticks.values()])
+        axes.set_xticks([at * scale for at in ticks], [f"{value * scale:,.12g}" for value in ticks.values()])
     axes.tick_params(
         axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
     # The unit stands left of the numbers: above them it would take a line of its own.
     beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **beside)
+
+
+def _unit_of(window: Window) -> int:
+    """Return the cycles that the numbers of an axis have their unit by: with breaks what it shows, for short steps."""
+    return window.cycles if window.breaks else window.end
 
 
 def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict[float, float]:

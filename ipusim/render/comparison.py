@@ -13,6 +13,7 @@ from ipusim.render.figures import Chart
 from ipusim.render.fold import folded
 from ipusim.render.layout import Headed, most_rows, stack
 from ipusim.render.memory_strip import MemoryStrip, scale_top
+from ipusim.render.shortened import left_out_words, shortened
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_seconds
@@ -99,10 +100,17 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     own_axis = whole_s < _NARROWEST * last_s
     cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
-    shown = folded(timeline, rows, Window(0, end))
+    drawn, window = shortened(timeline, Window(0, end))
+    if window.breaks:  # its length cannot be compared with others by eye: it fills the panel
+        own_axis, cut = True, False
+        drawn, window = shortened(timeline, Window(0, find_execution(timeline, 0).end))
+    shown = folded(drawn, rows, window)
     words = [_headline(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
-    words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide" if own_axis else "")
+    if window.breaks:
+        words.append(f"on an axis of its own, where {left_out_words(window)}")
+    elif own_axis:
+        words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide")
     strip = run.strip
     if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
         words.append("memory on a scale of its own")
@@ -112,7 +120,7 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
         "; ".join(filter(None, words)),
         shown.timeline,
         torn=cut,
-        window=Window(0, end),
+        window=window,
         own_axis=own_axis,
         ipus_to_a_row=shown.ipus_to_a_row,
         strip=strip,

@@ -127,10 +127,11 @@ def _turns(timeline: Timeline) -> Integers:
     busiest = np.bincount(timeline.stage[passes], cycles, len(timeline.info.stages)).argmax()
     own = passes[(timeline.stage[passes] == busiest) & (timeline.replica[passes] <= 0)]
     forward = timeline.kind[own] == SpanKind.FORWARD
-    last = np.zeros(timeline.info.executions, dtype=np.int64)
-    np.maximum.at(last, timeline.execution[own][forward], timeline.start[own][forward])
+    present, execution = np.unique(timeline.execution[own], return_inverse=True)
+    last = np.zeros(len(present), dtype=np.int64)
+    np.maximum.at(last, execution[forward], timeline.start[own][forward])
     behind = of_kinds(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
-    behind &= timeline.start[own] > last[timeline.execution[own]]
+    behind &= timeline.start[own] > last[execution]
     turns: Integers = timeline.start[own[forward | behind]]
     return turns
 

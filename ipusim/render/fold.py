@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ipusim.render.shortened import drawn_of
 from ipusim.render.style import LOOK_OF_KIND
 from ipusim.render.window import Window
 from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
@@ -57,6 +58,7 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
     if info.replicas == 1:
         return False
     start, end = (0, timeline.makespan_cycles) if shown is None else (shown.start, shown.end)
+    timeline = timeline.peeled() if shown is None else drawn_of(timeline, shown)
     rows = np.flatnonzero((LOOK_OF_KIND[timeline.kind] >= 0) & (timeline.end > start) & (timeline.start < end))
     rows, ipu = timeline.on_each_ipu(rows)
     counts = np.bincount(ipu // info.shards, minlength=info.replicas)

@@ -56,8 +56,13 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     over time have one where the memory of an IPU is in sight, else each its own,
     so that small IPUs can be read beside large ones.
     """
-    run, of = timeline, window
-    timeline, window = shortened(run, of, _OVER_TIME)
+    drawn, shown = shortened(timeline, window, _OVER_TIME)
+    title = told(default_title(timeline, window, of_replica=True), shown)
+    return _chart(drawn, fit, shown, width_in, title, [shown.shows(moment(timeline, peak)) for peak in fit.peaks])
+
+
+def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title: str, peaks: Sequence[int]) -> Chart:
+    """Return the memory chart of a Timeline without blocks, with the peaks of its IPUs in the cycles ``peaks``."""
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
     of_one = timeline.about(first_replica_info(timeline.info))
@@ -65,10 +70,9 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
     shown = content(timeline, window, width)
-    peaks = [window.shows(moment(run, peak)) for peak in fit.peaks]
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     limit, highest = _limit_and_top(fit, rows)
-    titles = title_lines(told(default_title(run, of, of_replica=True), window), width_in - 2 * _EDGE)
+    titles = title_lines(title, width_in - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]

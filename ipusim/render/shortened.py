@@ -13,7 +13,7 @@ from ipusim.render.window import Break, Window
 from ipusim.timeline.timeline import MOST_SPANS, Span, Timeline
 
 #: Micro-batches that are drawn on either side of a break, at least.
-_MICRO_BATCHES: Final = 8
+MICRO_BATCHES: Final = 8
 #: Part of what is drawn that a break takes, on the width of a picture.
 _ROOM: Final = 0.03
 
@@ -30,7 +30,7 @@ def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Ti
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
     """Return the same run with a row for each span that a picture shows in a window; the rest is left in blocks."""
-    return timeline.around(window.start, window.end, MOST_SPANS, _MICRO_BATCHES)
+    return timeline.around(window.start, window.end, MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
@@ -65,8 +65,13 @@ def told(title: str, window: Window) -> str:
     """Return the title of a picture with what it leaves out, in a line of its own."""
     if not window.breaks:
         return title
-    parts = [f"{each.sign} stands for {each.words}" for each in window.breaks]
-    return f"{title}\nLeft out where the time axis breaks: {', '.join(parts)}, each as those drawn beside it"
+    return f"{title}\nLeft out where the time axis breaks: {left_out_words(window)}"
+
+
+def left_out_words(window: Window) -> str:
+    """Return what stands for what in the breaks of a window."""
+    parts = ", ".join(f"{each.sign} stands for {each.words}" for each in window.breaks)
+    return f"{parts}, each as those drawn beside it"
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:

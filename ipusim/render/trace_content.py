@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ipusim.analysis.executions import executions
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.phases import Phase, phases
+from ipusim.render.left_out import left_out
 from ipusim.render.trace_clock import to_nanoseconds
 from ipusim.render.trace_counters import Counter, counters
 from ipusim.render.trace_flows import Flows, flows, sent
@@ -97,7 +98,8 @@ class TraceContent:
     """Everything that a trace file of a run holds.
 
     Attributes:
-        timeline: the run.
+        timeline: the run, as far as the file has it.
+        left_out: the periods of it that the file has not.
         counters: numbers over time.
         tracks: where each thing lies.
         flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
@@ -107,15 +109,21 @@ class TraceContent:
         """Take a run, and what else is known of it.
 
         ``memory`` is what IPUs hold over time, a curve for each; ``route`` names the link directions from
-        one logical IPU to another, and without it links do not tell what they carry.
+        one logical IPU to another, and without it links do not tell what they carry. Copies of blocks that are no
+        rows of ``timeline`` are left out.
         """
-        self.timeline = timeline
+        self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory)
+        self.timeline = timeline.rows_alone()
+        # With each block once every tensor goes from pass to pass, if not to one that is drawn.
+        once = timeline.contiguous()
+        later, further, *_ = timeline.blocks.added(timeline.execution)
         self.tracks: Tracks = tracks(timeline, [(each.name, each.unit, each.ipu) for each in self.counters])
-        self.flows: Flows = flows(timeline)
+        crossing = flows(once)
+        self.flows: Flows = crossing.some(later[crossing.source] == later[crossing.target])
         self._sends_beside = timeline.rows(*SEND_KINDS)
-        self._sends, self._makers = sent(timeline)
-        self._tensors = Tensors(timeline, self.flows, route)
+        self._sends, self._makers = sent(once)
+        self._tensors = Tensors(once, crossing, route, further)
         self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[Band]:
@@ -124,9 +132,18 @@ class TraceContent:
         of: dict[int, list[Phase]] = defaultdict(list)
         for phase in phases(self.timeline):
             of[phase.execution].append(phase)
+        following = 0
         for each in executions(self.timeline):
+            yield from self._gaps(following, each.start)
             parts = tuple(
-                self._band(phase.name, "phase", phase.start, phase.end, {"cycles": phase.cycles})
+                self._band(
+                    phase.name,
+                    "phase",
+                    phase.start,
+                    phase.end,
+                    {"cycles": phase.cycles},
+                    self._gaps(phase.start, phase.end),
+                )
                 for phase in of[each.index]
             )
             told = (
@@ -139,6 +156,21 @@ class TraceContent:
             )
             about: dict[str, int | str] = dict(zip(ABOUT, told, strict=True))
             yield self._band(f"execution {each.index}", "execution", each.start, each.end, about, parts)
+            following = each.end
+
+    def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
+        """Return what is left out between two cycles."""
+        return tuple(
+            self._band(
+                f"{each.words}, not drawn: --full-trace",
+                "phase",
+                max(each.start, start),
+                min(each.end, end),
+                {"cycles": each.end - each.start},
+            )
+            for each in self.left_out
+            if each.start < end and each.end > start
+        )
 
     def _band(
         self,
@@ -216,7 +248,7 @@ class TraceContent:
         """Return what the slices of inter-IPU copies send, and what they receive."""
         timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
         copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
-        where = timeline.execution[row[copies]], timeline.time_step[row[copies]], position[copies]
+        where = row[copies], position[copies]
         for texts, found in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
             for index, text in zip(copies.tolist(), found, strict=True):
                 texts[index] = text

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.memory import MemoryCurve
+from ipusim.render.left_out import in_the_run
 from ipusim.render.trace_clock import to_nanoseconds
 from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
@@ -34,7 +35,11 @@ class Counter:
 
 
 def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Counter, ...]:
-    """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it."""
+    """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it.
+
+    Where copies of blocks are no rows, what holds when they begin is shown throughout.
+    """
+    run, timeline = timeline, timeline.contiguous()
     compute = timeline.rows(*COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
     first, last = _lives(timeline)
@@ -42,15 +47,14 @@ def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Co
     busy = timeline.start[compute], timeline.end[compute]
     copied = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
     clock_hz = timeline.info.clock_hz
+    copied_words = "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way"
+    of_all = (
+        ("busy IPUs", "IPUs", _levels(*busy, one(compute))),
+        ("micro-batches in flight", "micro-batches", _levels(first, last, one(first))),
+        (copied_words, "bytes", _levels(*copied)),
+    )
     return (
-        _counter(clock_hz, "busy IPUs", "IPUs", *_levels(*busy, one(compute))),
-        _counter(clock_hz, "micro-batches in flight", "micro-batches", *_levels(first, last, one(first))),
-        _counter(
-            clock_hz,
-            "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way",
-            "bytes",
-            *_levels(*copied),
-        ),
+        *(_counter(clock_hz, name, unit, in_the_run(run, at), level) for name, unit, (at, level) in of_all),
         *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,10 @@ class Flows:
     target: Rows
     leaves: Rows
     forward: npt.NDArray[np.bool_]
+
+    def some(self, chosen: npt.NDArray[np.bool_]) -> Flows:
+        """Return those that are chosen."""
+        return Flows(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def flows(timeline: Timeline) -> Flows:

@@ -26,8 +26,12 @@ class Tensors:
     A tensor is known by the pass that made it: ``activations F1.3``, ``gradients B2.0``.
     """
 
-    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None) -> None:
-        """Take a run's flows; ``route`` tells the links between two IPUs, where links are to name what they carry."""
+    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, further: Integers) -> None:
+        """Take a run's flows; ``route`` tells the links between two IPUs, where links are to name what they carry.
+
+        Tensors of each row are named by a micro-batch that is ``further`` on than the run says.
+        """
+        self._further = further
         self._timeline, self._flows = timeline, flows
         self._steps = timeline.info.time_steps + 1
         self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
@@ -42,23 +46,23 @@ class Tensors:
             else _sorted(link * self._latest + timeline.end[flows.leaves[flow]], flow)
         )
 
-    def sent(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
-        """Return what each of these IPUs sends after each of these time-steps; columns of one length."""
-        return self._named(self._sent, execution, time_step, ipu)
+    def sent(self, rows: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs sends after the time-step of each of these rows; columns of one length."""
+        return self._named(self._sent, rows, ipu)
 
-    def received(self, execution: Integers, time_step: Integers, ipu: Integers) -> list[str]:
-        """Return what each of these IPUs receives after each of these time-steps."""
-        return self._named(self._received, execution, time_step, ipu)
+    def received(self, rows: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs receives after the time-step of each of these rows."""
+        return self._named(self._received, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:
         """Return what a link direction carries in each of these spans of links."""
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:
-            return self._named(self._carried, timeline.execution[rows], timeline.time_step[rows], link)
+            return self._named(self._carried, rows, link)
         # A tensor leaves all links of its route when it has come, within the time that each of them is busy.
         begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
-        return self._names_between(self._carried, begins, ends)
+        return self._names_between(self._carried, begins, ends, self._further[rows])
 
     def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
         """Return one number for time-step and position, rising, and the flow of each."""
@@ -85,25 +89,26 @@ class Tensors:
         hops = np.array([link for way in ways for link in way], dtype=np.int64)
         return flow, hops[np.repeat(first, lengths) + hop]
 
-    def _named(
-        self, index: tuple[Integers, Integers], execution: Integers, time_step: Integers, position: Integers
-    ) -> list[str]:
-        wanted = self._key(execution, time_step, position)
-        return self._names_between(index, wanted, wanted + 1)
+    def _named(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
+        wanted = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
+        return self._names_between(index, wanted, wanted + 1, self._further[rows])
 
-    def _names_between(self, index: tuple[Integers, Integers], begins: Integers, ends: Integers) -> list[str]:
+    def _names_between(
+        self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, further: Integers
+    ) -> list[str]:
         """Return the tensors whose number in ``index`` is one of those from each begin up to its end."""
         keys, flow = index
         first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
         stops = np.cumsum(after - first)
         starts = stops - (after - first)
-        names = self._names(flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)])
+        which = flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)]
+        names = self._names(which, np.repeat(further, after - first))
         return [
             names[begin] if end - begin == 1 else ", ".join(names[begin:end])
             for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
 
-    def _names(self, flow: Integers) -> list[str]:
+    def _names(self, flow: Integers, further: Integers) -> list[str]:
         rows = self._flows.source[flow]
         return [
             f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{micro_batch}"
@@ -111,7 +116,7 @@ class Tensors:
                 self._flows.forward[flow].tolist(),
                 self._timeline.kind[rows].tolist(),
                 self._timeline.stage[rows].tolist(),
-                self._timeline.micro_batch[rows].tolist(),
+                (self._timeline.micro_batch[rows] + further).tolist(),
                 strict=True,
             )
         ]

@@ -40,6 +40,8 @@ class Job:
         between: what hosts do together before an execution, by its number: between session runs of a program.
         late: of each execution, for how many cycles this host waits until the last of several is ready to sum up;
             nothing where all are at once, or where they tell each other.
+        in_part: whether a shorter run may stand for the whole one, which then has not been held against the memory of
+            this computer.
         of: the same with another number of micro-batches in an execution, all of them laid out, and another repeat
             count; raises RequestError where that cannot be.
     """
@@ -58,6 +60,7 @@ class Job:
     constant_loss: float | None = None
     between: Mapping[int, tuple[HostExchange, ...]] = field(default_factory=dict)
     late: tuple[int, ...] = ()
+    in_part: bool = False
     of: Callable[[int, int], Job] | None = None
 
     @property
@@ -73,7 +76,7 @@ class Job:
     @cached_property
     def whole(self) -> Job:
         """The Job with all of its micro-batches laid out; raises RequestError where they are too many."""
-        if self.plan.shape == self.program.shape:
+        if not self.in_part:
             return self
         assert self.of is not None
         return self.of(self.program.shape.micro_batches, self.program.repeat_count)

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from ipusim.analysis.memory import MemoryCurve
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.utilisation import ratio
+from ipusim.errors import OutputError
+from ipusim.render.left_out import left_out
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, by_number
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
+from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
 
 Integers = npt.NDArray[np.int64]
 
@@ -47,14 +49,20 @@ class Column:
 Columns = dict[str, Column]
 
 
-def span_columns(timeline: Timeline) -> Columns:
+def span_columns(timeline: Timeline, start: int | None = None, end: int | None = None) -> Columns:
     """Return a row for each span, in the order of the Timeline; a span's ``cause`` is the row that released it.
+
+    With ``start`` or ``end``, of those that lie between these cycles alone. Raises OutputError for a run of more spans
+    than a table may have rows.
 
     Columns: kind; track, which is where it lies, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``; ipu, the
     logical one, missing for spans of several IPUs or of none; replica; stage, its name; micro_batch; time_step;
     execution; start_cycle, end_cycle and cycles; start_s and end_s in seconds; link, the name of a link direction;
     bytes; cause. What does not apply is missing.
     """
+    if start is not None or end is not None:
+        timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
+    timeline = in_rows(timeline)
     info = timeline.info
     track: Integers = by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
     link = np.where(track == _TRACKS.index(Track.LINK), timeline.link, NONE)
@@ -105,6 +113,10 @@ def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
     included, and live_bytes, of the pass that runs; fifo_bytes, what lies in those buffers. Of rows of one cycle the
     last holds on; those before it are of passes that take no time.
     """
+    entries = sum(curve.entries_in_all for curve in curves)
+    if entries > 2 * MOST_SPANS:
+        raise OutputError(f"expected a table of memory of at most {2 * MOST_SPANS:,} rows, got {entries:,} changes")
+    curves = [curve.expanded() for curve in curves]
     none = np.zeros(0, dtype=np.int64)
     lengths = [len(curve.time) for curve in curves]
     cycle = np.concatenate([none, *(curve.time for curve in curves)])
@@ -119,6 +131,28 @@ def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
         "live_bytes": Column(live),
         "fifo_bytes": Column(np.concatenate([none, *(curve.fifo_bytes for curve in curves)])),
     }
+
+
+def in_rows(timeline: Timeline) -> Timeline:
+    """Return a run with a row for each span; raises OutputError for more of them than a table may have rows."""
+    if timeline.repeats and timeline.spans_in_all > MOST_SPANS:
+        raise _too_many(timeline)
+    return timeline.expanded()
+
+
+def _between(timeline: Timeline, start: int, end: int) -> Timeline:
+    """Return the spans between two cycles; raises OutputError for more than a table may have rows."""
+    some = timeline.around(start, end, MOST_SPANS, 1)
+    if any(each.start < end and each.end > start for each in left_out(some)):
+        raise _too_many(timeline)
+    return timeline.spans(start, end)
+
+
+def _too_many(timeline: Timeline) -> OutputError:
+    return OutputError(
+        f"expected a table of at most {MOST_SPANS:,} rows, got a run of {timeline.spans_in_all:,} spans: take those "
+        "between two cycles"
+    )
 
 
 def _whole(values: Sequence[int]) -> Column:

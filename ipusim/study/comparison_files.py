@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ipusim.analysis.figures import known_figures
-from ipusim.analysis.memory import memory_curves, moment
+from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
+from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.analysis.plain import plain
 from ipusim.render.comparison import Compared, common_title, comparison
 from ipusim.render.figures import Chart, to_png, to_svg
@@ -13,6 +15,7 @@ from ipusim.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.study.compare import Row
 from ipusim.study.comparison import Comparison
 from ipusim.study.report import json_bytes
+from ipusim.timeline.timeline import MOST_SPANS, Timeline
 from ipusim.units import format_bytes
 
 #: Every file that a comparison may write.
@@ -82,7 +85,9 @@ def _compared(found: Comparison, row: Row, known: bool) -> Compared:
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)
     if known and strip is None:
-        remarks.append("memory over time is not in its folder" if row.memory else "memory is not known")
+        kept = row.timeline.spans_in_all <= MOST_SPANS
+        missing = "memory over time is not in its folder" if kept else "memory over time is not drawn"
+        remarks.append(missing if row.memory else "memory is not known")
     return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)
 
 
@@ -92,7 +97,16 @@ def _strip(row: Row) -> MemoryStrip | None:
         return None
     if row.result is not None:
         held, at = row.result.memory, moment(row.timeline, row.result.memory.fullest)
-        return memory_strip(row.timeline, memory_curves(row.timeline, held.footprint), row.memory, at)
+        return _strip_of(row.timeline, memory_curves(row.timeline, held.footprint), row.memory, at)
     shards = row.timeline.info.shards
     curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
-    return memory_strip(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None
+    return _strip_of(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None
+
+
+def _strip_of(
+    timeline: Timeline, curves: Sequence[MemoryCurve], fullest: FullestMemory, cycle: int
+) -> MemoryStrip | None:
+    """Return the strip of a run; None of one of which a picture leaves periods out."""
+    if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > MOST_SPANS:
+        return None
+    return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

@@ -53,17 +53,18 @@ def table_names(form: str) -> tuple[str, ...]:
 EXPORT_FILES: Final = (*table_names("csv"), *table_names("parquet"))
 
 
-def exported(run: Path, form: str) -> dict[str, bytes]:
+def exported(run: Path, form: str, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
     """Return the tables of a run folder, or of the Timeline of one, as files of a format, by name.
 
-    That of memory is there where the run has written what its stages hold. Raises OptionError for a format that there
-    is not, MissingPackageError where its package is not installed, FileError for what is no run folder, TimelineError
-    and FileError for a damaged one, and OSError for what cannot be read.
+    With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
+    has written what its stages hold. Raises OptionError for a format that there is not, MissingPackageError where its
+    package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
+    OutputError for a run of more spans than a table may have rows, and OSError for what cannot be read.
     """
     check_format(form)
     path = timeline_file(run)
     timeline = Timeline.load(path)
-    tables = {"spans": span_columns(timeline), "ipus": ipu_columns(run_times(timeline))}
+    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(run_times(timeline))}
     if curves := read_memory(path.parent, len(timeline.info.ipus)):
         tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
     return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.analysis.causes import CAUSES, IdleCauses
+from ipusim.analysis.critical_path import critical_path
 from ipusim.errors import FileError
 from ipusim.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.pipeline.holders import Holder
 from ipusim.render.idle_causes import COMPUTES
+from ipusim.render.left_out import in_periods, left_out
 from ipusim.render.page.page import html_page
 from ipusim.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.render.tables import Table, ipu_table, summary_table
@@ -22,6 +24,7 @@ from ipusim.study.output_file import check_output
 from ipusim.study.page_tables import folder_tables
 from ipusim.study.stored import StoredRun, read_run
 from ipusim.study.versions import versions
+from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes, format_figure, format_seconds
 
 #: What the page is called in a run folder.
@@ -31,6 +34,8 @@ _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
     "memory.npz."
 )
+#: Changes of memory over time up to which the page has all of them, and not the first and last of what repeats itself.
+_MOST_ENTRIES: Final = 400_000
 #: Names of that many runs stand in the title of a page of several.
 _NAMED: Final = 3
 
@@ -95,13 +100,13 @@ def _overview(runs: Sequence[PageRun]) -> Table:
 
 
 def _page_run(run: StoredRun) -> PageRun:
-    timeline, times = run.timeline, run.times
-    why = explain(timeline, "a page does not try changes")
+    timeline, times = in_periods(run.timeline), run.times
+    why = explain(run.timeline, "a page does not try changes")
     try:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
-        notes = tuple(map(str, run.summary["notes"]))
+        notes = (*map(str, run.summary["notes"]), *_left_out(timeline))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, FileError):
             raise
@@ -110,17 +115,24 @@ def _page_run(run: StoredRun) -> PageRun:
     return PageRun(
         title=f"{times.name}: {times.order_and_sync} on {times.system}",
         description=run.summary["description"],
-        timeline=timeline,
+        timeline=timeline.rows_alone(),
+        spans=run.timeline.spans_in_all,
         figures=figures,
         verdict=tuple(why.where()),
         notes=notes,
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
-        path=why.path.rows,
+        path=(critical_path(timeline) if run.timeline.repeats else why.path).rows,
         bars=_bars(why.idle),
         tables=tables,
         scenario=_scenario(run.folder),
     )
+
+
+def _left_out(timeline: Timeline) -> Iterator[str]:
+    """Yield what the page does not show of a run, in sentences."""
+    for each in left_out(timeline):
+        yield f"Cycles {each.start:,} to {each.end:,} are not drawn: {each.words}, each as those before and behind."
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
@@ -164,6 +176,8 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     curves, said = run.curves, run.summary["memory"]
     if not curves:
         return None
+    if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
+        curves = tuple(curve.expanded() for curve in curves)
     held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
     holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])

@@ -17,6 +17,7 @@ from ipusim.files import archive_of
 from ipusim.render.chrome_trace import write_chrome_trace
 from ipusim.render.execution_trace import execution_trace
 from ipusim.render.figures import to_pdf, to_png, to_svg
+from ipusim.render.left_out import in_periods
 from ipusim.render.memory import memory_chart
 from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.titles import default_title
@@ -104,34 +105,51 @@ def picture_window(
     return part_window(timeline, start, end, phase, execution)
 
 
-def trace_file(result: Run, trace_format: str = "perfetto") -> tuple[str, bytes]:
-    """Return name and content of the trace file of a run; raises OptionError for a format that there is not."""
+def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = False) -> tuple[str, bytes]:
+    """Return name and content of the trace file of a run.
+
+    Of very many spans it leaves out what repeats itself, but for the first and the last periods, unless it is to be
+    ``full``. Raises OptionError for a format that there is not, and for a full one of more spans than a file may have.
+    """
     check_trace_format(trace_format)
-    timeline, system = result.timeline, result.job.system
+    timeline, system = in_periods(result.timeline, full=full), result.job.system
     content = TraceContent(
-        timeline, run_curves(result), lambda source, target: [link.label for link in system.route(source, target)]
+        timeline,
+        run_curves(result, timeline),
+        lambda source, target: [link.label for link in system.route(source, target)],
     )
     file = Gzip()
     _TRACES[trace_format](content, file.write)
     return TRACE_FILES[trace_format], file.close()
 
 
-def run_curves(result: Run) -> list[MemoryCurve]:
-    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it."""
+def run_curves(result: Run, timeline: Timeline | None = None) -> list[MemoryCurve]:
+    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it.
+
+    It is of the whole run, or of the rows of a ``timeline`` that has as much of it as a file.
+    """
+    timeline = result.timeline if timeline is None else timeline.rows_alone()
     return [
         curve
         for replica in range(result.timeline.info.replicas if result.describes_memory else 0)
-        for curve in memory_curves(result.timeline, result.memory.footprint, replica)
+        for curve in memory_curves(timeline, result.memory.footprint, replica)
     ]
 
 
 def run_files(
-    result: Run, shown: Window, folder: Path, trace_format: str = "perfetto", comments: Sequence[str] = ()
+    result: Run,
+    shown: Window,
+    folder: Path,
+    trace_format: str = "perfetto",
+    comments: Sequence[str] = (),
+    *,
+    full_trace: bool = False,
 ) -> dict[str, bytes]:
     """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
 
     ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
-    scenario can, which a program of Python functions is not. ``comments`` are lines at its head.
+    scenario can, which a program of Python functions is not. ``comments`` are lines at its head. A ``full_trace`` has
+    every span of a run that repeats itself, however many there are.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
@@ -156,7 +174,7 @@ def run_files(
         files[MEMORY_FILE] = memory_file(run_curves(result))
 
     def trace() -> dict[str, bytes]:
-        return dict([trace_file(result, trace_format)])
+        return dict([trace_file(result, trace_format, full=full_trace)])
 
     def pictures() -> dict[str, bytes]:
         figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))

@@ -56,8 +56,8 @@ class Chosen(NamedTuple):
     times: Column
 
 
-#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps and
-#: executions.
+#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps,
+#: executions and spans.
 Choice = Callable[[Repeat, Column], Chosen]
 
 
@@ -67,18 +67,41 @@ def every_copy(repeat: Repeat, added: Column) -> Chosen:
     return Chosen(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
 
 
+def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tuple[int, int]) -> range:
+    """Return the copies of a block that have a span in a window of cycles.
+
+    Args:
+        repeat: the block.
+        added: by how many cycles it begins later than the rows say.
+        start, end: of each row, in cycles.
+        window: from which cycle on, and up to which.
+    """
+    if not repeat.cycles:
+        return range(repeat.times)
+    first, last = int(start[repeat.first]) + added, int(end[repeat.first : repeat.last].max()) + added
+    low = max(0, -((last - window[0]) // repeat.cycles))
+    high = min(repeat.times, -((first - window[1]) // repeat.cycles))
+    return range(min(low, high), high)
+
+
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
     """Return what chooses the copies that have a span in a window of cycles, of rows from ``start`` to ``end``."""
-    begin, finish = window
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
-        if not repeat.cycles:
-            return every_copy(repeat, added)
-        first = int(start[repeat.first] + added[0])
-        last = int(end[repeat.first : repeat.last].max() + added[0])
-        low = max(0, -((last - begin) // repeat.cycles))
-        high = min(repeat.times, -((first - finish) // repeat.cycles))
-        number = np.arange(min(low, high), high)
+        number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
+        return Chosen(number, np.ones(len(number), dtype=np.int64))
+
+    return choose
+
+
+def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
+    """Return what chooses the copies that have a span from one number up to another, among all spans written out."""
+    positions = blocks.positions()
+
+    def choose(repeat: Repeat, added: Column) -> Chosen:
+        begin, size = int(positions[repeat.first] + added[4]), blocks.spans_of_copy(repeat)
+        low, high = (first - begin) // size, -((begin - last) // size)
+        number = np.arange(max(low, 0), min(high, repeat.times))
         return Chosen(number, np.ones(len(number), dtype=np.int64))
 
     return choose

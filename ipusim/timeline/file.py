@@ -105,26 +105,22 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
     if (columns["start"] > columns["end"]).any() or (np.diff(columns["start"]) < 0).any():
         raise FileError("spans that end before they start, or are out of order")
     if repeats:
-        _check_copies(columns, repeats, {name: ends[name] for name in ("end", "micro_batch", "time_step", "execution")})
+        _check_copies(
+            info, columns, repeats, {name: ends[name] for name in ("end", "micro_batch", "time_step", "execution")}
+        )
     spans = Blocks(repeats, rows).spans
     if not info.executions <= spans:
         raise FileError(f"{spans} spans of {info.executions} executions")
 
 
-def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]) -> None:
+def _check_copies(
+    info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]
+) -> None:
     """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
-    latest, start = {name: columns[name].copy() for name in ends}, columns["start"].copy()
-    for repeat in reversed(repeats):  # inner ones first, so that a copy's last span is in the last copies within it
-        rows = slice(repeat.first, repeat.last)
-        last = int(start[rows].max())
-        if int(columns["start"][repeat.first]) + repeat.cycles < last:
-            raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
-        more = repeat.times - 1
-        start[rows] += more * repeat.cycles
-        if repeat.last < len(start) and int(columns["start"][repeat.last]) < last + more * repeat.cycles:
-            raise FileError(
-                f"a block of rows {repeat.first} to {repeat.last} that does not end before row {repeat.last}"
-            )
+    check_apart(columns["start"], repeats)
+    latest = {name: columns[name].copy() for name in ends}
+    for repeat in repeats:
+        rows, more = slice(repeat.first, repeat.last), repeat.times - 1
         numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
         for column, number in zip(latest.values(), numbers, strict=True):
             own = column[rows]
@@ -132,15 +128,40 @@ def _check_copies(columns: dict[str, Column], repeats: Sequence[Repeat], ends: d
     wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
     if wrong:
         raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
-    _check_counts(columns, repeats)
+    _check_counts(info, columns, repeats)
 
 
-def _check_counts(columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError."""
+def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
+    """Refuse blocks whose copies begin before those before them, or end behind what follows; raises FileError.
+
+    Args:
+        start: of each row, in cycles, rising.
+        repeats: blocks of rows, outer ones first.
+    """
+    last_copies = start.copy()
+    for repeat in reversed(repeats):  # inner ones first, so that the last row of a copy is in the last copies within
+        rows, more = slice(repeat.first, repeat.last), (repeat.times - 1) * repeat.cycles
+        last = int(last_copies[rows].max())
+        if int(start[repeat.first]) + repeat.cycles < last:
+            raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
+        if repeat.last < len(start) and int(start[repeat.last]) < last + more:
+            raise FileError(f"a block from row {repeat.first} on that does not end before row {repeat.last}")
+        last_copies[rows] += more
+
+
+def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
+    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError.
+
+    What is left of the run without further copies has to be a run too, of no more executions than rows.
+    """
     added = Blocks(repeats, len(columns["start"])).added(columns["execution"])
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows behind a block whose {name} lies within it")
+    _, micro_batches, time_steps, executions = (int(more.max()) for more in added)
+    once = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
+    if min(once) < 1 or once[-1] > len(columns["start"]):
+        raise FileError(f"{len(columns['start'])} rows of {once[-1]} executions of {once[0]} micro-batches")
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:

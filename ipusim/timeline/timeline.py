@@ -6,12 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.copies import Choice, Chosen, Copies, cause_rows, copies_in, every_copy, some_copies, written_out
+from ipusim.timeline.copies import (
+    Choice,
+    Chosen,
+    Copies,
+    cause_rows,
+    copies_in,
+    copies_numbered,
+    every_copy,
+    some_copies,
+    touching,
+    written_out,
+)
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
 from ipusim.timeline.kinds import SpanKind, of_kinds
@@ -29,6 +40,10 @@ __all__ = [
     "ends_text",
     "layers_text",
 ]
+
+
+#: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
+_MOST_AT_ENDS: Final = 16
 
 
 class Timeline:
@@ -162,6 +177,10 @@ class Timeline:
                 column += np.where(column == NONE, 0, sign * more)
         return table
 
+    def rows_alone(self) -> Timeline:
+        """Return the rows as they are, without the copies of blocks that are no rows: where these are, nothing is."""
+        return Timeline(self.info, self._table) if self.repeats else self
+
     def expanded(self) -> Timeline:
         """Return the run with every copy of every block as rows of their own."""
         return self if not self.repeats else self._written_out(every_copy)
@@ -176,10 +195,18 @@ class Timeline:
             A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
         """
         copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
-        table, cause = self._table_of(copies)
-        start, end_of = table[:, Span._fields.index("start")], table[:, Span._fields.index("end")]
-        inside = np.flatnonzero((start < end) & (end_of > begin))
-        table, cause, position = table[inside], cause[inside], copies.position[inside]
+        inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
+        return self._alone(copies, inside)
+
+    def numbered(self, first: int, last: int) -> Timeline:
+        """Return the spans from one number up to another, among all; causes are as :meth:`spans` has them."""
+        copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
+        return self._alone(copies, (copies.position >= first) & (copies.position < last))
+
+    def _alone(self, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Timeline:
+        """Return chosen spans without blocks, and without the causes that are not among them."""
+        table, cause = self._table_of(Copies(*(column[chosen] for column in copies)))
+        position = copies.position[chosen]
         row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
         table[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
         return Timeline(self.info, table)
@@ -209,7 +236,7 @@ class Timeline:
         """Return the first copies of a block, as many as its longest span touches, and as many last ones, and one."""
         rows = slice(repeat.first, repeat.last)
         longest = int((self.end[rows] - self.start[rows]).max())
-        least = max(1, -(-longest // repeat.cycles) if repeat.cycles else 1)
+        least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
         return {*range(least), *range(repeat.times - least - 1, repeat.times)}
 
     def _with_execution(self, execution: int) -> Timeline:
@@ -218,8 +245,8 @@ class Timeline:
             if repeat.executions:
                 own = self.execution[repeat.first : repeat.last]
                 own = own[own != NONE] + added[3]
-                low, high = ((execution - number) // repeat.executions for number in (own.max(), own.min()))
-                chosen |= {*range(low - 1, high + 3)}
+                number = (execution - np.unique(own)) // repeat.executions
+                chosen |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
             return some_copies(repeat.times, chosen)
 
         return self._written_out(choose)
@@ -232,10 +259,9 @@ class Timeline:
             most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
             micro_batches: that these are at least, of one end.
         """
-        inside = copies_in(self.start, self.end, (begin, end))
 
         def choose(repeat: Repeat, added: Column) -> Chosen:
-            touched = inside(repeat, added).number.tolist()
+            touched: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
             if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
                 copies = 1 if repeat.executions else -(-micro_batches // max(repeat.micro_batches, 1))
                 touched = [*touched[:copies], *touched[-copies - 1 :]]

@@ -118,7 +118,7 @@ def changed(tmp_path_factory):
     package = copy_package(place)
     rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
     put(rates, "    compute_set_cycles: Fraction = described(", f"{RATE}    compute_set_cycles: Fraction = described(")
-    put(passes, "* rates.compute_set_cycles)", "* (rates.compute_set_cycles + rates.settle_cycles))")
+    put(passes, "sets, rates.compute_set_cycles)", "sets, rates.compute_set_cycles + rates.settle_cycles)")
     schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
     put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")
     anchor = '    with findings.at(("pipeline", "continuous_weight_updates")):'

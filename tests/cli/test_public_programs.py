@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reports.programs_page import programs_page
-from reports.public_programs import OUTCOMES, Outcome, Program, as_csv, judged, read_programs, run
+from reports.public_programs import OUTCOMES, Outcome, Program, as_csv, judged, main, read_programs, run
 
-PROGRAM = Program("graphcore/made", "1234567", "folder/program.py", "3", "total 6", "", Outcome.REFUSED, "not run yet")
+PROGRAM = Program(
+    "graphcore/made", "1234567", "folder/program.py", "3", "total 6", "", Outcome.REFUSED, "not run", "abcdef0"
+)
 TEXT = """
 import sys
 import tensorflow.compat.v1 as tf
@@ -44,7 +46,8 @@ def test_a_program_runs_differs_or_is_refused(text, outcome, why, tmp_path):
 
 
 def test_a_program_that_takes_too_long_is_no_success():
-    assert judged(PROGRAM, None, "total 6", "").outcome is Outcome.REFUSED
+    found = judged(PROGRAM, None, "total 6", "")
+    assert (found.outcome, found.why) == (Outcome.UNDECIDED, "not done after 1500 s")
 
 
 def test_outcomes_are_read_as_they_were_written(tmp_path):
@@ -54,6 +57,35 @@ def test_outcomes_are_read_as_they_were_written(tmp_path):
     file = tmp_path / "outcomes.csv"
     file.write_text(as_csv([replace(PROGRAM, why='a "quoted", two-\nline why')]))
     assert read_programs(file)[0].why == 'a "quoted", two-\nline why'
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["a", "a"], "All outcomes are of ipusim at commit a."),
+        (["b", "a", "b"], "The outcomes are of ipusim at several commits: 2 at b, 1 at a. A refusal"),
+    ],
+)
+def test_the_page_says_of_which_commits_the_outcomes_are(states, sentence, monkeypatch):
+    programs = tuple(replace(PROGRAM, path=str(place), state=state) for place, state in enumerate(states))
+    monkeypatch.setattr("reports.programs_page.read_programs", lambda: programs)
+    assert [line for line in programs_page().splitlines() if line.startswith(sentence)]
+
+
+def test_an_outcome_is_of_the_commit_that_ran_it(tmp_path, monkeypatch):
+    outcomes = tmp_path / "outcomes.csv"
+    outcomes.write_text(as_csv([PROGRAM, replace(PROGRAM, path="other.py")]))
+    monkeypatch.setattr("reports.public_programs.OUTCOMES", outcomes)
+    monkeypatch.setattr("reports.public_programs.read_programs", lambda: read_programs(outcomes))
+    monkeypatch.setattr("reports.public_programs.state", lambda: "1111111")
+    monkeypatch.setattr(
+        "reports.public_programs.run", lambda program, _: replace(program, outcome=Outcome.RUNS, why="")
+    )
+    main(tmp_path, "other")
+    assert [(each.outcome, each.state) for each in read_programs(outcomes)] == [
+        (Outcome.REFUSED, "abcdef0"),
+        (Outcome.RUNS, "1111111"),
+    ]
 
 
 def test_the_page_has_each_program_with_its_outcome_and_reason():

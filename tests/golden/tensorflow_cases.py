@@ -248,11 +248,45 @@ case(
 for _name in ("softmax_cross_entropy_with_logits", "softmax_cross_entropy_with_logits_v2"):
     _path = f"nn.{_name}"
     case(_path, lambda tf, z, x, path=_path: named(path, tf)(labels=z, logits=x), SHARES, LOGITS)
+
+
+class Leaky:
+    """A cell without variables, of two units, for inputs of two elements."""
+
+    output_size = state_size = 2
+
+    def __init__(self, tf: Any) -> None:
+        self.tanh, self.zeros = tf.tanh, tf.zeros
+
+    def zero_state(self, batch_size: int, dtype: Any) -> Any:
+        return self.zeros([2, 2])
+
+    def __call__(self, inputs: Any, state: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+        after = self.tanh(inputs + np.float32(0.5) * state)
+        return after * np.float32(2), after
+
+
+_LENGTHS = np.array([2, 3], np.int32)
+for _name, _given in (
+    ("", {}),
+    (" of several lengths", {"sequence_length": _LENGTHS}),
+    (" by time", {"time_major": True}),
+):
+    case(
+        f"nn.dynamic_rnn{_name}",
+        lambda tf, x, given=_given: list(tf.nn.dynamic_rnn(Leaky(tf), x, dtype=tf.float32, **given)),
+        STEPS.transpose(1, 0, 2) if "time_major" in _given else STEPS,
+    )
 case("losses.mean_squared_error", lambda tf, x: tf.losses.mean_squared_error(ROWS[::-1].copy(), x), ROWS)
 case(
     "losses.sparse_softmax_cross_entropy of labels in rows",
     lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES.reshape(-1, 1), x),
     LOGITS,
+)
+case(
+    "losses.sparse_softmax_cross_entropy of logits in columns",
+    lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES, x),
+    LOGITS[..., None],
 )
 case("losses.sparse_softmax_cross_entropy", lambda tf, x: tf.losses.sparse_softmax_cross_entropy(CLASSES, x), LOGITS)
 

@@ -16,9 +16,10 @@ from ipusim.scenario import load_job
 from ipusim.study.report import picture_window, run_files
 from ipusim.runs.execute import execute
 for count in (500, 4_000):
-    result = execute(load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"]))
+    job = load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"])
+    result = execute(job, jump=False)
     run_files(result, picture_window(result.timeline), Path())
-    print(len(result.timeline.start), len(result.job.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(len(result.timeline.start), len(job.whole.plan.table), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     del result
 """
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import contextvars
 import os
+import re
 
 import pytest
 
 from ipusim.ipu.program_file import ProgramFile
+from tests.cli.commands import ipusim
 from tests.seed_programs import names, seed_program, seeds_folder
 
-#: What programs need that is not there yet, each with the programs.
-MISSING: dict[str, str] = {
-    "several TensorFlow devices in one configuration": """
-        002_config_of_indices 002_config_of_ipus 002_indices_0_1 002_indices_24_25 002_indices_of_four
-        002_select_one_and_two 002_select_two_and_two
-    """,
-    "compute_gradients of a MapGradientOptimizer outside of a program": "002_map_gradients",
-    "control dependencies of what the host computes": "002_print_before",
-}
-_REASONS = {name: reason for reason, programs in MISSING.items() for name in programs.split()}
+#: The programs of the pipelining tutorial, whose text shows what each prints, in the order of that.
+TUTORIAL = ("001_step1", "001_step2", "001_step3", "001_step4")
+PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
+
+pytestmark = pytest.mark.skipif(
+    seeds_folder() is None, reason="the seeds are not beside the checkout: see tests/seed_programs.py"
+)
 
 
-def _case(name: str):
-    return pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=_REASONS[name])) if name in _REASONS else name
-
-
-@pytest.mark.skipif(seeds_folder() is None, reason="the seeds are not beside the checkout: see tests/seed_programs.py")
-@pytest.mark.parametrize("name", [_case(name) for name in names()])
-def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_path, monkeypatch):
+def seeds():
     folder = seeds_folder()
     assert folder is not None
-    program = seed_program(name, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in TUTORIAL])
+def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_path, monkeypatch):
+    program = seed_program(name, seeds())
     file = tmp_path / f"{name}.py"
     file.write_text(program.text)
     monkeypatch.chdir(tmp_path)
@@ -39,5 +37,22 @@ def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_pa
     contextvars.Context().run(ProgramFile(file).run, program.arguments, program.hosts)
 
 
-def test_what_is_missing_is_a_program():
-    assert set(_REASONS) <= set(names())
+@pytest.mark.parametrize("name", TUTORIAL)
+def test_ipusim_run_trains_a_program_of_the_tutorial_as_its_text_says(name, tmp_path):
+    """The images are drawn, easier than the text's: the loss begins within 0.25 of its, and falls at least as far."""
+    (text,) = seeds().glob("001_*.txt")
+    shown = PRINTED.findall(text.read_text(encoding="utf-8"))
+    assert len(shown) == 2 * len(TUTORIAL)
+    file = tmp_path / f"{name}.py"
+    file.write_text(seed_program(name, seeds()).text)
+    done = ipusim("run", file, "--out", tmp_path / "out", "--profile-steps", 1, "--", "--steps", 11)
+    assert done.returncode == 0, done.stderr
+    printed = PRINTED.findall(done.stdout)
+    begin = 2 * TUTORIAL.index(name)
+    first, last = zip(shown[begin : begin + 2], printed, strict=True)
+    for (step, epoch, _), (own_step, own_epoch, _) in (first, last):
+        assert (own_step, own_epoch) == (step, epoch)
+    (text_begins, begins), (text_ends, ends) = ([float(loss) for *_, loss in pair] for pair in (first, last))
+    assert begins == pytest.approx(text_begins, abs=0.25)
+    assert ends <= text_ends < begins
+    assert (tmp_path / "out" / "summary.json").is_file()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import ipusim
 from ipusim.errors import OptionError
@@ -72,6 +73,19 @@ def test_equal_layers_are_cut_into_equal_stages() -> None:
     assert found.plan is not None
     assert found.plan.cuts == (0, 2, 4, 6)
     assert found.gap == 0
+
+
+def test_a_search_has_one_thread_of_arithmetic() -> None:
+    """Its matrices are thousands of cuts by a few IPUs: with two threads 19 s of a search went by in waiting, not 3."""
+    threads: set[int] = set()
+
+    def told(_given: Given, _searched: Searched) -> None:
+        threads.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+    before = threadpool_info()
+    suggest(dense(4, 64), told=told)
+    assert threads == {1}
+    assert threadpool_info() == before
 
 
 def test_weights_larger_than_an_ipu_fit_under_no_plan_which_is_proven() -> None:

@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from ipusim.analysis.memory import memory_curves
 from ipusim.errors import IpusimError
 from ipusim.hardware.system import System
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
+from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
 from tests.replay.requests import DRAWN, drawn_requests
@@ -44,14 +49,25 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None:
-    """Every span, its cause and the run's description are those of a run that is simulated whole."""
+    """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
     for name, job in jobs({sort: SORTS[sort]}, tmp_path):
-        part, whole = time_alone(job, job.executions), time_alone(job, job.executions, jump=False)
-        assert part.expanded() == whole, name
-        assert int(part.weights.sum()) == len(whole), name
-        jumped += bool(part.repeats)
+        part, whole = execute(job), execute(job, jump=False)
+        assert part.timeline.expanded() == whole.timeline, name
+        assert int(part.timeline.weights.sum()) == len(whole.timeline), name
+        assert part.summary.to_dict() == whole.summary.to_dict(), name
+        for replica in range(job.system.replicas):
+            curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
+            assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
+        jumped += bool(part.timeline.repeats)
     assert jumped
+
+
+def held(run: Run, replica: int) -> list[tuple[Any, ...]]:
+    """Return the columns of what each IPU of a replica holds over time."""
+    footprint = run.job.memory.footprint
+    curves = memory_curves(run.timeline.expanded(), footprint, replica)
+    return [(curve.time, curve.live_bytes, curve.fifo_bytes, [curve.resident_bytes]) for curve in curves]
 
 
 def flight(cycles: int, ipus: int, forward: int, backward: int, count: int) -> Job:
@@ -91,8 +107,9 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
     (block,) = timeline.repeats
     assert Fraction(block.cycles, block.micro_batches) == one
     assert block.micro_batches == (ipus if cycles else 1)
-    short = time_alone(job.of(16 * ipus, 1), priced=priced, jump=False)
-    assert timeline.makespan_cycles == short.makespan_cycles + one * (count - 16 * ipus)
+    fewer = 16 * ipus + count % ipus
+    short = time_alone(job.of(fewer, 1), priced=priced, jump=False)
+    assert timeline.makespan_cycles == short.makespan_cycles + one * (count - fewer)
 
 
 def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:

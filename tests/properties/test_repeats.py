@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from functools import lru_cache
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.run_times import run_times
 from ipusim.runs.execute import execute, sum_up
 from ipusim.schedules import registry
+from ipusim.study.columns import span_columns
 from ipusim.study.explanation import explain
+from ipusim.study.export import csv_bytes
+from ipusim.study.memory_file import memory_file, read_memory
+from ipusim.study.pins.listed import kept
+from ipusim.study.pins.pin import spans
+from ipusim.timeline.timeline import Timeline
 from tests.folded import folded
 from tests.scenario_data import job_from
 
@@ -75,7 +84,7 @@ def told(timeline, job):
 def ran(seed):
     """The Job of a drawn scenario, its Timeline, and the same with blocks."""
     job = job_from(drawn(seed))
-    whole = execute(job).timeline
+    whole = execute(job, jump=False).timeline
     return job, whole, folded(whole)
 
 
@@ -111,3 +120,34 @@ def test_the_path_leads_through_the_same_spans(seed):
     path, every = critical_path(short), critical_path(whole)
     assert path.spans.sum() == len(every.rows)
     assert set(short.start[path.rows].tolist()) <= set(whole.start[every.rows].tolist())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_over_time_has_the_same_entries(seed, tmp_path):
+    job, whole, short = ran(seed)
+    footprint = job.memory.footprint
+    curves = memory_curves(short, footprint)
+    for some, every in zip(curves, memory_curves(whole, footprint), strict=True):
+        assert some.entries_in_all == len(every.time)
+        for name in ("time", "live_bytes", "fifo_bytes"):
+            np.testing.assert_array_equal(getattr(some.expanded(), name), getattr(every, name))
+    (tmp_path / "memory.npz").write_bytes(memory_file(curves))
+    found = read_memory(tmp_path, len(whole.info.ipus))
+    assert [curve.repeats for curve in found] == [curve.repeats for curve in curves]
+    assert memory_file(found) == memory_file(curves)
+    # Inside of blocks peaks may lie that are none in any row.
+    for peak in job.memory.peaks:
+        assert moment(short, peak) == moment(whole, peak)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tables_files_and_pins_are_of_all_spans(seed):
+    _, whole, short = ran(seed)
+    file = io.BytesIO()
+    short.save(file)
+    file.seek(0)
+    assert Timeline.load(file) == short
+    assert csv_bytes(span_columns(short)) == csv_bytes(span_columns(whole))
+    begin, end = whole.makespan_cycles // 3, whole.makespan_cycles // 2
+    assert csv_bytes(span_columns(short, begin, end)) == csv_bytes(span_columns(whole, begin, end))
+    assert kept(spans(short), 60) == kept(spans(whole), 60)

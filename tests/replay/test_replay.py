@@ -28,10 +28,10 @@ def one_span_longer(patch):
     """Let the last span that a Timeline is given end a cycle later."""
     real = Timeline.__init__
 
-    def begin(self, info, columns):
+    def begin(self, info, columns, *more):
         columns = columns.copy()
         columns[-1, 1] += 1
-        real(self, info, columns)
+        real(self, info, columns, *more)
 
     patch.setattr(Timeline, "__init__", begin)
 

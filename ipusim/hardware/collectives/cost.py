@@ -23,9 +23,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts, LinkLoad
+from ipusim.hardware.formulas import Cycles, Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 
@@ -50,7 +52,7 @@ class RoundCost:
     @property
     def total_cycles(self) -> int:
         """Cycles of the round."""
-        return self.latency_cycles + self.transfer_cycles
+        return Cycles(_in_turn, int(self.latency_cycles), self.transfer_cycles)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class CollectiveCost:
     @property
     def rounds_cycles(self) -> int:
         """Cycles of all rounds: the closed form of the algorithm."""
-        return sum(each.total_cycles for each in self.rounds)
+        return Sum(tuple((each.total_cycles, 1) for each in self.rounds))
 
     @property
     def total_cycles(self) -> int:
@@ -88,6 +90,10 @@ class CollectiveCost:
             for load in each.links:
                 carried[load.direction] += load.bytes
         return tuple(sorted(carried.items()))
+
+
+def _in_turn(latency: Any, transfer: Any) -> Any:
+    return +(latency + transfer)
 
 
 def concurrent_cost(system: System, collectives: Sequence[Collective]) -> CollectiveCost:

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from ipusim.hardware.collectives.collective import Collective, Round, Transfer
 from ipusim.hardware.collectives.positions import as_they_lie
 from ipusim.hardware.copies import bytes_by_direction
+from ipusim.hardware.pods import PodRing
+from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
+from ipusim.hardware.topology import Topology
 
 
 def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
@@ -32,18 +36,24 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
     faster wins, then the one with the shorter longest route, then the fewer hops,
     then the first.
     """
-    ordered = as_they_lie(system, participants)
-    even = [ipu for ipu in ordered if system.ipus[ipu] % 2 == 0]
-    odd = [ipu for ipu in ordered if system.ipus[ipu] % 2 == 1]
-    rings = (tuple(even + odd[::-1]), tuple(ordered[::2] + ordered[1::2][::-1]))
-    return min(rings, key=lambda ring: _burden(system, ring))
+    return _ring_order(system.topology, system.ipus, system.rates, tuple(as_they_lie(system, participants)))
 
 
-def _burden(system: System, ring: Sequence[int]) -> tuple[Fraction, int, int]:
-    routes = [system.route(*hop) for hop in _hops(ring)]
-    loads = bytes_by_direction((route, 1) for route in routes)
-    slowest = max((count / direction.bytes_per_s(system.rates) for direction, count in loads), default=Fraction(0))
-    return slowest, max(map(len, routes)), sum(map(len, routes))
+@lru_cache(maxsize=1024)  # for buffers of any size, of many cuts of a model
+def _ring_order(
+    topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ordered: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return :func:`ring_order` of participants as they lie."""
+    even = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 0)
+    odd = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 1)
+
+    def burden(ring: Sequence[int]) -> tuple[Fraction, int, int]:
+        routes = [topology.route(ipus[source], ipus[target]) for source, target in _hops(ring)]
+        loads = bytes_by_direction((route, 1) for route in routes)
+        slowest = max((count / direction.bytes_per_s(rates) for direction, count in loads), default=Fraction(0))
+        return slowest, max(map(len, routes)), sum(map(len, routes))
+
+    return min((even + odd[::-1], ordered[::2] + ordered[1::2][::-1]), key=burden)
 
 
 def ring_of_chunks(system: System, collective: Collective) -> tuple[tuple[int, ...], list[slice]]:

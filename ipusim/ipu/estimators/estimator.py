@@ -20,6 +20,7 @@ from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.files import write_file
 from ipusim.ipu import checks
 from ipusim.ipu.configured import configure
+from ipusim.ipu.device_ordinal import all_on_device
 from ipusim.ipu.estimators.calls import arguments_of, call_with, dataset_of
 from ipusim.ipu.estimators.predicted import examples_of
 from ipusim.ipu.estimators.program import EstimatorProgram
@@ -339,8 +340,9 @@ class Estimator(ABC):
                 raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
             self._params[_BATCH_SIZE] = size
         dataset = dataset_of(input_fn, {"mode": mode, "params": self.params, "config": self._config} | workers.given())
-        infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
-        program = self._program(mode, infeed)
+        with all_on_device(run.ordinal):
+            infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
+            program = self._program(mode, infeed)
         return replace(program, loss=workers.mean(program.loss), hooks=(StartInfeed(infeed), *program.hooks))
 
     def _restoring(self, start: str | None, warm: bool = False) -> Callable[[Session], None]:

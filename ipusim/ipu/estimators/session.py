@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from contextvars import Context
 from typing import Any
 
@@ -33,7 +34,7 @@ def runs(
     """
     for hook in hooks:
         hook.begin()
-    with Session() as session:
+    with closing(Session()) as session:
         restore(session)
         for hook in hooks:
             hook.after_create_session(session, None)

@@ -18,7 +18,7 @@ class IPUMultiReplicaStrategy(HostStrategy):
     the hosts. First variables are broadcast, and values reduced, over the hosts' network.
 
     Arguments:
-        ipu_device: the device, of which each host has one.
+        ipu_device: the device of each host that programs and queues of the scope are for.
         add_ipu_cross_replica_reductions: True; programs that train reduce their gradients by themselves.
     """
 

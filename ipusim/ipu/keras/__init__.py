@@ -18,7 +18,9 @@ __getattr__, __dir__ = offering(
     {
         "extensions": f"{_HERE}.extensions",
         "layers": f"{_HERE}.layers",
+        "Model": f"{_HERE}.models:Model",
         "PipelineStage": f"{_HERE}.pipeline_stage:PipelineStage",
+        "Sequential": f"{_HERE}.models:Sequential",
     }
     | {name: f"{_HERE}.assignments:{name}" for name in _ASSIGNMENTS},
 )

@@ -6,8 +6,10 @@ The program calls them again when it trains, with the gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +20,21 @@ from ipusim.ipu.optimizers.variable import AskedVariable
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
+#: Whether apply_gradients is tried, so that none updates a variable.
+_TRYING: Final[ContextVar[bool]] = ContextVar("trying", default=False)
+#: The package whose apply_gradients update variables; those of others say what is done around that.
+_OURS: Final = __name__.partition(".")[0]
+
+
+@contextmanager
+def trying_updates() -> Iterator[None]:
+    """Let no optimizer of this package update a variable in the block."""
+    token = _TRYING.set(True)
+    try:
+        yield
+    finally:
+        _TRYING.reset(token)
+
 
 def applying(method: Method) -> Method:
     """Return a class's apply_gradients, which in a body returns the operation that trains."""
@@ -26,6 +43,8 @@ def applying(method: Method) -> Method:
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         asked = asking()
         if asked is None:
+            if _TRYING.get() and method.__module__.partition(".")[0] == _OURS and not self.leaves_update:
+                return None
             given = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
             if (pairs := host_pairs(given)) is not None:
                 return apply_on_host(self.rule, partial(method, self), pairs, args, kwargs)

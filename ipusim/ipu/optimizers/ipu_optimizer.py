@@ -36,6 +36,11 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
         return self._opt.cross_replica
 
     @property
+    def leaves_update(self) -> bool:
+        """Whether the wrapped optimizer does."""
+        return self._opt.leaves_update
+
+    @property
     def accumulation(self) -> Accumulation | None:
         """How the wrapped optimizer accumulates."""
         return self._opt.accumulation

@@ -17,7 +17,7 @@ from ipusim.ipu.optimizers.asked_gradients import AskedUpdate
 from ipusim.ipu.optimizers.gradients import gradients_of, gradients_of_tensor
 from ipusim.ipu.optimizers.in_a_body import applying, computing
 from ipusim.ipu.optimizers.known_gradients import known
-from ipusim.ipu.optimizers.own_rule import OwnUpdates, own_rule, updates
+from ipusim.ipu.optimizers.own_rule import LeftToAnother, OwnUpdates, own_rule, updates
 from ipusim.ipu.optimizers.slots import slot_names, slot_of
 from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair, Variable
 from ipusim.ipu.variable import NamedVariable
@@ -81,15 +81,20 @@ class Optimizer(OwnUpdates):
     ) -> None:
         """Apply gradients by ``rule``, or as a subclass says in ``_resource_apply_dense`` of its own.
 
-        In the place of a rule stands TensorFlow's ``use_locking`` then, which has no effect. Raises ProgramTypeError
+        In the place of a rule stands TensorFlow's ``use_locking`` then, which has no effect. One that defines
+        apply_gradients may leave the update to another optimizer, which is an attribute of it. Raises ProgramTypeError
         for what is no rule, ProgramError for an empty name.
         """
         checks.truth("use_locking", use_locking)
-        if (rule is None or isinstance(rule, bool)) and updates(self) is not None:
+        self._left: LeftToAnother | None = None
+        says_none = rule is None or isinstance(rule, bool)
+        if says_none and updates(self) is not None:
             rule = own_rule(self)
-        if rule is None or not callable(getattr(rule, "apply", None)) or isinstance(rule, type | bool):
+        elif says_none and type(self).apply_gradients is not Optimizer.apply_gradients:
+            self._left = LeftToAnother(self, Optimizer)
+        elif rule is None or not callable(getattr(rule, "apply", None)) or isinstance(rule, type | bool):
             checks.wrong_type("rule", "an optimizer of ipusim.model, or a subclass's _resource_apply_dense", rule)
-        self._rule = rule
+        self._rule: Any = rule
         self.name = checks.text("name", name)
         if not name:
             raise ProgramError("Must specify the optimizer name")
@@ -98,22 +103,27 @@ class Optimizer(OwnUpdates):
     @property
     def rule(self) -> core.Optimizer:
         """The core's rule of the weight update."""
-        return self._rule
+        return self._rule if self._left is None else self._left.optimizer.rule  # type: ignore[no-any-return]
+
+    @property
+    def leaves_update(self) -> bool:
+        """Whether it is of the program's own and leaves the update to another, or is around such a one."""
+        return self._left is not None
 
     @property
     def gradient_maps(self) -> int:
         """How many functions change each micro-batch's gradients before they are accumulated."""
-        return self._mapping_classes
+        return self._mapping_classes + (0 if self._left is None else self._left.optimizer.gradient_maps)
 
     @property
     def cross_replica(self) -> bool:
         """Whether gradients are averaged over replicas."""
-        return False
+        return self._left is not None and self._left.optimizer.cross_replica
 
     @property
     def accumulation(self) -> Accumulation | None:
         """How gradients are accumulated, if the optimizer says so; in a pipeline the pipeline does."""
-        return None
+        return None if self._left is None else self._left.optimizer.accumulation
 
     def get_name(self) -> str:
         """Return the name."""

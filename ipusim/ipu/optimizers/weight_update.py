@@ -11,9 +11,11 @@ import numpy as np
 from ipusim.errors import IpusimError, ModelError
 from ipusim.ipu import checks
 from ipusim.ipu.averaging import UntilAverage
+from ipusim.ipu.optimizers.in_a_body import trying_updates
 from ipusim.ipu.optimizers.known_gradients import UnknownGradient, knowing, refuse_several
 from ipusim.ipu.optimizers.optimizer import Optimizer
 from ipusim.ipu.optimizers.variable import Pair, Variable
+from ipusim.ipu.stage_outfeeds import UpdateOutfeeds
 from ipusim.model.functions.outside import on_ipu_alone
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Array, Parameters
@@ -65,6 +67,7 @@ class WeightUpdate:
         optimizer: whose compute_gradients and apply_gradients are called.
         args, kwargs: what apply_gradients is called with beside the gradients.
         compute_args, compute_kwargs: what compute_gradients is called with beside the loss.
+        outfeeds: the queues that apply_gradients sends to.
     """
 
     optimizer: Optimizer
@@ -72,6 +75,7 @@ class WeightUpdate:
     kwargs: Mapping[str, Any] | None = None
     compute_args: tuple[Any, ...] = ()
     compute_kwargs: Mapping[str, Any] | None = None
+    outfeeds: UpdateOutfeeds = field(default_factory=UpdateOutfeeds)
     #: The variables of all stages beside an unknown gradient, each by the identity of its array, which lives as long as
     #: this.
     _unknown: dict[int, tuple[UnknownGradient, Variable]] = field(default_factory=dict, init=False, repr=False)
@@ -111,6 +115,16 @@ class WeightUpdate:
         }
         return state
 
+    def find_outfeeds(self, variables: Mapping[str, Array]) -> None:
+        """Find the queues that apply_gradients sends to, where it is that of an optimizer around another.
+
+        It is called once with gradients of zeros for ``variables``, none of which changes.
+        """
+        if self.optimizer.leaves_update:
+            pairs = [(np.zeros_like(array), Variable(name, array.copy(), {})) for name, array in variables.items()]
+            with self.outfeeds.calling(running=False), trying_updates():
+                self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
+
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Let the optimizer update the variables of one stage."""
         self._apply([Updated(parameters, gradients, state)])
@@ -137,7 +151,7 @@ class WeightUpdate:
         if not pairs:
             return
         try:
-            with on_ipu_alone("apply_gradients of an optimizer"):
+            with on_ipu_alone("apply_gradients of an optimizer"), self.outfeeds.calling(running=True):
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
         except (IpusimError, KeyboardInterrupt):
             raise
@@ -160,7 +174,7 @@ def _of_variable(returned: Any, here: Variable) -> Array | None:
         pairs = [(gradient, variable) for gradient, variable in returned]
     except (TypeError, ValueError):
         checks.wrong_type("compute_gradients", "pairs of a gradient and a Variable from it", returned)
-    found = next((gradient for gradient, variable in pairs if variable is here), None)
+    found = next((gradient for gradient, variable in pairs if getattr(variable, "name", None) == here.name), None)
     if found is None:
         return None
     if isinstance(found, UnknownGradient):

@@ -35,8 +35,8 @@ _NAMES: Final = (
     | found_in(
         f"{_HERE}.session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
-        "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_logger "
-        "global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
+        "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_default_session "
+        "get_logger global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
         "placeholder_with_default reset_default_graph set_random_seed",
     )
     | found_in(

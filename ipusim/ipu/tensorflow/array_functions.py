@@ -18,7 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ipusim.ipu import checks
 from ipusim.ipu.each_loss import EachLoss, concrete
 from ipusim.ipu.function_body import loop_range
-from ipusim.ipu.host import Tensor, also_on_host, compute
+from ipusim.ipu.host import Tensor, also_on_host, captured, compute
 from ipusim.ipu.tensorflow import exact_gradients
 from ipusim.ipu.tensorflow.einsum_terms import without_repeats
 from ipusim.ipu.variable import plain
@@ -27,9 +27,10 @@ from ipusim.ipu.variable import plain
 def tensor(value: Any, argument: str = "value") -> Any:
     """Return an array, or what stands for one; Python's numbers become float32 and int32.
 
-    Raises ProgramTypeError, with the name of the ``argument``, for what is neither.
+    A tensor of the host is its value in the body of a loop. Raises ProgramTypeError, with the name of the ``argument``,
+    for what is neither, ProgramError for a tensor of the host in a stage of a pipeline.
     """
-    found = concrete(plain(value))
+    found = captured(concrete(plain(value)))
     if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
         return found  # the last are gradients that are not known yet
     if isinstance(found, list | tuple) and any(map(isbox, found)):
@@ -77,8 +78,9 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 
 
 def identity(input: Any, name: str | None = None) -> Any:
-    """Return the tensor as it is."""
-    return plain(input)
+    """Return the tensor as it is; of a tensor of the host another one, which may have to wait for others."""
+    found = plain(input)
+    return compute(plain, found, name="identity") if isinstance(found, Tensor) else found
 
 
 @primitive  # type: ignore[untyped-decorator]

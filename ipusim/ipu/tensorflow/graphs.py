@@ -25,6 +25,13 @@ class Graph:
         self._programs: tuple[Fetch, ...] = ()
         self._names = Counts()
 
+    @property
+    def name(self) -> str:
+        """``keras_scratch_graph`` while Keras tries layers for the shapes that they give, else ``graph``."""
+        from ipusim.ipu.tensorflow.keras.weight import is_trying  # noqa: PLC0415 - Keras takes a while to import
+
+        return "keras_scratch_graph" if is_trying() else "graph"
+
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
         """Make variables, and compile, in this graph inside the block.

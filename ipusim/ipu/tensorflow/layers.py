@@ -19,12 +19,13 @@ _OF: Final = {
     "flatten": keras_layers.Flatten,
     "max_pooling2d": keras_layers.MaxPooling2D,
 }
+_WITH_VARIABLES: Final = (keras_layers.BatchNormalization, keras_layers.Conv2D, keras_layers.Dense)
 
 
 def _function(kind: type[keras_layers.CoreLayer]) -> Any:
     def call(inputs: Any, *args: Any, training: bool | None = None, reuse: bool | None = None, **kwargs: Any) -> Any:
         here = scope()
-        if here.getters:
+        if here.getters and kind in _WITH_VARIABLES:
             raise UnsupportedProgramError(
                 f"tf.layers.{kind.kind}: in a scope with a custom_getter expected variables of tf.get_variable alone"
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import autograd.numpy as anp
+
 from ipusim.errors import UnsupportedProgramError
 from ipusim.ipu.host import also_on_host
 from ipusim.ipu.tensorflow.array_functions import reduce_mean, tensor
@@ -24,10 +26,13 @@ def mean_squared_error(labels: Any, predictions: Any, weights: float = 1.0) -> A
 def sparse_softmax_cross_entropy(labels: Any, logits: Any, weights: float = 1.0) -> Any:
     """Return the mean cross entropy of ``logits`` (batch, ..., classes) and whole-number ``labels`` (batch, ...).
 
-    These may have a last axis of one element more, as TensorFlow's loss takes them and ``tf.nn`` does not.
+    Either may have a last axis of one element more, as TensorFlow's loss takes them and ``tf.nn`` does not.
     Raises UnsupportedProgramError for weights.
     """
     _refuse_weights(weights)
+    shape = anp.shape(logits)
+    if len(shape) == anp.ndim(labels) + 2 and shape[-1] == 1:
+        logits = anp.reshape(tensor(logits), shape[:-1])
     classes = classes_of(labels, tensor(logits))
     return reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits))
 

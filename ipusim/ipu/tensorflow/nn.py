@@ -249,5 +249,7 @@ __getattr__, __dir__ = offering(
     found_in(__name__, _OFFERED)
     | found_in(_ACTIVATIONS, "elu gelu leaky_relu relu relu6 selu silu softplus softsign swish tanh")
     | {"sigmoid": f"{_ACTIVATIONS}:logistic"}
+    | found_in("ipusim.ipu.tensorflow.rnn_cell", "dynamic_rnn")
+    | {"rnn_cell": "ipusim.ipu.tensorflow.rnn_cell"}
     | {"compute_average_loss": "ipusim.ipu.tensorflow.average_loss:compute_average_loss"},
 )

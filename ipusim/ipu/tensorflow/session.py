@@ -12,17 +12,20 @@ import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import checks, variable_store
+from ipusim.ipu.control_inputs import depending_on, is_late
 from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.loop_body import asking
+from ipusim.ipu.names import in_stage
+from ipusim.ipu.placed_tensors import SessionRun
 from ipusim.ipu.run import Pipeline
 from ipusim.ipu.scopes import ipu_scope
 from ipusim.ipu.structures import leaves, mapped
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.array_functions import identity, tensor
 from ipusim.ipu.tensorflow.graphs import Graph, get_default_graph
 from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.variable import NamedVariable, waits_for_session
-from ipusim.ipu.variable_store import store, wait_for_sessions
+from ipusim.ipu.variable_store import in_session, session_here, store, wait_for_sessions
 
 __all__ = ["Graph", "get_default_graph", "set_random_seed"]
 
@@ -33,8 +36,8 @@ device = ipu_scope
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Placeholder:
     """Return a tensor that each run of a session is fed.
 
-    Axes that are None are as long as what is fed; a program for the device takes one element along them. Raises
-    ProgramError for a shape whose number of axes is not known.
+    Axes that are None are as long as what is fed: a program is tried on one element along them, and laid out for as
+    many as a run feeds. Raises ProgramError for a shape whose number of axes is not known.
     """
     kind = checks.dtype("dtype", dtype, "biuf")
     if shape is None:
@@ -84,8 +87,9 @@ class Session:
         self._graphs = ExitStack()
 
     def __enter__(self) -> Session:
-        """Begin to use it, with its graph as the default one."""
+        """Begin to use it, with its graph as the default one, whose operations wait for a run of it."""
         self._graphs.enter_context(self.graph.as_default())
+        self._graphs.enter_context(in_session(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,10 +118,10 @@ class Session:
         feeds = {} if feed_dict is None else feed_dict
         if not isinstance(feeds, Mapping):
             checks.wrong_type("feed_dict", "a dictionary of values by placeholder", feed_dict)
-        running = Running({key: self._fed(key, value) for key, value in feeds.items()})
+        running = SessionRun({key: self._fed(key, value) for key, value in feeds.items()})
         for late in (False, True):
             for fetch in _flat(fetches):
-                if isinstance(fetch, Fetch) and fetch.late is late:
+                if isinstance(fetch, Fetch) and is_late(fetch) is late:
                     running.value(fetch)
         return mapped(lambda fetch: _number(running.value(fetch)), fetches)
 
@@ -126,6 +130,12 @@ class Session:
         if not isinstance(key, Placeholder):
             checks.wrong_type("feed_dict", "placeholders as keys", key)
         return key.fed(value)
+
+
+def get_default_session() -> Session | None:
+    """Return the session in whose block the caller is, None for none."""
+    found: Session | None = session_here()
+    return found
 
 
 def _number(value: Any) -> Any:
@@ -164,27 +174,45 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
     grouped = tuple(leaves(inputs))
     if (asked := asking()) is not None:
         asked.depend(grouped)
-    fetches = [fetch for fetch in grouped if isinstance(fetch, Fetch)]
-    return Operation(name or "group", partial(_run_all, fetches))
+    return _Group(name or "group", [fetch for fetch in grouped if isinstance(fetch, Fetch)])
 
 
-def _run_all(fetches: Sequence[Fetch]) -> None:
-    running = Running()
-    for fetch in fetches:
-        running.value(fetch)
+class _Group(Operation):
+    """Does all of several in one run of a session."""
+
+    def __init__(self, name: str, fetches: Sequence[Fetch]) -> None:
+        super().__init__(name)
+        self._fetches = fetches
+
+    @property
+    def late(self) -> bool:
+        return any(map(is_late, self._fetches))
+
+    def evaluate(self, running: Running) -> None:
+        for fetch in self._fetches:
+            running.value(fetch)
 
 
 @contextmanager
 def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]:
-    """Note what trains among operations in a loop's body; else a function runs in the order in which it is written."""
+    """Let ``control_inputs`` come before what is made in the block, in each run of a session.
+
+    In the body of a loop what trains among them does so; else a function of a program runs in the order in which it is
+    written.
+    """
     if (asked := asking()) is not None:
         asked.depend(control_inputs or ())
-    yield
+    if in_stage():
+        yield
+        return
+    inputs = None if control_inputs is None else [each for each in leaves(control_inputs) if isinstance(each, Fetch)]
+    with depending_on(inputs):
+        yield
 
 
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
     """Return the tensors as they are."""
-    return list(input)
+    return [identity(each) for each in input]
 
 
 def reset_default_graph() -> None:

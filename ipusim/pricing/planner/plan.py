@@ -10,17 +10,18 @@ binds, 30 times as many are looked at, of which those that keep to it are priced
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from math import ceil
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import QuantityError
+from ipusim.hardware.formulas import Cycles, written
 from ipusim.hardware.generations import IpuSpec
 from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit
 from ipusim.pricing.planner.product import Product
@@ -67,12 +68,15 @@ class ProductTerm:
     Attributes:
         name: a field of :class:`ipusim.pricing.planner.work.SplitCycles`.
         cycles: of all steps.
-        formula: where they come from, in numbers.
     """
 
     name: str
     cycles: int
-    formula: str
+
+    @property
+    def formula(self) -> str:
+        """Where the cycles come from, in numbers."""
+        return written(self.cycles).text
 
 
 @dataclass(frozen=True)
@@ -209,21 +213,27 @@ def _plan(
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
     """Yield each part, exact: the search compares splits by floating-point numbers, which a last bit may round up."""
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, each.name))) for each in fields(rates))
-    bus = f"({ipu.exchange_bytes_per_cycle_per_tile} * {_text(efficiency)})"
-    received, reduced = (
-        (math.ceil(size / (ipu.exchange_bytes_per_cycle_per_tile * efficiency)), f"ceil({size} / {bus})")
-        for size in (work["received_bytes"], work["reduced_bytes"])
-    )
-    sets, added, started = work["compute_sets"], work["added_bytes"], work["start_cycles"]
-    rows = work["row_cycles"]
-    yield ProductTerm("launches", math.ceil(sets * launch), f"ceil({sets} * {_text(launch)})")
-    yield ProductTerm("exchange", *received)
-    yield ProductTerm("loading", work["load_cycles"], str(work["load_cycles"]))
-    yield ProductTerm("matrix", math.ceil(started + rows / ceiling), f"ceil({started} + {rows} / {_text(ceiling)})")
-    yield ProductTerm("reduction", *reduced)
-    path = f"ceil({added} * {_text(slowdown)} / {PATH_BYTES})"
-    yield ProductTerm("adding", math.ceil(added * slowdown / PATH_BYTES), path)
+    bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
+    yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
+    yield ProductTerm("exchange", Cycles(_received, work["received_bytes"], *bus))
+    yield ProductTerm("loading", work["load_cycles"])
+    yield ProductTerm("matrix", Cycles(_multiplied, work["start_cycles"], work["row_cycles"], ceiling))
+    yield ProductTerm("reduction", Cycles(_received, work["reduced_bytes"], *bus))
+    yield ProductTerm("adding", Cycles(_added, work["added_bytes"], slowdown, PATH_BYTES))
 
 
-def _text(value: Fraction) -> str:
-    return str(value.numerator) if value.denominator == 1 else repr(float(value))
+def launched(compute_sets: Any, cycles: Any) -> Any:
+    """Return the cycles in which so many compute sets are launched."""
+    return ceil(compute_sets * cycles)
+
+
+def _received(size: Any, bus: Any, efficiency: Any) -> Any:
+    return ceil(size / (bus * efficiency))
+
+
+def _multiplied(started: Any, rows: Any, ceiling: Any) -> Any:
+    return ceil(started + rows / ceiling)
+
+
+def _added(size: Any, slowdown: Any, path: Any) -> Any:
+    return ceil(size * slowdown / path)

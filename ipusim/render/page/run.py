@@ -92,7 +92,8 @@ class PageRun:
 
     Attributes:
         title, description: of the run.
-        timeline: what happened.
+        timeline: what happened, as far as the page shows it.
+        spans: of the whole run.
         figures: the numbers that come first.
         verdict: sentences below them.
         notes: what to know of the run.
@@ -107,6 +108,7 @@ class PageRun:
     title: str
     description: str
     timeline: Timeline
+    spans: int
     figures: tuple[Figure, ...]
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
@@ -143,7 +145,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "notes": list(run.notes),
         "clock_hz": info.clock_hz,
         "cycles": timeline.makespan_cycles,
-        "spans": len(timeline),
+        "spans": run.spans,
         "count": info.count,
         "executions": info.executions,
         "replicas": info.replicas,

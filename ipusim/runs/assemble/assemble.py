@@ -15,13 +15,14 @@ from ipusim.pricing.temporary import with_temporary
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
-from ipusim.runs.assemble.limits import price_run
+from ipusim.runs.assemble.limits import kept_executions, price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.profile import with_profile
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.rates import resolve_rates
 from ipusim.runs.assemble.sections import check_sections
+from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
 from ipusim.runs.assemble.unvaried import unvaried, varied
@@ -75,7 +76,9 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     offload = resolve_offloads(options, system, training, requested[0].name, findings)
     findings.raise_if_any()
     assert offload is not None
-    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, in_part=time_alone)
+    whole = replace(plan.shape, micro_batches=_micro_batches(options))
+    kept = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
+    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, kept=kept)
     content = _content(request, fixed, requested, training, laid_out, layers, findings, again)
     return _job(request, options, fixed, laid_out, content, findings, again)
 
@@ -104,7 +107,7 @@ class _LaidOut:
     Attributes:
         schedule, system, plan, offload, io_tiles: as a Job has them.
         unused: why its I/O tiles are unused; empty where they are not.
-        in_part: whether a run is simulated in part, as it has no arithmetic and may repeat itself.
+        kept: the micro-batches that are simulated of a run without arithmetic, which may repeat itself; None of others.
     """
 
     schedule: Schedule
@@ -113,7 +116,7 @@ class _LaidOut:
     offload: Offload
     io_tiles: IoTiles
     unused: str = ""
-    in_part: bool = False
+    kept: int | None = None
 
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
@@ -163,7 +166,12 @@ def _job(
     again: Reuse,
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
-        """Return the Job of other counts."""
+        """Return the Job of other counts; of another repeat count alone it has the same prices."""
+        laid_out_count = laid_out.plan.shape.micro_batches
+        if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
+            fewer = replace(program, repeat_count=repeat_count)
+            plan = complete(laid_out.plan, fewer, laid_out.system.replicas, laid_out.system.hosts)
+            return replace(job, program=fewer, plan=plan, in_part=False)
         shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
         counts = {
             "gradient_accumulation_count": micro_batches // shape.serialization,
@@ -171,17 +179,17 @@ def _job(
         }
         asked = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
         problems = Findings(request.is_set)
-        plan = resolve_plan(asked, laid_out.schedule, shape, problems)
+        other = resolve_plan(asked, laid_out.schedule, shape, problems)
         problems.raise_if_any()
-        assert plan is not None
-        return _job(request, asked, fixed, replace(laid_out, plan=plan, in_part=False), content, problems, again)
+        assert other is not None
+        return _job(request, asked, fixed, replace(laid_out, plan=other, kept=None), content, problems, again)
 
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again, in_part=laid_out.in_part
+        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again, kept=laid_out.kept
     )
     _check(request, fixed, laid_out, again)
     job = Job(
@@ -197,10 +205,17 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
+        in_part=laid_out.kept is not None and _is_in_part(options, laid_out.kept),
         of=of,
     )
     check_memory(job)
     return job
+
+
+def _is_in_part(options: Options, kept: int) -> bool:
+    """Whether a run of ``kept`` micro-batches, and of the executions that are kept, is a part of the whole run."""
+    executions = options.pipeline.repeat_count * options.steps
+    return kept < _micro_batches(options) or executions > kept_executions(options)
 
 
 def _micro_batches(options: Options) -> int:

@@ -150,7 +150,7 @@ def price_run(
     element_bytes: int = 0,
     again: Reuse | None = None,
     *,
-    in_part: bool = False,
+    kept: int | None = None,
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
@@ -158,8 +158,8 @@ def price_run(
     are counted in proportion. That is at most as much more as the ramps and the update of that Plan are of it, and
     never less, so that a larger count never has a smaller estimate.
 
-    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Of a run that is simulated
-    ``in_part``, as it repeats itself, only what is kept counts.
+    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Of a run that
+    is simulated in part, as it repeats itself, only the ``kept`` micro-batches count.
     Raises RequestError with what was found so far and here.
     """
     with findings.at(("pipeline",)):
@@ -171,8 +171,8 @@ def price_run(
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
-        if in_part:
-            micro_batches, executions = plan.shape.micro_batches, min(executions, kept_executions(options))
+        if kept is not None:
+            micro_batches, executions = kept, min(executions, kept_executions(options))
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import Schedule, period_of
 
-#: Periods of a schedule that a short run has at least, beside its ramps: two that are equal, and some to settle in.
+#: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and
+#: some to settle in.
 _PERIODS = 4
-#: By how much the next short run is longer, where one has not come to repeat itself.
-_LONGER = 4
+_MICRO_BATCHES = 16
+#: How many times as long the next short run is, where one has not come to repeat itself.
+_LONGER = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
@@ -27,8 +29,9 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     multiple = period_of(schedule, shape)
     if whole % math.lcm(schedule.multiple(shape), shape.serialization):
         return  # which the schedule refuses
-    least = shape.steps + _PERIODS * schedule.period(shape) + _PERIODS * _LONGER
-    ipus = math.lcm(multiple, len(set(shape.mapping)))
+    ipus = len(set(shape.mapping))
+    least = shape.steps + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
+    ipus = math.lcm(multiple, ipus)
     while least * 2 <= whole:
         step = ipus if ipus <= least else multiple
         count = whole - (whole - least) // step * step

@@ -13,19 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.plain import plain
+from ipusim.errors import OutputError
+from ipusim.hardware.formulas import number
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import Term, number, terms
+from ipusim.pricing.terms import Row, terms
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.study.pins.file import FORMAT, VERSION
 from ipusim.study.pins.listed import Items, hashed, kept
 from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
+from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
 
 #: Packages whose versions may change what is pinned.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
@@ -33,6 +35,8 @@ _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
 _SPANS: Final = 60
 _INSTRUCTIONS: Final = 240
 _LEAST_INSTRUCTIONS: Final = 8
+#: Spans of a run that is pinned, at most: they are written out, some at a time.
+_MOST_SPANS: Final = 10 * MOST_SPANS
 #: Steps whose mean losses are kept.
 _STEPS: Final = 64
 #: The names of the kinds of span, by their numbers.
@@ -185,7 +189,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _prices(priced: Sequence[Term]) -> dict[str, dict[str, str]]:
+def _prices(priced: Sequence[Row]) -> dict[str, dict[str, str]]:
     """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in priced:
@@ -193,7 +197,7 @@ def _prices(priced: Sequence[Term]) -> dict[str, dict[str, str]]:
     return prices
 
 
-def _rates(priced: Sequence[Term], system: System) -> dict[str, str]:
+def _rates(priced: Sequence[Row], system: System) -> dict[str, str]:
     """Return the rates and figures of the hardware that the prices came from, exactly."""
     laws = {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
@@ -219,13 +223,20 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def spans(timeline: Timeline) -> Items:
-    """Return the spans of a Timeline, which say everything that happened."""
-    columns = [getattr(timeline, name) for name in Span._fields if name != "cause"]
+    """Return the spans of a Timeline, which say everything that happened; of blocks those of all copies.
+
+    So a pin is the same whether the run was simulated span by span or repeats itself as blocks. Raises OutputError for
+    more spans than anyone waits for.
+    """
+    if timeline.spans_in_all > _MOST_SPANS:
+        raise OutputError(f"expected a run of at most {_MOST_SPANS:,} spans to pin, got {timeline.spans_in_all:,}")
+    names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
-        return b"".join(np.ascontiguousarray(column[start:end]).astype("<i8").tobytes() for column in columns)
+        some = timeline.numbered(start, end)
+        return b"".join(np.ascontiguousarray(getattr(some, name)).astype("<i8").tobytes() for name in names)
 
-    return Items(len(timeline), lambda at: _span(timeline, at), content)
+    return Items(timeline.spans_in_all, lambda at: _span(timeline.numbered(at, at + 1), 0), content)
 
 
 def _span(timeline: Timeline, at: int) -> str:

@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ipusim.errors import IpusimError
-from ipusim.hardware.collectives.choose import fastest
-from ipusim.hardware.collectives.collective import Operation
 from ipusim.hardware.system import System
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.pricing.collectives import host_update_cycles
+from ipusim.pricing.collectives import all_gathers, all_reduce, host_update_cycles
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.rates import resolve_rates
@@ -180,17 +178,11 @@ def _updated_by_host(layout: Layout, gradients: int, weights: int) -> int:
 
 
 def _collectives(layout: Layout, accumulators: dict[int, int], gathered: dict[int, int], itemsize: int) -> int:
-    system, found = layout.system, 0
+    system, cycles = layout.system, 0
     if system.replicas == 1 or not layout.plan.shape.training:
         return 0
-    asked: tuple[tuple[Operation, dict[int, int], int], ...] = (
-        ("all_reduce", accumulators, itemsize),
-        ("all_gather", gathered if layout.offload.replicas > 1 else {}, 1),
-    )
-    for operation, of_ipu, size in asked:
-        held = {ipu: each for ipu, each in of_ipu.items() if each}
-        if held:
-            groups = [range(ipu, system.count, system.shards) for ipu in held]
-            lengths = [-(-each // size) for each in held.values()]
-            found += fastest(operation, system, groups, lengths, size)[1].total_cycles
-    return found
+    if summed := {ipu: size for ipu, size in accumulators.items() if size}:
+        cycles += all_reduce(system, summed, itemsize).cost.total_cycles
+    parts = {ipu: size for ipu, size in gathered.items() if size and layout.offload.replicas > 1}
+    together = all_gathers(system, parts) if parts else {}
+    return cycles + max((gather.cost.total_cycles for gather in together.values()), default=0)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ipusim.errors import CountError, IpusimError, OptionError, OutOfMemoryError
+from ipusim.machine.one_thread import one_blas_thread
 from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
@@ -244,12 +245,15 @@ def suggest(
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
     search = Search(given, limits, again, most=simulations, budget=budget, known=known)
-    found = search.run(lambda searched: told(given, searched))
-    if found.best is None:
-        refuse_limits(given, limits, search)
-        return Suggestion(given, own, found, Trial(None), limits)
-    budget.begin_afterwards()
-    search.runners_up(runners_up)
+    with (
+        one_blas_thread()
+    ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
+        found = search.run(lambda searched: told(given, searched))
+        if found.best is None:
+            refuse_limits(given, limits, search)
+            return Suggestion(given, own, found, Trial(None), limits)
+        budget.begin_afterwards()
+        search.runners_up(runners_up)
     one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search, again)
     return Suggestion(given, own, found, one, limits)
 

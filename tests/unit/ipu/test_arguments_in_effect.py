@@ -72,6 +72,8 @@ def test_a_second_configuration_waits_until_the_first_is_forgotten():
     config.auto_select_ipus = 2
     configure_ipu_system(config)
     assert [each.auto_select_ipus for each in get_ipu_config()] == [2]
+    configure_ipu_system(config, reset_configuration=False)  # the same again changes nothing
+    config.auto_select_ipus = 4
     with pytest.raises(ValueError, match="already been configured"):
         configure_ipu_system(config, reset_configuration=False)
     reset_ipu_configuration()

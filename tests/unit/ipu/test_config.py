@@ -7,7 +7,7 @@ import operator
 
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError
+from ipusim.errors import DeviceError, ProgramError, ProgramTypeError
 from ipusim.ipu.config import (
     AttributeMetadata,
     DeviceConnectionType,
@@ -15,6 +15,7 @@ from ipusim.ipu.config import (
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    StochasticRoundingBehaviour,
 )
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import (
@@ -355,8 +356,7 @@ def test_the_configured_device_is_the_one_that_runs(run):
     assert (found.system.name, found.system.count, found.system.replicas) == ("bow_pod16", 4, 2)
     with pytest.raises(DeviceError, match="unknown system 'bow_pod15'"):
         run(config=configured(machine="bow_pod15", auto_select_ipus=2))
-    with pytest.raises(ProgramError, match="auto_select_ipus: expected one device"):
-        run(config=configured(auto_select_ipus=[2, 2]))
+    assert run(config=configured(auto_select_ipus=[2, 1])).system.count == 2
 
 
 @pytest.mark.parametrize(
@@ -371,3 +371,15 @@ def test_remote_buffers_take_the_optimizers_state_by_default(run):
     config = configured(auto_select_ipus=2, device_connection__enable_remote_buffers=True)
     assert run(optimizer_function=learn, config=config).program.offload.weight_update_variables
     assert not run(optimizer_function=learn).program.offload.weight_update_variables
+
+
+@pytest.mark.parametrize("value", [False, True, *StochasticRoundingBehaviour])
+def test_stochastic_rounding_is_said_by_a_truth_value_or_by_its_behaviour(value):
+    config = IPUConfig()
+    config.floating_point_behaviour.esr = value
+    said = [note for note in config.notes() if note.startswith("IPUConfig.floating_point_behaviour.esr")]
+    assert said == ["IPUConfig.floating_point_behaviour.esr will have no effect: no stochastic rounding: NumPy rounds "
+                    "to nearest."] * bool(value)  # fmt: skip
+    assert StochasticRoundingBehaviour.from_bool(bool(value)) == bool(value)
+    with pytest.raises(ProgramTypeError, match="esr to 1, but it must be of type bool"):
+        config.floating_point_behaviour.esr = 1

@@ -114,6 +114,11 @@ def keras_states(name):
 
 
 #: A use of each name from which gradients go back: a function of arrays, and the arrays.
+def _after(cell, x):
+    """Return the outputs of a cell in two time steps on rows of ``x``."""
+    return tf.nn.dynamic_rnn(cell, tf.stack([x, tf.sin(x)]), dtype=x.dtype, time_major=True)[0]
+
+
 CASES = {
     "tf.layers.average_pooling2d": (lambda x: tf.layers.average_pooling2d(x, 2, 2), IMAGES),
     "tf.layers.batch_normalization": (tf.layers.batch_normalization, X),
@@ -181,6 +186,9 @@ CASES = {
     "tf.nn.l2_loss": (tf.nn.l2_loss, X),
     "tf.nn.log_softmax": (tf.nn.log_softmax, X),
     "tf.nn.max_pool": (lambda x: tf.nn.max_pool(x, 2, 2), IMAGES),
+    "tf.nn.dynamic_rnn": (lambda x: _after(tf.nn.rnn_cell.BasicRNNCell(2), x), X),
+    "tf.nn.dynamic_rnn of GRUCell": (lambda x: _after(tf.nn.rnn_cell.GRUCell(2), x), X),
+    "tf.nn.dynamic_rnn of BasicLSTMCell": (lambda x: _after(tf.nn.rnn_cell.BasicLSTMCell(2), x), X),
     "tf.nn.moments": (lambda x: list(tf.nn.moments(x, [0])), X),
     "tf.nn.relu": (tf.nn.relu, X),
     "tf.nn.sigmoid": (tf.nn.sigmoid, X),

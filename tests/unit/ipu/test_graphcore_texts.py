@@ -168,6 +168,19 @@ RAISED = [
         ValueError,
         lambda: IPUInfeedQueue([ONES], prefetch_depth=256),
     ),
+    (
+        "Device ordinal {} not in device configuration list. {}",
+        ValueError,
+        lambda: configured(auto_select_ipus=[1, 2]).device((0,), ordinal=2),
+    ),
+    (
+        "Could not find an available device for TensorFlow virtual device /device:IPU:{}. This device was expected to "
+        "have {} IPU(s). Common causes of this error include: incorrect configuration of your V-IPU partition, "
+        "requesting more IPUs than are available on your system, or IPUs being used by another program. Use "
+        "`gc-info -l` and `gc-monitor` to check your configuration. {}",
+        ValueError,
+        lambda: configured(auto_select_ipus=[4, 1], machine="m2000").device((0,)),
+    ),
     ("Device ordinal must be an integer", ValueError, lambda: IPUInfeedQueue([ONES], device_ordinal="0")),
     ("Device ordinal must be >= 0", ValueError, lambda: IPUInfeedQueue([ONES], device_ordinal=-1)),
     ("Device ordinal must be >= 0", ValueError, lambda: IPUOutfeedQueue(device_ordinal=-1)),

@@ -49,3 +49,24 @@ def test_a_mapping_must_give_a_gradient():
     optimizer = MapGradientOptimizer(tf.train.GradientDescentOptimizer(0.1), lambda *_: "no")
     with pytest.raises(ProgramTypeError, match="gradient_mapping_function: expected"):
         optimizer.compute_gradients(lambda: 3 * tf.get_variable("w", [], initializer="ones"))
+
+
+def test_in_the_block_of_a_session_operations_wait_for_it_as_after_disable_eager_execution():
+    one, two = (tf.Variable(np.array([number], np.float32), name=f"w{number}") for number in (1, 2))
+    assert tf.get_default_session() is None
+    assert tf.executing_eagerly()
+    with tf.Session() as session:
+        assert tf.get_default_session() is session
+        assert not tf.executing_eagerly()
+        pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(np.float32(3) * one * two, [one, two])
+        changed = one.assign_add([1.0])
+        assert [np.ravel(gradient).tolist() for gradient in session.run([gradient for gradient, _ in pairs])] == [
+            [6],
+            [3],
+        ]
+        assert session.run(changed) == session.run(one) == [2]
+        with tf.Session() as inner:
+            assert tf.get_default_session() is inner
+        assert tf.get_default_session() is session
+    assert tf.executing_eagerly()
+    assert one.assign_add([1.0]).numpy() == [3]

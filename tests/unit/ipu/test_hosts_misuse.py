@@ -32,14 +32,14 @@ CASES = [
         "IPUHorovodStrategy",
         IPUHorovodStrategy,
         {},
-        ipu_device=(TEXTS,),
+        ipu_device=([],),
         variables_on_host=(TRUTH,),
     ),
     *of(
         "IPUMultiReplicaStrategy",
         IPUMultiReplicaStrategy,
         {},
-        ipu_device=(TEXTS,),
+        ipu_device=([],),
         add_ipu_cross_replica_reductions=(TRUTH,),
     ),
     *of(
@@ -47,7 +47,7 @@ CASES = [
         IPUMultiWorkerStrategy,
         {"cluster_resolver": tf.distribute.cluster_resolver.TFConfigClusterResolver},
         cluster_resolver=([],),
-        ipu_device=(TEXTS,),
+        ipu_device=([],),
         variables_on_host=(TRUTH,),
     ),
     *of(

@@ -44,6 +44,10 @@ def ran(text, **given):
         ("from tensorflow.python.ops.variable_scope import get_variable as found", tensorflow.get_variable),
         ("from tensorflow.python.training.gradient_descent import GradientDescentOptimizer as found", None),
         ("import horovod.tensorflow as hvd; found = hvd.allreduce", import_module("ipusim.ipu.horovod").allreduce),
+        (
+            "from tensorflow.python.ipu import ipu_optimizer; found = ipu_optimizer.CrossReplicaOptimizer",
+            ipu.optimizers.CrossReplicaOptimizer,
+        ),
         ("from tensorflow.keras import *; found = layers.Dense", tensorflow.keras.layers.Dense),
     ],
 )

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import ipu_strategy
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.keras import Model, Sequential
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
 from tests.devices import on
@@ -228,3 +230,25 @@ def test_misuse(case):
     with pytest.raises((ProgramError, ProgramTypeError)) as caught:
         action()
     assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", [Sequential, Model])
+def test_models_of_first_releases_accumulate_batches(kind):
+    def made(accumulation_count):
+        dense = layers.Dense(1, kernel_initializer="zeros")
+        if kind is Sequential:
+            model = Sequential([dense], accumulation_count=accumulation_count)
+        else:
+            first = layers.Input(shape=(4,))
+            model = Model(first, dense(first), accumulation_count=accumulation_count)
+        model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=4)
+        model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    with ipu_strategy.IPUStrategy().scope():
+        once, four_times = made(4), made(1)
+        gradient = sum(-2 * X[rows].T @ Y[rows] / 8 for rows in batches())  # of mean squared errors, at zero weights
+        np.testing.assert_allclose(once[0], -0.1 * gradient, rtol=1e-4)
+        assert not np.allclose(once[0], four_times[0])
+        with pytest.raises(ProgramError, match="accumulation_count: expected a whole number from 1 to"):
+            made(0)

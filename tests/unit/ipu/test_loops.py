@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import functional_ops, ipu_compiler, loops, scopes, sharding, utils
+from ipusim.ipu import autoshard, functional_ops, ipu_compiler, loops, scopes, sharding, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, configure_ipu_system, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
@@ -260,10 +260,12 @@ def changing_body(x, element):
             "got 0 times",
         ),
         (lambda: loops.while_loop(1, lambda i: i, [0]), ProgramTypeError, "condition: expected a function"),
-        (lambda: scopes.ipu_scope("/device:IPU:1").__enter__(), ProgramError, "as one device is simulated"),
+        (lambda: scopes.ipu_scope("/device:IPU:x").__enter__(), ProgramError, "device: expected a number behind IPU"),
         (lambda: scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
         (lambda: scopes.partials_type(np.float16).__enter__(), UnsupportedProgramError, "give partialsType"),
         (lambda: sharding.dependencies([]), UnsupportedProgramError, "no look at a graph"),
+        (lambda: autoshard.automatic_sharding(2, X, X), UnsupportedProgramError, "automatic_sharding: expected shards"),
+        (autoshard.ipu_autoshard, UnsupportedProgramError, "ipu_autoshard: expected shards that the program says"),
         (lambda: configure_ipu_system(1), ProgramTypeError, "`config` must be an IPUConfig object, got <class 'int'>"),
     ],
 )

@@ -350,6 +350,14 @@ def test_a_custom_getter_is_refused_where_no_get_variable_asks():
 
     with pytest.raises(UnsupportedProgramError, match=r"tf\.layers\.dense: in a scope with a custom_getter"):
         ipu_compiler.compile(computation)
+
+    def without_variables():
+        with tf.variable_scope("scope", custom_getter=half_in_float32):
+            return tf.layers.flatten(np.ones((2, 3, 4), np.float32))
+
+    compiled = ipu_compiler.compile(without_variables)
+    with tf.Session() as session:
+        assert np.shape(session.run(compiled)) == (1, 2, 12)
     with (
         pytest.raises(ProgramTypeError, match="custom_getter: expected a function"),
         tf.variable_scope("a", custom_getter=3),

@@ -12,7 +12,7 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.clock import Clock
-from ipusim.machine.links import Links
+from ipusim.machine.links import Links, Tensor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
@@ -57,12 +57,12 @@ def carried(rates, *sends):
         done = clock.event()
         cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
         send = Send(size, lead, tuple(route), int(cycles))
-        links.carry(send, (), 0, NONE, clock.now, done.succeed)
+        links.carry(Tensor(number, send, 0, NONE, clock.now, lambda _, cycle: done.succeed(cycle)), ())
         yield done
         found[number] = clock.now
 
     assert clock.run_all([clock.process(one(number, *send)) for number, send in enumerate(sends)])
-    assert all(not each for each in links.state)
+    assert all(not each for each in links.state())
     return [found[number] for number in range(len(sends))], recorder.links
 
 

@@ -106,3 +106,35 @@ def test_a_host_that_falls_behind_little_by_little_makes_states_differ():
             assert states[at] != states[at + 1] or took[at + 1] == took[at + 2]
         found.add(len(set(took[1:])))
     assert max(found) > 2, "the host never falls behind: the programs show nothing"
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_current_one(sync):
+    """1F1B, every time that the first IPU begins a forward pass: what each IPU is at, and all that stands."""
+    shape, count = PlanShape(mapping=(0, 1, 2), micro_batches=30), 30
+    profiles = tuple(
+        StageProfile(f"s{index}", 900, 2000, 5, output_bytes=100, gradient_bytes=100) for index in range(3)
+    )
+    program, system = PipelineProgram(profiles, shape, "1f1b"), build_system("m2000", mapping=shape.mapping)
+    plan = complete(find("1f1b").plan(shape, sync), program, system.replicas)
+    machine = Machine(plan, program, system, price(plan, program, system), Replicas((NullExecutor(),)), 1)
+    clock, ipus = machine._clock, machine.ipus
+    processes = [clock.process(ipu.run()) for ipu in ipus]
+    lists = [plan.instructions[plan.instructions[:, 0] == ipu][:, 1:4].tolist() for ipu in range(3)]
+    forward = [at for at, (code, *_) in enumerate(lists[0]) if code == 0]
+    assert len(forward) == count
+    counted, absolute = [], []
+    while any(process.is_alive for process in processes):
+        clock.step()
+        begun = len(counted)
+        if begun < count and ipus[0].position == forward[begun] + 1:
+            until = tuple(clock.until(process) for process in processes)
+            rows = tuple(lists[ipu.id.shard][ipu.position - 1] for ipu in ipus)
+            current = tuple((code, stage, micro_batch - begun) for code, stage, micro_batch in rows if micro_batch >= 0)
+            counted.append((machine.state(begun), until, current))
+            absolute.append(machine.state())
+    assert len(counted) == count
+    steady = range(9, 21)
+    assert all(counted[at] == counted[at + 3] for at in steady), "as many micro-batches as stages come again and again"
+    assert sync.meets or all(absolute[at] != absolute[at + 3] for at in steady), "by their own numbers no two are alike"
+    assert counted[0] not in counted[1:], "the ramp-up is no part of that"

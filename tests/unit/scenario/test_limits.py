@@ -30,8 +30,8 @@ def test_a_run_records_no_more_spans_than_were_told_and_not_far_fewer(name):
     experiment = load_job(SCENARIOS / f"{name}.yaml", KINDS[name])
     result = execute(experiment)
     costs = experiment.costs
-    told = most_spans(result.job.plan, experiment.system, costs, experiment.executions)
-    assert len(result.timeline.start) <= told <= 1.5 * len(result.timeline.start)
+    told = most_spans(result.job.whole.plan, experiment.system, costs, experiment.executions)
+    assert result.timeline.spans_in_all <= told <= 1.5 * result.timeline.spans_in_all
 
 
 def test_spans_around_passes_whose_weights_lie_in_parts_elsewhere_are_told(load):
@@ -56,7 +56,7 @@ pipeline:
 def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     """624,000 micro-batches passed a bound of five million passes, and took 5.9 GB."""
     with pytest.raises(ScenarioError) as caught:
-        load_job(FOUR, ["pipeline.gradient_accumulation_count=624000"])
+        load_job(FOUR, ["pipeline.gradient_accumulation_count=624000", "pipeline.schedule=gpipe"])
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text == (
@@ -89,10 +89,13 @@ pipeline:
 
 
 def test_spans_beside_the_passes_count():
-    """Of 2,496,000 passes alone the run would fit; with waits, syncs and copies it does not."""
-    changes = ["pipeline.gradient_accumulation_count=96", "pipeline.repeat_count=3250", "system.name=m2000"]
-    changes += ["pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB"]
-    assert 8 * 96 * 3250 * SPAN_BYTES + 8 * 96 * PASS_BYTES < MAX_RUN_BYTES
+    """Of 2,496,000 passes alone the run would fit; with waits, syncs and copies it does not.
+
+    A session run of several repeats as a whole, so that these are counted as they are.
+    """
+    changes = ["pipeline.gradient_accumulation_count=24", "pipeline.repeat_count=6500", "steps=2"]
+    changes += ["system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB"]
+    assert 8 * 24 * 13000 * SPAN_BYTES + 8 * 24 * PASS_BYTES < MAX_RUN_BYTES
     with pytest.raises(ScenarioError) as caught:
         load_job(FOUR, changes)
     assert [problem.key for problem in caught.value.problems] == ["pipeline.repeat_count"]

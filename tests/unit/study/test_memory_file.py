@@ -41,6 +41,10 @@ def test_curves_are_read_back_as_they_were(curves, tmp_path):
         ({"resident_bytes": np.array([-1], np.int64)}, "columns that are no whole numbers from 0 up"),
         ({"ipu": np.array([4], np.int64)}, "IPUs beyond the 4 of the run, or without memory"),
         ({"time": np.array([3, 2], np.int64)}, "times that do not rise from 0"),
+        ({"blocks": np.array([[1, 0, 1, 2, 5, 1, 1, 0]])}, "blocks that are of no curve"),
+        ({"blocks": np.array([[0, 0, 3, 2, 5, 1, 1, 0]])}, "a block of rows 0 to 3, 2 times"),
+        ({"blocks": np.array([[0, 0, 2, 2, 1, 1, 1, 0]])}, "copies of the block of rows 0 to 2 that overlap"),
+        ({"blocks": np.array([[0, 0, 1, 2, 5, 1, 1, 0]])}, "a block from row 0 on that does not end before row 1"),
         ({"time": None}, "no array 'time'; it holds ipu, resident_bytes, entries, live_bytes, fifo_bytes"),
     ],
 )

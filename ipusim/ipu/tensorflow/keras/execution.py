@@ -89,6 +89,7 @@ class Execution:
             held[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
+            program.place()
         if before is not None:
             program.go_on_from(before)
         model.__dict__ |= {"_program": program, "_trained": program if self._training else trained}

@@ -5,7 +5,7 @@ Step sizes may change between updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -130,6 +130,11 @@ class Optimizer(Configured, BaseOptimizer):
         found = super().apply_gradients(self._limited(list(grads_and_vars)), given.get("global_step"), name)
         self._calls += 1
         return found
+
+    def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
+        """Return the gradients of variables, each None for one without; raises as ``compute_gradients`` does."""
+        found = {variable.name: gradient for gradient, variable in self.compute_gradients(loss, params)}
+        return [found.get(variable.name) for variable in params]
 
     def _set_hyper(self, name: str, value: Any) -> None:
         """Set a number of an optimizer of the program's own."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipusim.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
-from ipusim.ipu.host import Running, collect
+from ipusim.ipu.compiling import collect
+from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientAccumulationOptimizerV2
@@ -73,14 +74,20 @@ class Program:
         _, programs = collect(build, (options, optimizer))
         (found,) = programs
         assert isinstance(found, Pipeline)
-        self.pipeline = found
-        if isinstance(optimizer, Optimizer):
-            optimizer.replicas = self.replicas
+        self.pipeline, self._optimizer = found, optimizer
+        self.place()
+
+    def place(self) -> None:
+        """Be on the device that is configured now; raises as pipelines and loops do."""
+        self.pipeline.take_layout()
+        self.pipeline.dequeue_at_once()
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer.replicas = self.replicas
 
     @property
     def replicas(self) -> int:
         """The replicas that it runs on."""
-        return self.pipeline.system.replicas
+        return self.pipeline.replicas
 
     def state(self) -> TrainingState:
         """Return what another program of the model can go on from."""

@@ -1,0 +1,26 @@
+"""Functions of ``autoshard``, of releases up to 2.0, which set shards by themselves: refused, as there is no graph."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ipusim.errors import UnsupportedProgramError
+
+
+def automatic_sharding(
+    num_shards: int, input_ts: Any, loss_ts: Any, edge_filter: Any = None, frozen_inference: bool = False
+) -> NoReturn:
+    """Refuse; raises UnsupportedProgramError."""
+    _refuse("automatic_sharding")
+
+
+def ipu_autoshard() -> NoReturn:
+    """Refuse; raises UnsupportedProgramError."""
+    _refuse("ipu_autoshard")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UnsupportedProgramError(
+        f"autoshard.{name}: expected shards that the program says with scopes.ipu_shard, as a simulated program has no "
+        "graph to divide"
+    )

@@ -1,0 +1,75 @@
+"""What an instruction costs: its code, the lowering that puts it in, its law and its handler; all else follows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.changed_package import copy_package, put
+from tests.interpreter import Interpreter
+
+CYCLES = 5_000
+#: Each IPU compares its weights with a checksum at the end of an execution.
+HANDLER = """
+    def _compare(self, ipu, stage, micro_batch, number, step, cause):
+        clock, start = self._context.clock, self._context.clock.now
+        end = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, CHECKSUM_CYCLES)
+        return self._context.recorder.record(self._spans[ipu], step, start, end, cause)
+"""
+SCENARIO = """\
+system: {name: m2000, auto_select_ipus: 2}
+pipeline:
+  schedule: grouped
+  gradient_accumulation_count: 4
+  repeat_count: 3
+  stages:
+    - {name: a, forward: 1000, backward: 2000, update: 10, output_bytes: 1 KiB}
+    - {name: b, forward: 1000, backward: 2000, update: 10, gradient_bytes: 1 KiB}
+"""
+RUN = """
+import json, sys
+from ipusim.pipeline.plan import parse_listing
+from ipusim.runs.execute import execute
+from ipusim.scenario import load_job
+job = load_job("s.yaml", sys.argv[1:])
+run = execute(job)
+listing = job.plan.listing()
+assert (parse_listing(listing) == job.plan.instructions).all()
+print(json.dumps({"end": int(run.timeline.end.max()), "often": listing.count("checksum")}))
+"""
+
+
+def outcome(place, *words):
+    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+        done = interpreter.run(RUN, *words, folder=place)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
+    package = copy_package(tmp_path)
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    before = outcome(tmp_path, f"pipeline.sync={sync}")
+    put(package / "pipeline" / "instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
+    put(package / "lowering" / "around.py", *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"))
+    with (package / "pricing" / "laws.py").open("a") as laws:
+        laws.write(f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n")
+    handlers = "Code.LET_GO: self._release"
+    put(package / "machine" / "variables.py", *following(handlers, ", Code.CHECKSUM: self._compare"))
+    law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
+    put(package / "machine" / "variables.py", *before_it("from ipusim.timeline.kinds import", law))
+    put(package / "machine" / "variables.py", *before_it("\n    def _release(", HANDLER))
+    after = outcome(tmp_path, f"pipeline.sync={sync}")
+    assert before["often"] == 0
+    assert after["often"] == 2, "once on each IPU"
+    assert after["end"] == before["end"] + 3 * CYCLES, "both IPUs at once, in each of three executions"
+
+
+def following(anchor, text):
+    return anchor, anchor + text
+
+
+def before_it(anchor, text):
+    return anchor, text + anchor

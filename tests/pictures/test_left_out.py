@@ -1,0 +1,182 @@
+"""What trace files and pictures leave out of a run that repeats itself, and how they say so."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from ipusim.errors import OptionError
+from ipusim.render import left_out, shortened
+from ipusim.render.chrome_trace import write_chrome_trace
+from ipusim.render.comparison import Compared, comparison
+from ipusim.render.execution_trace import execution_trace
+from ipusim.render.figures import Chart, to_png
+from ipusim.render.left_out import in_periods
+from ipusim.render.memory import memory_chart
+from ipusim.render.perfetto_trace import write_perfetto_trace
+from ipusim.render.trace_content import TraceContent
+from ipusim.render.window import Window, execution_window, phase_window
+from ipusim.runs.execute import execute
+from ipusim.study import report
+from tests.drawn import assert_legible, drawn_texts, words
+from tests.folded import folded
+from tests.scenario_data import job_from
+from tests.timelines import lay_out_timeline
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return lay_out_timeline(count=60, infeed=15, host_wait=5, outfeed=7, executions=7)
+
+
+@pytest.fixture(scope="module")
+def short(whole):
+    found = folded(whole)
+    assert any(block.executions for block in found.repeats)
+    assert any(block.micro_batches for block in found.repeats)
+    return found
+
+
+def trace(timeline, write=write_perfetto_trace):
+    file = io.BytesIO()
+    write(TraceContent(timeline), file.write)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("write", [write_perfetto_trace, write_chrome_trace])
+def test_a_trace_of_few_spans_has_all(whole, short, write):
+    assert trace(in_periods(short), write) == trace(whole, write)
+
+
+def spans_of(read):
+    return {
+        (each.track, each.name, each.category, each.start_ns, each.end_ns, tuple(each.args.items()))
+        for each in read.slices
+    }
+
+
+def test_a_trace_of_many_spans_has_ramps_and_periods_and_says_what_it_leaves_out(
+    whole, short, read_perfetto, monkeypatch
+):
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    some, every = (spans_of(read_perfetto(trace(each))) for each in (in_periods(short), whole))
+    gaps = {each for each in some if "not drawn" in each[1]}
+    assert some - gaps < every
+    texts = sorted({name for _, name, *_ in gaps})
+    assert texts == [
+        "3 more periods of 1 execution, not drawn: --full-trace",
+        "38 more periods of 1 micro-batch, not drawn: --full-trace",
+    ]
+    clock = whole.info.clock_hz
+    for span in every - some:
+        if span[2] not in ("execution", "phase"):
+            assert any(gap[3] <= span[4] and span[3] <= gap[4] for gap in gaps), span
+    assert max(gap[4] for gap in gaps) < whole.makespan_cycles * 10**9 // clock
+    assert spans_of(read_perfetto(trace(in_periods(short, full=True)))) == every
+
+
+def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(whole, short, read_perfetto, monkeypatch):
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    some, every = (read_perfetto(trace(each)) for each in (in_periods(short), whole))
+    gaps = [(each.start_ns, each.end_ns) for each in some.slices if "not drawn" in each.name]
+    assert some.counters.keys() == every.counters.keys()
+    for name, values in some.counters.items():
+        known = dict(every.counters[name])
+        drawn = [at for at in known if not any(start < at < end for start, end in gaps)]
+        level = dict(values)
+        assert all(known.get(at, level[at]) == level[at] for at in level)
+        outside = [at for at in drawn if not any(start <= at <= end for start, end in gaps)]
+        assert {at: known[at] for at in outside} == {at: level.get(at) for at in outside}
+
+
+def test_a_whole_trace_of_too_many_spans_is_refused(short, monkeypatch):
+    monkeypatch.setattr(left_out, "MOST_SPANS", 1000)
+    with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got one of 6,\d+: "):
+        in_periods(short, full=True)
+
+
+def test_pictures_of_no_more_spans_than_a_run_may_record_are_the_same(whole, short):
+    for window in (
+        execution_window(whole, 0),
+        execution_window(whole, 4),
+        phase_window(whole, "ramp-up", 3),
+        Window(0, whole.makespan_cycles),
+        Window(whole.makespan_cycles // 3, whole.makespan_cycles // 2),
+    ):
+        one, other = (to_png(execution_trace(each, window.start, window.end)) for each in (whole, short))
+        assert one == other
+
+
+@pytest.mark.parametrize(("execution", "width_in"), [(0, 10.0), (4, 10.0), (0, 6.0)])
+def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, width_in):
+    monkeypatch.setattr(shortened, "MOST_SPANS", 400)
+    window = execution_window(whole, execution)
+    figure = execution_trace(short, window.start, window.end, width_in=width_in)
+    texts = words(figure)
+    signs = [text for text in texts if text.startswith("× ")]
+    assert len(signs) == 1
+    copies = int(signs[0].removeprefix("× "))
+    assert f"{signs[0]} stands for {copies} more periods of 1 micro-batch" in " ".join(texts)
+    assert_legible(figure, drawn_texts(figure))
+    rows = figure.axes[-1]
+    ticks = dict(zip(rows.get_xticks().tolist(), (text.get_text() for text in rows.get_xticklabels()), strict=True))
+    unit = next(cycles for cycles, name in ((10**3, "thousand"), (1, "")) if name in rows.get_xlabel())
+    drawn, shown = shortened.shortened(short, window)
+    (gap,) = shown.breaks
+    assert (copies, gap.cycles) == (gap.copies, copies * 350)
+    for at, text in ticks.items():
+        assert float(text.replace(",", "")) * unit == pytest.approx(at + (gap.cycles - gap.room if at > gap.at else 0))
+    # What is drawn is of the run: every box begins where a span of it does.
+    starts = set(whole.start.tolist())
+    for start in drawn.start[(drawn.start >= shown.start) & (drawn.start < shown.end)].tolist():
+        assert start + (gap.cycles - gap.room if start >= gap.at else 0) in starts
+    assert {shown.shows(window.start), shown.shows(window.end - 1)} == {shown.start, shown.end - 1}
+
+
+def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
+    runs = [lay_out_timeline(schedule, count=320, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
+    shown = [Compared(folded(run), "") for run in runs]
+    assert to_png(comparison(shown)) == to_png(comparison([Compared(run, "") for run in runs]))
+    monkeypatch.setattr(shortened, "MOST_SPANS", 500)
+    figure = comparison(shown)
+    texts = " ".join(words(figure))
+    assert texts.count("on an axis of its own, where × ") == 2
+    assert_legible(figure, drawn_texts(figure))
+    ends = [axes.get_xlim()[1] for axes in figure.axes if "thousand cycles" in axes.get_xlabel()]
+    windows = [shortened.shortened(each.timeline, Window(0, each.timeline.makespan_cycles))[1] for each in shown]
+    assert ends == [window.end for window in windows]
+
+
+def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatch):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    window, short = execution_window(run.timeline), folded(run.timeline)
+    assert to_png(memory_chart(short, run.memory, window)) == to_png(memory_chart(run.timeline, run.memory, window))
+    monkeypatch.setattr(shortened, "MOST_SPANS", 100)
+    figure = memory_chart(short, run.memory, window)
+    texts = words(figure)
+    (sign,) = (text for text in texts if text.startswith("× "))
+    assert any(f"{sign} stands for" in text for text in texts)
+    assert_legible(figure, drawn_texts(figure))
+
+
+def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatch, tmp_path):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
+    short = replace(run, timeline=folded(run.timeline))
+    assert short.timeline.repeats
+    monkeypatch.setattr(report, "execution_trace", lambda *_, **__: Chart())
+    monkeypatch.setattr(report, "memory_chart", lambda *_, **__: Chart())
+    window = execution_window(run.timeline)
+    every = report.run_files(run, window, tmp_path)
+    name = "trace.pftrace.gz"
+    assert report.run_files(short, window, tmp_path)[name] == every[name]
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 100)
+    some = report.run_files(short, window, tmp_path)
+    assert len(some[name]) < len(every[name])
+    assert report.run_files(short, window, tmp_path, full_trace=True)[name] == every[name]
+    assert some["summary.json"] == every["summary.json"]

@@ -1,0 +1,104 @@
+"""A formula gives its value and its text from one definition; cycles keep it through copies and files."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.hardware.formulas import Amount, Cycles, Sum, Written, addends, number, product, total, whole, written
+from ipusim.pricing.laws import INFEED
+
+NUMBERS = st.one_of(st.integers(1, 10**12).map(Fraction), st.fractions(Fraction(1, 100), 10**6, max_denominator=1000))
+
+
+def value_of(text):
+    exact = re.sub(r"\d+(?:\.\d+)?", lambda digits: f"Fraction('{digits[0]}')", text)
+    return eval(exact, {"Fraction": Fraction, "ceil": math.ceil})
+
+
+TREES = st.recursive(
+    NUMBERS,
+    lambda trees: st.one_of(
+        st.tuples(st.sampled_from(["+", "-", "*", "/", "sum", "()"]), trees, trees), st.tuples(st.just("ceil"), trees)
+    ),
+    max_leaves=8,
+)
+
+
+#: The value of each sign for one or two numbers, or texts; nothing is divided by 0.
+SIGNS = {
+    "+": lambda one, other: one + other,
+    "-": lambda one, other: one - other,
+    "*": lambda one, other: one * other,
+    "/": lambda one, other: one / (other * other + 1),
+    "sum": lambda one, other: sum([one, other]),
+    "()": lambda one, other: +(one + other),
+    "ceil": lambda one: math.ceil(one) if isinstance(one, Written) else Fraction(math.ceil(one)),
+}
+
+
+def carried_out(tree, leaf):
+    """Return what a formula gives of numbers, or of their texts."""
+    if isinstance(tree, Fraction):
+        return leaf(tree)
+    sign, *parts = tree
+    return SIGNS[sign](*(carried_out(part, leaf) for part in parts))
+
+
+@given(TREES)
+def test_a_text_comes_to_the_value(tree):
+    value = carried_out(tree, Fraction)
+    assert value_of(written(carried_out(tree, written)).text) == value
+
+
+def test_cycles_are_whole_numbers_that_keep_their_formula():
+    cycles = Cycles(total, Cycles(whole, Fraction(5, 2)), 4)
+    assert cycles == 7
+    assert f"{cycles:,} {cycles!r}" == "7 7"
+    assert type(cycles + 1) is int
+    term = INFEED(Sum(((cycles, 3),)))
+    for same in (pickle.loads(pickle.dumps(term)), copy.deepcopy(term)):
+        assert same == 21
+        assert same.law == INFEED
+        ((part, times),) = addends(same.cycles)
+        assert f"{times} * {written(part).within(1)}" == "3 * (ceil(2.5) + 4)"
+
+
+def less(cycles, hidden):
+    return math.ceil(cycles) - hidden
+
+
+def test_a_difference_that_counts_several_times_stands_in_parentheses():
+    """Else ``3 * ceil(4.5) - 2`` stood for what comes to 9."""
+    cycles = Cycles(less, Fraction(9, 2), 2)
+    assert written(cycles).addend(3) == "3 * (ceil(4.5) - 2)"
+    assert value_of(written(cycles).addend(3)) == 3 * cycles == 9
+    assert written(cycles).addend(1) == "ceil(4.5) - 2"
+
+
+def test_a_sum_knows_how_often_it_has_what_it_has():
+    inner = Sum(((Cycles(whole, Fraction(3, 2)), 2), (5, 1)))
+    assert inner == 9
+    outer = Sum(((inner, 3), (1, 1)))
+    assert outer == 28
+    assert list(addends(outer)) == [(2, 6), (5, 3), (1, 1)]
+
+
+def test_numbers_are_exact():
+    assert [number(Fraction(text)) for text in ("3", "2.5", "1/3", "0.0625")] == ["3", "2.5", "(1 / 3)", "0.0625"]
+
+
+@pytest.mark.parametrize(
+    "value", [Cycles(whole, Fraction(5, 2)), Amount(product, 3, Fraction(1, 2)), Sum(((3, 2), (4, 1)))]
+)
+def test_copies_are_the_same_values_of_the_same_formulas(value):
+    """Sweeps send Costs from process to process."""
+    for copied in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert (type(copied), copied, vars(copied)) == (type(value), value, vars(value))

@@ -1,0 +1,226 @@
+"""Several TensorFlow devices in one configuration: each is a system of its own, and a program runs on one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
+from ipusim.ipu import ipu_compiler, loops, utils
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.ipu_run_config import IPURunConfig
+from ipusim.ipu.ipu_strategy import IPUStrategy
+from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.scopes import ipu_scope
+
+X = np.arange(24, dtype=np.float32).reshape(12, 2)
+
+
+@pytest.fixture(autouse=True)
+def none_configured():
+    reset_ipu_configuration()
+    yield
+    reset_ipu_configuration()
+
+
+def configuration(**attributes):
+    config = IPUConfig()
+    for name, value in attributes.items():
+        setattr(config, name, value)
+    return config
+
+
+def sizes(count):
+    return [utils.get_num_of_ipus_in_device(f"/device:IPU:{ordinal}") for ordinal in range(count)]
+
+
+def positions(config, count):
+    """Return the physical IPUs of each device, as a program on it has them."""
+    found = []
+    for ordinal in range(count):
+        with ipu_scope(f"/device:IPU:{ordinal}"):
+            done = piped(lambda x: x, data(ordinal), queue(ordinal), config)
+        found.append(sorted(done.system.ipus))
+    return found
+
+
+def piped(stage, infeed, outfeed, config=None):
+    stages = [stage, lambda x: x]
+    return pipeline(stages, 2, infeed_queue=infeed, outfeed_queue=outfeed, device_mapping=[0, 0], config=config)
+
+
+def data(ordinal):
+    return IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat(), device_ordinal=ordinal)
+
+
+def queue(ordinal):
+    return IPUOutfeedQueue(device_ordinal=ordinal)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "machine", "ipus"),
+    [
+        ({"auto_select_ipus": [1, 2]}, "m2000", [[0], [2, 3]]),
+        ({"auto_select_ipus": (2, 1, 1)}, "m2000", [[0, 1], [2], [3]]),
+        ({"auto_select_ipus": [1, 4]}, "pod16", [[0], [4, 5, 6, 7]]),
+        ({"auto_select_ipus": [1, 2], "machine": "bow_pod16"}, "bow_pod16", [[0], [2, 3]]),
+        ({"select_ipus": [5, 0]}, "m2000", [[2, 3], [0]]),
+        ({"select_ipus": [24, 25]}, "pod16", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+    ],
+)
+def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, machine, ipus):
+    config = configuration(**attributes)
+    config.configure_ipu_system()
+    assert sizes(len(ipus)) == list(map(len, ipus))
+    assert len(get_ipu_config()) == len(ipus)
+    assert positions(config, len(ipus)) == ipus
+    assert {config.device((0,), ordinal=ordinal)["name"] for ordinal in range(len(ipus))} == {machine}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ordinal", "text"),
+    [
+        (
+            {"auto_select_ipus": [1, 2]},
+            2,
+            "Device ordinal 2 not in device configuration list. Expected a device from /device:IPU:0 to /device:IPU:1, "
+            "as IPUConfig.auto_select_ipus has 2",
+        ),
+        (
+            {"select_ipus": [0, 4]},
+            0,
+            r"Could not find an available device for TensorFlow virtual device /device:IPU:1. This device was expected "
+            r"to have 2 IPU\(s\). .* The devices before it have 1 of the 4 IPUs of m2000",
+        ),
+        (
+            {"auto_select_ipus": [4, 1], "machine": "m2000"},
+            0,
+            r"/device:IPU:1. This device was expected to have 1 IPU\(s\). .* The devices before it have 4 of the 4 "
+            "IPUs of m2000",
+        ),
+        ({"auto_select_ipus": [2, 3]}, 0, "with 3 IPUs for the TensorFlow virtual device /device:IPU:1. Use `gc-info"),
+    ],
+)
+def test_a_device_that_there_is_not(attributes, ordinal, text):
+    with pytest.raises(DeviceError, match=text):
+        configuration(**attributes).device((0,), ordinal=ordinal)
+
+
+def test_each_program_runs_on_the_device_in_whose_scope_it_was_built():
+    configuration(auto_select_ipus=[1, 4]).configure_ipu_system()
+    x = tf.placeholder(tf.float32, [2])
+
+    def body(element):
+        with ipu_scope("/device:IPU:1"):  # the program's own, whoever runs it
+            return outfeed.enqueue(element * 2)
+
+    with ipu_scope("/device:IPU:0"):
+        (first,) = ipu_compiler.compile(lambda x: x * 2, [x])
+    with ipu_scope("/job:localhost/replica:0/task:0/device:IPU:1"):
+        (second,) = ipu_compiler.compile(lambda x: x * 3, [x])
+        with ipu_scope("cpu"):
+            infeed, outfeed = data(1), queue(1)
+            looped = ipu_compiler.compile(lambda: loops.repeat(2, body, infeed_queue=infeed))
+    with recording(Recorder()) as recorder, tf.Session() as session:
+        session.run(infeed.initializer)
+        assert [each.tolist() for each in session.run([first, second], {x: [1, 2]})] == [[2, 4], [3, 6]]
+        session.run(looped)
+    assert [each.job.system.count for each in recorder.programs] == [1, 4, 4]
+    assert [each.job.system.replicas for each in recorder.programs] == [1, 4, 4]
+    assert [each.ran for each in recorder.programs] == [1, 1, 1]
+
+
+def test_a_device_configured_after_compile_is_that_of_the_scope():
+    x = tf.placeholder(tf.float32, [2])
+    with ipu_scope("/device:IPU:1"):
+        (doubled,) = ipu_compiler.compile(lambda x: x * 2, [x])
+    configuration(auto_select_ipus=[1, 2]).configure_ipu_system()
+    with recording(Recorder()) as recorder, tf.Session() as session:
+        session.run(doubled, {x: [1, 2]})
+    assert recorder.programs[0].job.system.count == 2
+
+
+def test_a_function_of_a_program_does_not_run_on_another_device():
+    configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
+
+    def other(x):
+        with ipu_scope("/device:IPU:1"):
+            return x * 2
+
+    text = "device: expected /device:IPU:0, on which this program runs as a whole, got '/device:IPU:1': build what"
+    for build in (
+        lambda: ipu_compiler.compile(other, [X]),
+        lambda: loops.repeat(2, other, [X]),
+        lambda: piped(other, data(0), queue(0)),
+    ):
+        with pytest.raises(UnsupportedProgramError, match=text):
+            build()
+    for name in ("/device:IPU:one", "/device:IPU:-1"):
+        with pytest.raises(ProgramError, match="device: expected a number behind IPU, as in /device:IPU:0"):
+            ipu_scope(name).__enter__()
+
+
+@pytest.mark.parametrize(("infeed", "outfeed", "wrong"), [(0, 1, "infeed_queue"), (1, 0, "outfeed_queue")])
+def test_queues_are_of_the_device_of_their_program(infeed, outfeed, wrong):
+    configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
+    text = (
+        f"{wrong}: expected a queue with device_ordinal=1, as the program runs on /device:IPU:1, got device_ordinal=0"
+    )
+    with ipu_scope("/device:IPU:1"), pytest.raises(ProgramError, match=text):
+        piped(lambda x: x, data(infeed), queue(outfeed))
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_in_the_scope_of_a_strategy_programs_and_queues_are_of_its_device(ordinal):
+    configuration(auto_select_ipus=[1, 2]).configure_ipu_system()
+    strategy = IPUStrategy(f"/device:IPU:{ordinal}")
+    with recording(Recorder()) as recorder, strategy.scope():
+        infeed, outfeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat()), IPUOutfeedQueue()
+
+        @tf.function
+        def run():
+            loops.repeat(2, lambda x: outfeed.enqueue(tf.reduce_sum(x)), infeed_queue=infeed)
+
+        strategy.run(run)
+    assert np.ravel(outfeed.dequeue()).tolist()[:2] == [1, 5]
+    assert (infeed.ordinal, outfeed.ordinal) == (ordinal, ordinal)
+    assert recorder.programs[0].job.system.count == 1 + ordinal
+
+
+def test_an_estimator_runs_on_the_device_of_its_ordinal(tmp_path):
+    from ipusim.ipu import ipu_estimator  # noqa: PLC0415 - it takes a while to import
+    from ipusim.ipu.ipu_run_config import RunConfig  # noqa: PLC0415 - as above
+
+    def model(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(features * tf.get_variable("w", [], initializer=tf.ones_initializer())))
+        train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+
+    options = configuration(auto_select_ipus=[2, 1])
+    run_config = IPURunConfig(iterations_per_loop=2, ipu_options=options, ordinal=1)
+    estimator = ipu_estimator.IPUEstimator(
+        model, model_dir=str(tmp_path), config=RunConfig(ipu_run_config=run_config, model_dir=str(tmp_path))
+    )
+    with recording(Recorder()) as recorder:
+        estimator.train(
+            lambda: tf.data.Dataset.from_tensor_slices((X, X)).batch(2, drop_remainder=True).repeat(), steps=2
+        )
+    system = recorder.programs[0].job.system
+    assert (system.count, sorted(system.ipus)) == (1, [2])
+    with pytest.raises(ProgramError, match=r"^Only 2 device\(s\) available to choose from. You tried to pick a device"):
+        IPURunConfig(ipu_options=options, ordinal=2)
+    with pytest.raises(ProgramError, match="but `ipu_options` configured with 2 devices"):
+        IPURunConfig(ipu_options=options, ordinal=0)
+
+
+def test_a_name_of_the_host_has_no_ipus():
+    configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
+    for function in (utils.get_num_of_ipus_in_device, IPUStrategy):
+        with pytest.raises(ProgramError, match="ipu_device: expected an IPU device, such as /device:IPU:0"):
+            function("/cpu:0")
+    with pytest.raises(DeviceError, match="Device ordinal 2 not in device configuration list"):
+        utils.get_num_of_ipus_in_device("/device:IPU:2")

@@ -1,0 +1,203 @@
+"""Blocks of rows that happen several times: what they stand for, and which of a file are refused."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ipusim.errors import FileError, TimelineError
+from ipusim.timeline.file import read_repeats
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.repeats import Repeat, block_between
+from ipusim.timeline.timeline import NONE, Span, Timeline
+from tests.folded import folded
+from tests.timelines import lay_out_timeline
+
+
+def columns_of(timeline):
+    return {name: getattr(timeline, name) for name in Span._fields}
+
+
+def starts(timeline):
+    """When the first stage begins each micro-batch of the first execution."""
+    rows = timeline.rows(SpanKind.FORWARD)
+    rows = rows[(timeline.stage[rows] == 0) & (timeline.execution[rows] == 0)]
+    return dict(zip(timeline.micro_batch[rows].tolist(), timeline.start[rows].tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A run of 40 micro-batches in each of 6 executions, and the same with blocks."""
+    whole = lay_out_timeline(count=40, executions=6)
+    return whole, folded(whole)
+
+
+def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
+    short, long = (lay_out_timeline(count=count) for count in (16, 64))
+    begin = starts(short)
+    rows = block_between(columns_of(short), begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
+    block = Repeat(*rows, 13, begin[8] - begin[4], 4, 4, 0)
+    stretched = short.stretched(long.info, [block])
+    assert stretched.expanded() == long
+    assert stretched.contiguous() == short
+    assert len(stretched) == len(short) < stretched.spans_in_all == len(long)
+    assert stretched.makespan_cycles == long.makespan_cycles
+
+
+def test_a_block_is_where_the_next_spans_are_the_same_and_nowhere_else():
+    timeline = lay_out_timeline(count=16)
+    begin = starts(timeline)
+    every = {"micro_batches": 1, "time_steps": 1, "executions": 0}
+    assert block_between(columns_of(timeline), begin[4], begin[5], **every) is not None
+    assert block_between(columns_of(timeline), begin[0], begin[1], **every) is None, "the pipeline fills"
+    assert block_between(columns_of(timeline), begin[4], begin[5], **every | {"micro_batches": 2}) is None
+    assert block_between(columns_of(timeline), begin[4], begin[4], **every) is None, "of no spans"
+    other = columns_of(timeline)
+    _, last = block_between(other, begin[4], begin[5], **every)
+    for name in Span._fields:
+        changed = {**other, name: other[name].copy()}
+        changed[name][last] += 1
+        assert block_between(changed, begin[4], begin[5], **every) is None, name
+
+
+def test_rows_weigh_what_they_stand_for(run):
+    whole, short = run
+    (outer,) = (block for block in short.repeats if block.executions)
+    (inner,) = (block for block in short.repeats if block.micro_batches)
+    assert outer.contains(inner)
+    assert not inner.contains(outer)
+    assert set(short.weights[inner.first : inner.last].tolist()) == {inner.times * outer.times}
+    assert set(np.delete(short.weights, range(inner.first, inner.last)).tolist()) == {outer.times} == {6}
+    assert set(short.weights_of_executions.tolist()) == {6}
+    assert short.weights.sum() == short.spans_in_all == len(whole)
+    for kind in SpanKind:
+        assert short.weights[short.kind == kind].sum() == (whole.kind == kind).sum()
+
+
+def test_every_copy_is_written_out_where_it_was(run):
+    whole, short = run
+    assert short.expanded() == whole
+    for first, last in ((0, 1), (5, 300), (340, 345), (len(whole) - 1, len(whole)), (0, len(whole)), (9, 9)):
+        some = short.numbered(first, last)
+        assert len(some) == last - first
+        for name in set(Span._fields) - {"cause"}:
+            np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[first:last])
+
+
+@pytest.mark.parametrize("window", [(0, 1), (13_769, 13_771), (13_770, 27_540), (3_000, 3_330), (80_000, 90_000)])
+def test_a_window_has_the_spans_that_touch_it(run, window):
+    whole, short = run
+    begin, end = window
+    inside = (whole.start < end) & (whole.end > begin)
+    some = short.spans(*window)
+    for name in set(Span._fields) - {"cause"}:
+        np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[inside])
+    assert some == whole.spans(*window)
+
+
+def test_causes_of_a_window_are_rows_of_it(run):
+    whole = run[0]
+    causes = np.arange(len(whole)) - 1
+    table = np.stack([causes if name == "cause" else getattr(whole, name) for name in Span._fields], axis=1)
+    some = Timeline(whole.info, table).spans(1_000, 2_000)
+    assert some.cause.tolist() == [NONE, *range(len(some) - 1)]
+
+
+def test_a_peeled_run_is_the_same_with_rows_at_both_ends(run):
+    whole, short = run
+    peeled = short.peeled()
+    assert peeled.expanded() == whole
+    assert len(short) < len(peeled) < len(whole)
+    present = set(peeled.execution[peeled.weights_of_executions == 1].tolist())
+    assert {0, 4, 5} <= present
+    chosen = next(number for number in range(6) if number not in present)
+    other = short.peeled(chosen)
+    assert other.expanded() == whole
+    assert (other.weights_of_executions[other.execution == chosen] == 1).all()
+    assert short.peeled(0) is peeled, "there as it is"
+    assert whole.peeled() is whole
+
+
+@pytest.mark.parametrize(("most_spans", "rows"), [(0, False), (10_000, True)])
+def test_around_a_window_copies_are_rows_up_to_a_number_of_spans(run, most_spans, rows):
+    whole, short = run
+    some = short.around(0, whole.makespan_cycles, most_spans, 3)
+    assert some.expanded() == whole
+    assert (some == whole) is rows
+    for block in some.repeats:
+        if not block.executions:
+            assert set(range(3)) < set(some.micro_batch[: block.first].tolist())
+
+
+BLOCKS = [
+    ([(0, 10, 1, 5, 1, 1, 0)], "a block of rows 0 to 10, 1 times"),
+    ([(4, 4, 3, 5, 1, 1, 0)], "a block of rows 4 to 4, 3 times"),
+    ([(0, 101, 3, 5, 1, 1, 0)], "a block of rows 0 to 101, 3 times"),
+    ([(-1, 10, 3, 5, 1, 1, 0)], "a block of rows -1 to 10, 3 times"),
+    ([(0, 10, 3, -5, 1, 1, 0)], "a block of rows 0 to 10, 3 times"),
+    ([(0, 10, 3, 5, 1, 1, 0), (5, 15, 3, 5, 1, 1, 0)], "blocks that overlap in row 5"),
+    ([(0, 10, 3, 5, 1, 1, 0), (0, 10, 3, 5, 1, 1, 0)], "blocks that overlap in row 0"),
+    ([(20, 30, 3, 5, 1, 1, 0), (0, 10, 3, 5, 1, 1, 0)], "blocks out of order"),
+    ([(0, 10, 2**62, 5, 1, 1, 0)], f"a block of {2**62} copies"),
+    ([(0, 10, 2**40, 2**40, 1, 1, 0)], f"a block of {2**40} copies"),
+    ([(0, 10, 2**31, 1, 0, 0, 1), (0, 5, 2**31, 1, 1, 1, 0)], f"a block of {2**31} copies"),
+    ([(number, number + 1, 2, 1, 0, 0, 0) for number in range(4097)], "4097 blocks, expected 1 to 4096"),
+    ([], "blocks of float64 and shape (0,)"),
+]
+
+
+@pytest.mark.parametrize(("blocks", "text"), BLOCKS)
+def test_blocks_that_cannot_be_are_refused(blocks, text):
+    rows = 5000 if len(blocks) > 4096 else 100
+    with pytest.raises(FileError) as refused:
+        read_repeats(np.array(blocks), rows)
+    assert str(refused.value) == text
+
+
+FORGED = {
+    "cycles": (1, "copies of the block of rows 22 to 30 that overlap"),
+    "times": (38, "a block from row 22 on that does not end before row 30"),
+    "micro_batches": (40, "blocks whose copies point outside the run: micro_batch"),
+    "time_steps": (40, "blocks whose copies point outside the run: time_step"),
+    "executions": (7, "blocks whose copies point outside the run: execution"),
+    "last": (55, "a block of rows 22 to 55, 37 times"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_files_whose_blocks_lie_are_refused(name, tmp_path):
+    number, text = FORGED[name]
+    timeline = folded(lay_out_timeline(count=40))
+    (block,) = timeline.repeats
+    table = np.array(list(timeline))
+    path = tmp_path / "timeline.npz"
+    Timeline(timeline.info, table, [block]).save(path)
+    assert Timeline.load(path) == timeline
+    Timeline(timeline.info, table, [block._replace(**{name: number})]).save(path)
+    with pytest.raises(TimelineError) as refused:
+        Timeline.load(path)
+    assert str(refused.value).endswith(f"found something else: {text}")
+
+
+def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(tmp_path):
+    timeline = folded(lay_out_timeline(count=40))
+    (block,) = timeline.repeats
+    table = np.array(list(timeline))
+    table[block.last :, Span._fields.index("micro_batch")] = 0
+    path = tmp_path / "timeline.npz"
+    Timeline(timeline.info, table, [block]).save(path)
+    with pytest.raises(TimelineError, match=r"rows behind a block whose micro_batch lies within it$"):
+        Timeline.load(path)
+
+
+def test_a_run_is_not_equal_to_its_rows(run):
+    _, short = run
+    assert short.rows_alone() != short
+    assert short.about(replace(short.info, name="other")).repeats == short.repeats
+    file = io.BytesIO()
+    short.save(file)
+    file.seek(0)
+    assert Timeline.load(file) == short
