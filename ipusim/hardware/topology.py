@@ -8,16 +8,14 @@ rails, and then walks the rail (PopLibs lib/poplibs_test/Util.cpp).
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ipusim.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 Route = tuple[LinkDirection, ...]
 
@@ -55,18 +53,14 @@ class Topology:
         return range(self.first, self.first + self.count)
 
     @cached_property
-    def graph(self) -> nx.Graph:
-        """The undirected graph of physical IPU numbers; one edge for all links between two neighbours."""
-        # networkx takes as long to import as all the rest of ipusim, so only those who look at links pay for it
-        import networkx as nx  # noqa: PLC0415
-
-        graph = nx.Graph()
-        graph.add_nodes_from(self.ipus)
-        graph.add_edges_from((ipu, ipu + 1) for ipu in self.ipus[::2] if ipu + 1 in self.ipus)
-        graph.add_edges_from((ipu, ipu + 2) for ipu in self.ipus[:-2])
+    def neighbours(self) -> Mapping[int, tuple[int, ...]]:
+        """Of each physical IPU number those that links join it to, in ascending order."""
+        ipus = self.ipus
+        pairs = [*zip(ipus[::2], ipus[1::2], strict=False), *zip(ipus, ipus[2:], strict=False)]
         if self.looped and self.count > 4:  # two rungs have no ends left to join
-            graph.add_edges_from(zip(self.ipus[-2:], self.ipus[:2], strict=True))
-        return graph
+            pairs += zip(ipus[-2:], ipus[:2], strict=True)
+        joined = [*pairs, *((other, one) for one, other in pairs)]
+        return {ipu: tuple(sorted(other for one, other in joined if one == ipu)) for ipu in ipus}
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], Route]:
@@ -88,17 +82,25 @@ class Topology:
         return route
 
     def _find_route(self, source: int, target: int) -> Route:
-        if source == target:
-            return ()
-        graph = self.graph  # first use imports networkx
-        import networkx as nx  # noqa: PLC0415
-
-        paths = nx.all_shortest_paths(graph, source, target)
-        path: list[int] = min(paths, key=lambda path: (not _same_rung(path[0], path[1]), path))
+        hops = self._hops_to(target)
+        path = [source]
+        while (here := path[-1]) != target:
+            nearer = (there for there in self.neighbours[here] if hops[there] < hops[here])
+            path.append(min(nearer, key=lambda there: (len(path) == 1 and not _same_rung(source, there), there)))
         rung: Channel = self.rung if _same_rung(source, target) else "rung crossing"
         return tuple(
             LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
         )
+
+    def _hops_to(self, target: int) -> dict[int, int]:
+        """Return of each physical IPU number the links of its shortest paths to ``target``."""
+        hops, reached = {target: 0}, deque([target])
+        while reached:
+            here = reached.popleft()
+            further = [there for there in self.neighbours[here] if there not in hops]
+            hops.update(dict.fromkeys(further, hops[here] + 1))
+            reached.extend(further)
+        return hops
 
 
 @lru_cache(maxsize=32)

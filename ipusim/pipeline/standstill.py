@@ -6,6 +6,7 @@ This is slow, an instruction at a time, and is for Plans that are known not to c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from typing import Final
 
@@ -39,13 +40,18 @@ def standstill(plan: Plan) -> list[Violation]:
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
     """Return IPUs each of which waits for the next, and the last for the first; empty where there are none."""
-    import networkx as nx  # noqa: PLC0415 - slow to import, and needed by those alone who fail
-
-    graph = nx.DiGraph([(ipu, other) for ipu, others in waits.items() for other in others if other in waits])
+    graph: TopologicalSorter[int] = TopologicalSorter()
+    for ipu, others in waits.items():
+        if present := [other for other in others if other in waits]:
+            graph.add(ipu)
+            for other in present:
+                graph.add(other, ipu)
     try:
-        return tuple(source for source, _ in nx.find_cycle(graph))
-    except nx.NetworkXNoCycle:
-        return ()
+        graph.prepare()
+    except CycleError as error:
+        circle: list[int] = error.args[1]
+        return tuple(circle[:-1])  # whose last is its first
+    return ()
 
 
 class _Walk:

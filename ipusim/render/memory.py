@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from ipusim.analysis.fit import Fit
@@ -186,37 +188,48 @@ def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
 
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
     left, right = row.edges[0], row.edges[-1]
-    axes.plot([left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    _line(axes, [left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
     foot = np.zeros(len(row.edges) - 1)
+    at = np.repeat(row.edges, 2)[1:]
     for look, heights in row.heights.items():
         if heights.any():
             head = foot + heights
-            low, high = (scale.at(np.append(level, level[-1])) for level in (foot, head))
-            fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
-            axes.fill_between(row.edges, low, high, hatch=look.hatch or None, zorder=2, **fill)
+            low, high = (np.repeat(scale.at(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
+            across = np.concatenate([at[:1], at, at[-1:], at[::-1]])
+            outline = np.stack([across, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
+            fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
+            axes.add_collection(PolyCollection([outline], hatch=look.hatch or None, zorder=2, **fill), autolim=False)
             foot = head
     top = scale.at(np.append(foot, foot[-1]))
-    axes.step(row.edges, top, where="post", color="#000000", linewidth=0.7, zorder=3)
+    _line(axes, row.edges, top, drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
     if row.shows_peak:
-        at = scale.at(row.peak_bytes)
-        axes.plot([row.peak_cycle], [at], "v", color="#000000", markersize=3.5, clip_on=False, zorder=5)
+        mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
+        _line(axes, [row.peak_cycle], [scale.at(row.peak_bytes)], color="#000000", zorder=5, **mark)
     if limit is not None:
-        axes.plot([left, right], [scale.at(limit)] * 2, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+        _draw_limit(axes, [left, right], [scale.at(limit)] * 2)
 
 
 def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:
     thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
-    axes.plot([0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    _line(axes, [0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
     at = 0
     for look, size in row.peak.items():
         if size:
             box = (at, middle - thick / 2), size, thick
-            axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
-            axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            axes.add_artist(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
+            axes.add_artist(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
             at += size
     if limit is not None:
-        ends = [scale.foot, scale.foot - scale.tall]
-        axes.plot([limit, limit], ends, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+        _draw_limit(axes, [limit, limit], [scale.foot, scale.foot - scale.tall])
+
+
+def _draw_limit(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
+    _line(axes, x, y, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+
+
+def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
+    """Draw a line, or marks, without a look at what it does to bounds: those of these axes are set."""
+    axes.add_artist(Line2D(x, y, **how))
 
 
 def _tidy(axes: Axes, foot: float) -> None:

@@ -30,6 +30,7 @@ from ipusim.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.study.export import EXPORT_FILES
 from ipusim.study.memory_file import MEMORY_FILE, memory_file
 from ipusim.study.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
+from ipusim.study.side_by_side import side_by_side
 from ipusim.study.versions import versions
 from ipusim.timeline.timeline import Timeline
 
@@ -171,12 +172,19 @@ def run_files(
     files["timeline.npz"] = saved.getvalue()
     if result.describes_memory:
         files[MEMORY_FILE] = memory_file(run_curves(result))
-    trace_name, files[trace_name] = trace_file(result, trace_format, full=full_trace)
-    figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
-    files["trace.png"] = to_png(figure)
-    files["trace.svg"] = to_svg(figure)
-    if result.describes_memory:
-        files["memory.png"] = to_png(memory_chart(timeline, result.memory, shown))
+
+    def trace() -> dict[str, bytes]:
+        return dict([trace_file(result, trace_format, full=full_trace)])
+
+    def pictures() -> dict[str, bytes]:
+        figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
+        return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
+
+    def memory_picture() -> dict[str, bytes]:
+        return {"memory.png": to_png(memory_chart(timeline, result.memory, shown))}
+
+    made = side_by_side([*([memory_picture] if result.describes_memory else ()), pictures, trace])
+    files |= {name: made[name] for name in sorted(made, key=RESULT_FILES.index)}
     return files
 
 

@@ -16,6 +16,7 @@ from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections
 from reports.scenario_page import example, values_in_use
+from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_page
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
@@ -33,6 +34,26 @@ def assert_same_picture(made, name):
     assert np.abs(new - kept).mean() < 0.005
 
 
+def test_the_board_of_speed_shows_every_row_that_was_measured():
+    text = (REPORTS / "speed.csv").read_text()
+    rows = read_rows(text)
+    assert rows_csv(rows) == text
+    assert (REPORTS / "speed.md").read_text() == speed_page(rows), "run python -m reports.speed"
+
+
+def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
+    measures = (
+        Measure("--help", "", ("-m", "ipusim", "--help"), rounds=2),
+        Measure("refused", "", ("-m", "ipusim", "run", "{folder}/none.yaml"), rounds=1),
+    )
+    seconds = measured(ROOT, measures)
+    assert seconds["refused"] is None
+    shown = row("a change", "0123456", seconds)
+    assert shown["refused"] == "-"
+    assert 0 < float(shown["--help"]) < 5
+    assert 0 < float(shown["bare"].removesuffix(" s")) < 60
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_of_the_gallery_is_as_its_scenario_runs_now(name, tmp_path):
     made = tmp_path / "made.png"
@@ -46,8 +67,9 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     for page in REPORTS.glob("*.md"):
         (tmp_path / page.name).write_text("as a clone has it, of an earlier commit\n")
     main(tmp_path)
+    (tmp_path / "speed.md").unlink()  # which is measured, by a command of its own
     made = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")}
+    assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")} - {"speed.md"}
     pages = [name for name in made if name.endswith(".md")]
     assert len(pages) >= 5
     for name in pages:

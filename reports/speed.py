@@ -1,0 +1,250 @@
+"""How fast it is, as ratios to bare SimPy: ``python -m reports.speed CHANGE [CHECKOUT]``, from the top of a checkout.
+
+Measures CHECKOUT (by default this one) and adds a row, named by its commit and CHANGE, to ``speed.csv``, of which
+``speed.md`` is made. Times are of the processor, of a command and all its children, which other work of the machine
+disturbs less than those of a clock; each is the fastest of several, taken in turn with the bare loop.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from ipusim.files import write_file
+from ipusim.render.tables import Table
+from reports.markdown import markdown
+from tests.bench.scenarios import timed_stages
+
+FOLDER: Final = Path(__file__).parent
+#: Seconds that a command may take; what takes longer has no number.
+_LIMIT: Final = 300
+#: What a command is that could not be measured.
+_NONE: Final = "-"
+
+#: The bare loop: as much time as passes and copies of 64 IPUs take, by SimPy alone.
+_BARE: Final = """
+import simpy
+env = simpy.Environment()
+def process(times, cycles):
+    for _ in range(times):
+        yield env.timeout(cycles)
+for _ in range(64):
+    env.process(process(2 * 1024, 10))
+for _ in range(2 * 63):
+    env.process(process(2174, 7))
+env.run()
+"""
+#: Lays out, prices and simulates 64 stages x 1024 micro-batches, every event of them.
+_ENGINE: Final = """
+from ipusim.hardware.build import build_system
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.schedules.registry import find
+from tests.price_and_run import price_and_run
+shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
+profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
+system = build_system("pod64", mapping=shape.mapping)
+price_and_run(find("SCHEDULE").plan(shape), PipelineProgram(profiles, shape), system)
+"""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Something to measure.
+
+    Attributes:
+        name: heads its column.
+        about: what is run.
+        words: behind ``python``; ``{folder}`` is where its files go.
+        rounds: how often it is run.
+        waited: whether the time of a clock on the wall counts, which is shorter where cores work side by side.
+    """
+
+    name: str
+    about: str
+    words: tuple[str, ...]
+    rounds: int = 3
+    waited: bool = False
+
+
+def _command(*words: str) -> tuple[str, ...]:
+    return ("-m", "ipusim", *words)
+
+
+MEASURES: Final = (
+    Measure(
+        "lock-step",
+        "64 stages x 1024 micro-batches, Grouped in lock-step: laid out, priced and every event simulated",
+        ("-c", _ENGINE.replace("SCHEDULE", "grouped")),
+    ),
+    Measure(
+        "point-to-point",
+        "the same under 1F1B, point-to-point",
+        ("-c", _ENGINE.replace("SCHEDULE", "1f1b")),
+    ),
+    Measure(
+        "whole run",
+        "`ipusim run` of 64 stages x 1024 micro-batches that say their memory, with all files",
+        _command("run", "{folder}/long.yaml", "--out", "{folder}/long"),
+    ),
+    Measure(
+        "waited",
+        "the same, by a clock on the wall, which other work of the machine disturbs",
+        _command("run", "{folder}/long.yaml", "--out", "{folder}/long"),
+        rounds=5,
+        waited=True,
+    ),
+    Measure(
+        "2^20",
+        "`ipusim run` of 4 stages x 1,048,576 micro-batches, with all files",
+        _command("run", "{folder}/longest.yaml", "--out", "{folder}/longest"),
+    ),
+    Measure(
+        "sweep",
+        "`ipusim sweep` of `schedules_four_ipus.yaml` over 200 counts, 40 to 8000, by one worker",
+        _command(
+            *("sweep", "scenarios/schedules_four_ipus.yaml", "--workers", "1", "--out", "{folder}/sweep"),
+            *("--vary", "pipeline.gradient_accumulation_count=40..8000+40"),
+        ),
+        rounds=1,
+    ),
+    Measure(
+        "suggest",
+        "`ipusim suggest` of `bert_large.yaml`, which ends after a minute on the wall at the latest, proven or not",
+        _command("suggest", "scenarios/bert_large.yaml"),
+        rounds=1,
+    ),
+    Measure(
+        "training",
+        "`ipusim run` of the tutorial's pipelining step, 20 steps with their arithmetic",
+        _command("run", "scenarios/tutorial_step3_pipelining.yaml", "--set", "steps=20", "--out", "{folder}/tutorial"),
+    ),
+    Measure("--help", "`ipusim --help`", _command("--help"), rounds=5),
+)
+#: What was tried and did not move anything, or not enough for what it would have added.
+TRIED: Final = (
+    (
+        "routes by scipy's csgraph",
+        "0.23 s of imports where no BLAS is there yet, against 0.15 s of networkx and none of the walk that is there",
+    ),
+)
+
+
+def _seconds(
+    words: Iterable[str], checkout: Path, environment: Mapping[str, str], waited: bool = False
+) -> float | None:
+    """Return the processor time of Python with ``words`` and its children; None where it fails or lasts too long."""
+    before, start = os.times(), time.perf_counter()
+    try:
+        command = [sys.executable, *words]
+        subprocess.run(command, cwd=checkout, env=environment, capture_output=True, timeout=_LIMIT, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None
+    if waited:
+        return time.perf_counter() - start
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str, float | None]:
+    """Return the processor time of each measure in a checkout, by name, and of the bare loop as ``bare``."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "long.yaml").write_text(timed_stages("pod64", 64, 1024))
+        (folder / "longest.yaml").write_text(timed_stages("m2000", 4, 1 << 20, memory=False))
+        # Compiled modules are kept, as where ipusim is installed, and apart from those of other checkouts.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {"PYTHONPATH": str(checkout), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+        seconds: dict[str, float | None] = {"bare": None}
+
+        def keep_fastest(name: str, words: Iterable[str], waited: bool = False) -> None:
+            took = _seconds(words, checkout, environment, waited)
+            seconds[name] = min((each for each in (seconds.get(name), took) if each is not None), default=None)
+
+        for measure in measures:
+            words = [word.replace("{folder}", str(folder)) for word in measure.words]
+            if measure.rounds > 1:
+                _seconds(words, checkout, environment)  # compiles its modules
+            for _ in range(measure.rounds):
+                keep_fastest("bare", ("-c", _BARE))
+                keep_fastest("import simpy", ("-c", "import simpy"))
+                keep_fastest(measure.name, words, measure.waited)
+        imports = seconds.pop("import simpy")
+        if seconds["bare"] is not None and imports is not None:
+            seconds["bare"] -= imports
+        return seconds
+
+
+def row(change: str, commit: str, seconds: Mapping[str, float | None]) -> dict[str, str]:
+    """Return the row of a commit in ``speed.csv``: seconds of the bare loop, ratios to that of all else."""
+    bare = seconds["bare"]
+    if not bare:
+        raise ValueError("expected the bare loop to take time, got none")
+    ratios = {name: _NONE if took is None else f"{took / bare:.3g}" for name, took in seconds.items() if name != "bare"}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    today = datetime.now(UTC).date().isoformat()
+    return {"date": today, "commit": commit, "change": change, "machine": machine, "bare": f"{bare:.3f} s"} | ratios
+
+
+def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return the board as Markdown."""
+    names = ("date", "commit", "bare", *(measure.name for measure in MEASURES), "change")
+    cells = tuple(tuple(row.get(name) or _NONE for name in names) for row in rows)
+    machines = ", then ".join(dict.fromkeys(row["machine"] for row in rows))
+    parts = (
+        "# How fast it is\n\n"
+        "Made by `python -m reports.speed CHANGE [CHECKOUT]`, which measures a checkout and adds a row; not by "
+        "`python -m reports`, as it is measured. `bare` is the processor time of a SimPy loop of as many timeouts as "
+        "64 stages x 1024 micro-batches have passes and copies; all else is processor time as a multiple of it, "
+        "Python's start and imports included. Processor times add up the cores; other work of the machine has moved "
+        "them by up to a quarter, as engines show between rows that left them alone. "
+        "A `-` is what a commit refuses, or does not end in five minutes. "
+        f"Measured on {machines}.\n",
+        markdown(Table("", names, cells)),
+        "".join(f"- **{measure.name}**: {measure.about}.\n" for measure in MEASURES),
+        "## Tried, and left\n\n" + "".join(f"- {what}: {came}.\n" for what, came in TRIED),
+    )
+    return "\n".join(parts)
+
+
+def read_rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of ``speed.csv``."""
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def rows_csv(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return ``speed.csv`` with rows."""
+    text = io.StringIO()
+    names = ("date", "commit", "change", "machine", "bare", *(measure.name for measure in MEASURES))
+    writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore", restval=_NONE)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def main(change: str, checkout: Path) -> None:
+    """Measure a checkout, and write its row and the page."""
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    added = row(change, commit, measured(checkout))
+    table = FOLDER / "speed.csv"
+    rows = [*(read_rows(table.read_text()) if table.exists() else ()), added]
+    write_file(table, rows_csv(rows).encode())
+    write_file(FOLDER / "speed.md", speed_page(rows).encode())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__.partition("\n")[0] if __doc__ else None)
+    main(sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else ".").resolve())
