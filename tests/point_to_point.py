@@ -48,5 +48,5 @@ def run(
 
 
 def timeline(*names: str, **changes: Any) -> Timeline:
-    """Return the Timeline of :func:`run`."""
-    return run(*names, **changes).timeline
+    """Return the Timeline of :func:`run`, with every span as a row."""
+    return run(*names, **changes).timeline.expanded()

@@ -105,6 +105,17 @@ class Plan:
         """Of each stage and its neighbour, the most tensors that may wait for it there; empty in lock-step: one."""
         return {} if self._count_waiting is None else self._count_waiting()
 
+    def with_waiting(self, waiting: Mapping[tuple[int, int], int]) -> Plan:
+        """Return the Plan with other numbers of tensors that wait: those of the longer one that it stands for."""
+        return Plan(
+            self.order,
+            self.sync,
+            table=self.table,
+            emitted=self.emitted,
+            make=lambda: self.instructions,
+            count_waiting=lambda: waiting,
+        )
+
     def __eq__(self, other: object) -> bool:
         """Compare everything that a Plan says."""
         if not isinstance(other, Plan):

@@ -39,7 +39,7 @@ COMMANDS = (
 FILES = ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files"))
 
 
-def no_files(*_):
+def no_files(*_, **_options):
     return {}
 
 

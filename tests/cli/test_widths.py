@@ -53,7 +53,7 @@ def no_files(monkeypatch, tmp_path):
     """Leave out the files of results, which are other tests' business."""
     monkeypatch.chdir(tmp_path)
     for module, name in ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files")):
-        monkeypatch.setattr(module, name, lambda *_: {})
+        monkeypatch.setattr(module, name, lambda *_, **_options: {})
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -75,7 +75,7 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
         assert all(f"# {line}\n" in file.read_text(encoding="utf-8") for line in said.comments)
         job = load_job(file, ["numerics=off"])
         assert job.steps == each.steps
-        ran, twin = each.run(each.job.request).timeline, Session(job).run(job.executions)
+        ran, twin = each.run(each.job.request).timeline.expanded(), Session(job).run(job.executions).expanded()
         for name in Span._fields:
             assert getattr(twin, name).tolist() == getattr(ran, name).tolist(), name
         stages = said.request.options.pipeline.stages

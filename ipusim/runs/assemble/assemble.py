@@ -33,7 +33,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.registry import Schedule, period_of
 
 
 def assemble(request: Request, again: Reuse | None = None) -> Job:
@@ -118,6 +118,22 @@ class _LaidOut:
     unused: str = ""
     kept: int | None = None
 
+    def held_as_a_whole(self, micro_batches: int) -> _LaidOut:
+        """Return it with as many tensors waiting for IPUs as in the run of all ``micro_batches``.
+
+        Where an IPU may run ahead of the next one, each period of the schedule leaves as many more.
+        """
+        here, count = self.plan, self.plan.shape.micro_batches
+        if self.kept is None or self.kept == micro_batches or not here.waiting:
+            return self
+        step = period_of(self.schedule, here.shape)
+        longer = self.schedule.plan(replace(here.shape, micro_batches=count + step), here.sync).waiting
+        waiting = {
+            way: tensors + (longer[way] - tensors) * (micro_batches - count) // step
+            for way, tensors in here.waiting.items()
+        }
+        return replace(self, plan=here.with_waiting(waiting))
+
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
@@ -188,6 +204,7 @@ def _job(
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
+    laid_out = laid_out.held_as_a_whole(_micro_batches(options))
     costs = price_run(
         options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again, kept=laid_out.kept
     )

@@ -74,7 +74,9 @@ def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _told(value: Any) -> str:
-    return "none" if value is None else f"{value:,}" if type(value) is int else str(value)
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:

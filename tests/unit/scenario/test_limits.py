@@ -60,8 +60,8 @@ def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text == (
-        "expected a run that takes at most 2 GiB of memory here, got one of up to 4.882 GiB: 624000 "
-        "gradient_accumulation_count x 1 repeat_count x 1 steps make up to 7488112 spans of the trace; make one of "
+        "expected a run that takes at most 2 GiB of memory here, got one of up to 5.463 GiB: 624000 "
+        "gradient_accumulation_count x 1 repeat_count x 1 steps make up to 8736053 spans of the trace; make one of "
         "the three smaller"
     )
     assert load_job(FOUR, ["pipeline.gradient_accumulation_count=65536", "system.name=m2000"])
