@@ -136,7 +136,7 @@ def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, shor
 
 
 def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
-    runs = [lay_out_timeline(schedule, count=320, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
+    runs = [lay_out_timeline(schedule, count=96, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
     shown = [Compared(folded(run), "") for run in runs]
     assert to_png(comparison(shown)) == to_png(comparison([Compared(run, "") for run in runs]))
     monkeypatch.setattr(shortened, "MOST_SPANS", 500)
