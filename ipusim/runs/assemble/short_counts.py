@@ -10,7 +10,7 @@ from ipusim.schedules.registry import Schedule, period_of
 
 #: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and
 #: some to settle in.
-_PERIODS = 4
+_PERIODS = 3
 _MICRO_BATCHES = 16
 #: How many times as long the next short run is, where one has not come to repeat itself.
 _LONGER = 2
