@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
 
 from ipusim.analysis.fit import remote_verdict
 from ipusim.errors import IpusimError
@@ -15,9 +14,6 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.given import changed, reported
 from ipusim.study.throughputs import session_cycles
-
-#: Passes up to which a plan is simulated whole; larger ones are carried on from small counts first.
-WHOLE: Final = 20_000
 
 
 @dataclass(frozen=True, eq=False)
