@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ipusim.errors import IpusimError
 from ipusim.hardware.system import System
@@ -178,11 +179,24 @@ def _updated_by_host(layout: Layout, gradients: int, weights: int) -> int:
 
 
 def _collectives(layout: Layout, accumulators: dict[int, int], gathered: dict[int, int], itemsize: int) -> int:
-    system, cycles = layout.system, 0
-    if system.replicas == 1 or not layout.plan.shape.training:
+    """Return the cycles in which replicas sum up accumulators and put parts together, of so many bytes on each IPU."""
+    if layout.system.replicas == 1 or not layout.plan.shape.training:
         return 0
-    if summed := {ipu: size for ipu, size in accumulators.items() if size}:
-        cycles += all_reduce(system, summed, itemsize).cost.total_cycles
-    parts = {ipu: size for ipu, size in gathered.items() if size and layout.offload.replicas > 1}
-    together = all_gathers(system, parts) if parts else {}
-    return cycles + max((gather.cost.total_cycles for gather in together.values()), default=0)
+    parts = gathered if layout.offload.replicas > 1 else {}
+    summed, together = (tuple((ipu, size) for ipu, size in each.items() if size) for each in (accumulators, parts))
+    return _sum_cycles(layout.system, summed, itemsize) + _gather_cycles(layout.system, together)
+
+
+#: Some of the IPUs of a replica, with bytes on each.
+_Held = tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=1024)  # cuts differ in few stages, and often in none of these bytes
+def _sum_cycles(system: System, held: _Held, itemsize: int) -> int:
+    return all_reduce(system, dict(held), itemsize).cost.total_cycles if held else 0
+
+
+@lru_cache(maxsize=1024)
+def _gather_cycles(system: System, held: _Held) -> int:
+    together = all_gathers(system, dict(held)) if held else {}
+    return max((gather.cost.total_cycles for gather in together.values()), default=0)
