@@ -10,7 +10,6 @@ from ipusim.errors import IpusimError
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.given import changed, reported
 from ipusim.study.throughputs import session_cycles
@@ -59,9 +58,7 @@ def laid_out(request: Request, again: Reuse | None = None) -> Trial:
     """Return a plan assembled, and whether it fits; not simulated. What was there ``again`` is not made anew."""
     try:
         job = assemble(changed(request, reported(request.options)), again)
-    except RequestError as error:
-        return Trial(None, str(error))
-    except IpusimError as error:  # of a schedule of one's own
+    except IpusimError as error:  # a rule's, or that of a schedule of one's own
         return Trial(None, str(error))
     return tried(job)
 
