@@ -20,12 +20,11 @@ from ipusim.scenario.load import load_request
 from ipusim.study.suggest.bounds import Bounds
 from ipusim.study.suggest.budget import Budget, SearchEndedError
 from ipusim.study.suggest.choices import Choice, Limits, choices
-from ipusim.study.suggest.fullest import fullest_bytes, possible_stages
 from ipusim.study.suggest.given import Given, given_of
 from ipusim.study.suggest.layout import Layout
+from ipusim.study.suggest.memory import memory_bound
 from ipusim.study.suggest.pairs import least_busiest
 from ipusim.study.suggest.pairs import possible_stages as possible_busy
-from ipusim.study.suggest.room import room_of
 from ipusim.study.suggest.search import Search
 from ipusim.study.suggest.searched import Searched
 from ipusim.study.suggest.suggestion import NothingFoundError, Outcome, suggest
@@ -216,17 +215,17 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
         inner = every[:: max(len(every) // 500, 1)]
         cuts = np.array([(0, *each, len(units)) for each in inner])
-        room = room_of(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
-        held = room.bytes(cuts)
-        for sram in (int(np.median(held)), room.sram_bytes):
-            tight = replace(room, sram_bytes=sram)
-            possible = possible_stages(tight)
-            assert fullest_bytes(tight, possible, lambda: None) <= held.min()
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        held = memory.bytes(cuts)
+        for sram in (int(np.median(held)), memory.sram_bytes):
+            tight = replace(memory, sram_bytes=sram)
+            possible = tight.possible_stages()
+            assert tight.fullest_bytes(possible, lambda: None) <= held.min()
             fit = cuts[tight.bytes(cuts) <= (sram or 0)]
             stages = np.arange(choice.stages)
             assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
-            bounds = Bounds(units, layout, 0, possible).priced(None, lambda: None)
-            exact = Bounds(units, layout, 0).of(fit)
+            bounds = Bounds(units, layout, possible).priced(None, lambda: None)
+            exact = Bounds(units, layout).of(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
             assert not len(fit) or bounds.split(int(exact.min() * 1.2), lambda: None) <= exact.min()

@@ -19,7 +19,7 @@ from ipusim.scenario.load import load_job, load_request
 from ipusim.study.suggest import search
 from ipusim.study.suggest.choices import Limits
 from ipusim.study.suggest.given import changed
-from ipusim.study.suggest.suggestion import NothingFitsError, Outcome, suggest
+from ipusim.study.suggest.suggestion import Ceiling, NothingFitsError, Outcome, ceiling_of, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
 from ipusim.study.suggest.writing import write_suggested
 
@@ -272,6 +272,22 @@ def test_the_ceiling_is_what_large_counts_come_near_to() -> None:
         > slope * (count - found.ceiling.multiple) / (cycles - found.ceiling.multiple * slope)
     )
     assert sum(found.ceiling.parts.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("serialized", [1, 4])
+def test_what_a_ceiling_is_made_of_does_not_depend_on_how_many_micro_batches_are_laid_out(serialized: int) -> None:
+    """Of 4,000 micro-batches a run of time alone lays out some dozen."""
+    request = changed(
+        load_request(SCENARIOS / "tutorial_step4_configurable_stages.yaml"),
+        {"numerics": "off", "pipeline.batch_serialization_iterations": serialized, "memory": "report"}
+        | ({"pipeline.schedule": "sequential"} if serialized > 1 else {}),
+    )
+    counts = "pipeline.gradient_accumulation_count"
+    jobs = [assemble(changed(request, {counts: count})) for count in (8, 4000)]
+    assert jobs[1].plan.shape.micro_batches < 4000 <= jobs[1].program.shape.micro_batches
+    ceilings = [ceiling_of(job) for job in jobs]
+    assert all(isinstance(ceiling, Ceiling) for ceiling in ceilings)
+    assert ceilings[0].parts == ceilings[1].parts  # type: ignore[union-attr]
 
 
 def test_state_that_stays_on_its_ipus_is_said_where_it_would_not_by_default(tmp_path: Path) -> None:

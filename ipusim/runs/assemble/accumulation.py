@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,21 +13,31 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
 
 
-def accumulator_dtype(options: Options) -> Callable[[str], np.dtype[np.floating]]:
-    """Return the function from a parameter's name (``layer/W``) to the type of its accumulator.
+@dataclass(frozen=True)
+class AccumulatorTypes:
+    """The type of each parameter's gradient accumulator.
 
-    Of several names that fit, the longest holds: a parameter's own before its layer's.
+    Attributes:
+        otherwise: of parameters that are not named.
+        named: of parameters (``layer/W``), and of all those of a layer.
     """
+
+    otherwise: np.dtype[Any]
+    named: tuple[tuple[str, np.dtype[Any]], ...] = ()
+
+    def __call__(self, name: str) -> np.dtype[Any]:
+        """Return that of a parameter, ``layer/W``; of names that fit the longest holds: its own before its layer's."""
+        fitting = [entry for entry in self.named if name == entry[0] or name.startswith(f"{entry[0]}/")]
+        return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
+
+
+def accumulator_types(options: Options) -> AccumulatorTypes:
+    """Return the types of the accumulators that ``options`` ask for."""
     chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
-        everywhere = np.dtype(chosen or options.precision)
-        return lambda name: everywhere  # noqa: ARG005
-
-    def of(name: str) -> np.dtype[np.floating]:
-        fitting = [key for key in chosen if name == key or name.startswith(f"{key}/")]
-        return np.dtype(chosen[max(fitting, key=len)] if fitting else options.precision)
-
-    return of
+        return AccumulatorTypes(np.dtype(chosen or options.precision))
+    named = tuple((name, np.dtype(dtype)) for name, dtype in chosen.items())
+    return AccumulatorTypes(np.dtype(options.precision), named)
 
 
 def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:

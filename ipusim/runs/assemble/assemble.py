@@ -54,7 +54,7 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     fixed = findings.kept(again, with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training
     check_sections(varied(fixed, options), requested, training, functions is None, findings)
-    layers = findings.kept(again, layered, fixed, requested, folder)
+    layers = findings.kept(again, layered, fixed, requested, folder, again)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
     rates = findings.kept(again, resolve_rates, fixed, folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ipusim.model.data.datasets import constant_predictor_loss
@@ -12,6 +12,7 @@ from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import PlanShape
+from ipusim.reuse import Reuse
 from ipusim.runs.assemble.accumulation import check_accumulators
 from ipusim.runs.assemble.data import Data, resolve_data
 from ipusim.runs.assemble.limits import check_network
@@ -28,11 +29,19 @@ from ipusim.schedules.registry import Schedule
 
 @dataclass(frozen=True)
 class Layered:
-    """Stages of layers, with the data that they learn from."""
+    """Stages of layers, with the data that they learn from.
+
+    Attributes:
+        requested: the stages as they are asked for.
+        network: all their layers.
+        data: what they learn from.
+        cache: profiles of stages that were counted before, by their layers.
+    """
 
     requested: tuple[RequestedStage, ...]
     network: Network
     data: Data
+    cache: Reuse = field(compare=False, repr=False)
 
     def content(
         self,
@@ -53,7 +62,7 @@ class Layered:
         _check_shared(stages, shape.mapping, offload, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
-        profiles = counted_profiles(options, stages, feed, training, findings)
+        profiles = counted_profiles(options, stages, feed, training, self.cache, findings)
         findings.raise_if_any()
         outfeed = sent_outfeed(options, stages)
         found = Content(
@@ -122,15 +131,18 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 
 
 def layered(
-    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
+    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, cache: Reuse, findings: Findings
 ) -> Layered | None:
-    """Return the stages of layers; None when only time is simulated, or after noting why there are none."""
+    """Return the stages of layers; None when only time is simulated, or after noting why there are none.
+
+    What is counted of a stage is kept in ``cache`` for other cuts of the model.
+    """
     data = resolve_data(options, folder, findings)
     if requested is None or data is None or requested[0].costs:
         return None
     layers = [layer for stage in requested for layer in stage.layers]
     network = resolve_network(layers, data.train, folder, findings)
-    return None if network is None else Layered(requested, network, data)
+    return None if network is None else Layered(requested, network, data, cache)
 
 
 def check_layers(layers: Layered, alive: int, options: Options, findings: Findings) -> None:

@@ -15,7 +15,8 @@ from ipusim.model.stages.stage import LayerStage
 from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.runs.assemble.accumulation import accumulator_dtype
+from ipusim.reuse import Reuse
+from ipusim.runs.assemble.accumulation import AccumulatorTypes, accumulator_types
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
@@ -66,20 +67,20 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 
 
 def counted_profiles(
-    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
+    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, cache: Reuse, findings: Findings
 ) -> tuple[StageProfile, ...]:
-    """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted."""
+    """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted.
+
+    A stage that several cuts of a model have in common is counted once, and taken from ``cache``.
+    """
     batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
     optimizer = _optimizer(options) if training else None
-    dtype_of = accumulator_dtype(options)
-    profiles = []
-
-    def held(name: str) -> int:
-        return dtype_of(name).itemsize
-
+    types, profiles = accumulator_types(options), []
     for stage in stages:
         with findings.at(("model",)):
-            profiles.append(layer_profile(stage, batch, itemsize, feed.label_bytes, training, optimizer, held))
+            profiles.append(
+                cache(_counted_profile, stage, batch, itemsize, feed.label_bytes, training, optimizer, types)
+            )
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
@@ -97,6 +98,19 @@ def counted_profiles(
         )
         for profile, cycles in zip(profiles, given, strict=False)
     )
+
+
+def _counted_profile(
+    stage: LayerStage,
+    batch: int,
+    itemsize: int,
+    label_bytes: int,
+    training: bool,
+    optimizer: Optimizer | None,
+    types: AccumulatorTypes,
+) -> StageProfile:
+    """Return :func:`layer_profile` of arguments that are compared as values."""
+    return layer_profile(stage, batch, itemsize, label_bytes, training, optimizer, lambda name: types(name).itemsize)
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
@@ -194,5 +208,5 @@ def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed,
         reduction=options.pipeline.reduction_method,
         dtype=np.dtype(options.precision),
         seed=options.seed,
-        accumulation_dtype=accumulator_dtype(options),
+        accumulation_dtype=accumulator_types(options),
     )

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ipusim.study.suggest.layout import Layout
 from ipusim.study.suggest.pairs import least_busiest, possible_stages, worth
 from ipusim.study.suggest.prices import Maxima, Prices, raised
-from ipusim.study.suggest.programmes import least_longest, least_sum
-from ipusim.study.suggest.terms import UPDATE, Copies, Numbers, Term
+from ipusim.study.suggest.programmes import any_cut, least_longest, least_sum
+from ipusim.study.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Numbers, Term
 from ipusim.study.suggest.units import KINDS, Table, Units, sums
 
 #: Cycles by which a sum of fractions may be off.
@@ -43,38 +43,31 @@ _ROUNDED: Final = 1e-9
 class Bounds:
     """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
 
-    def __init__(
-        self, units: Units, layout: Layout, at_once: int, possible: npt.NDArray[np.bool_] | None = None
-    ) -> None:
-        """Take what a choice was laid out as; ``at_once`` are cycles that every cut takes beside the terms.
+    def __init__(self, units: Units, layout: Layout, possible: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take what a choice was laid out as.
 
         ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
         """
-        self._units, self._layout, self._terms, self._at_once = units, layout, layout.terms, at_once
+        self._units, self._layout, self._terms = units, layout, layout.terms
         self._stages = layout.plan.shape.stages
-        self._given = np.array([0, *(each.output_bytes for each in units.profiles)], dtype=np.float64)
-        self._back = np.array([*(each.gradient_bytes for each in units.profiles), 0], dtype=np.float64)
-        self._least = self._given[1:-1].min(initial=np.inf), self._back[1:-1].min(initial=np.inf)
-        system, feeds, shape = layout.system, units.feeds, layout.plan.shape
-        self._host = system.infeed_cycles(feeds.infeed_bytes), system.outfeed_cycles(feeds.outfeed_bytes)
-        filled = max(shape.micro_batches - feeds.prefetch_depth, 0)
-        self._filling = filled * system.host_fill_cycles(feeds.infeed_bytes)
+        self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
+        shape = layout.plan.shape
+        self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill
+        # Cycles of every cut beside the terms: nothing begins before the host has put down the first element.
+        self._at_once = 0 if shape.overlapped_io else int(units.host.fill)
         self._possible = self._apart(shape.mapping)
         if possible is not None:
             self._possible = self._possible & possible
-        self._packed = np.packbits(self._possible).tobytes()
         self._prices: Prices | None = None
         self._streams = self._stream_cycles()
         self._passes = units.passes.astype(np.float64)
         self._updates = units.updates + self._streams[0]
-        if not shape.overlapped_io:  # nothing begins before the host has put down the first element
-            self._at_once += system.host_fill_cycles(feeds.infeed_bytes)
         self._heavy: list[int] = []
         self._light = 0.0
         self._base = 0
         self._to_come: dict[bytes, Numbers] = {}
-        terms = self._terms.terms
-        self._rests = [self._known(term.loads.sum(axis=0)) for term in terms]
+        terms = self._terms.passes
+        self._rests = [self._programmes(term.loads.sum(axis=0)) for term in terms]
         shares = [term.times / max(term.loads.any(axis=1).sum(), 1) * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
         self._shared = self._programmes(self._share)[1]
@@ -83,16 +76,12 @@ class Bounds:
     def least(self) -> int:
         """The least cycles of any cut."""
         priced = 0 if self._prices is None else self._from_prices(_ROOT)[0]
-        return max(self.least_of(_ROOT), int(priced))
+        return int(max(self.of(_ROOT)[0], priced))
 
     @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
         """The cuts that cost least by the last prices."""
         return () if self._prices is None else self._prices.cuts
-
-    def least_of(self, cuts: Table) -> int:
-        """Return the bound of the first of ``cuts``."""
-        return int(self.of(cuts)[0])
 
     def later_by(self, cycles: int) -> Bounds:
         """Return the same bounds with ``cycles`` more, whatever the cut."""
@@ -102,10 +91,10 @@ class Bounds:
 
     def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
         """Return the same bounds with prices, which are raised until nothing below ``enough`` is left."""
-        if sum(term.rows.size for term in self._terms.terms) > _LARGE:
+        if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
         priced = copy(self)
-        priced._base = int(min(self._copies(_ROOT, device)[0] for device in self._terms.copies))
+        priced._base = int(self._copies(self.values(_ROOT))[0])
         maxima = self._whole(spend)
         priced._prices = raised(maxima, _STEPS, priced._beside(enough), spend)
         return priced
@@ -128,7 +117,7 @@ class Bounds:
             possible = self._possible
             if number < _RANGES:
                 possible = possible & possible_stages(takes, mapping, least[heaviest] + width, spend)
-            if np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]):
+            if any_cut(possible):
                 ranged = replace(maxima, least=least, possible=possible)
                 lowest = min(lowest, raised(ranged, _STEPS, lowest, spend).bound)
         return max(self.least, int(lowest * (1 - _ROUNDED)) + self._base + self._at_once)
@@ -139,28 +128,27 @@ class Bounds:
 
     def _heaviest(self) -> int:
         """Return the term that takes longest at least."""
-        terms = self._terms.terms
-        least = [
-            term.times * float(each[0])
-            for term, each in zip(terms, self._maxima(_ROOT, range(len(terms))), strict=True)
-        ]
-        return int(np.argmax(least))
+        return int(np.argmax([term.times for term in self._terms.passes] * self._least_maxima))
+
+    @property
+    def _least_maxima(self) -> Numbers:
+        """What each term is at least, once, under any cut."""
+        maxima = self._maxima(_ROOT, self.values(_ROOT), range(len(self._terms.passes)))
+        return np.array([float(each[0]) for each in maxima])
 
     @property
     def _heaviest_takes(self) -> Numbers | None:
         """What each stage takes of the heaviest term; None where its rows are more than loads of IPUs."""
-        term = self._terms.terms[self._heaviest()]
+        term = self._terms.passes[self._heaviest()]
         return self._takes(term.loads.sum(axis=0)) if term.rows is term.loads else None
 
     def _whole(self, spend: Callable[[], None]) -> Maxima:
         """Return all terms as maxima, the heaviest with the best bound there is."""
-        terms, columns = self._terms.terms, self._terms.columns
-        most = max(len(term.rows) for term in terms)
-        flat = np.zeros((len(terms), most, columns.at(UPDATE + 1, 0)))
+        terms = self._terms.passes
+        rows = np.zeros((len(terms), max(len(term.rows) for term in terms), COLUMNS, self._stages))
         for number, term in enumerate(terms):
-            flat[number, : len(term.rows)] = term.rows[:, : flat.shape[2]]
-        rows = flat.reshape(len(terms), most, UPDATE + 1, self._stages)
-        least = np.array([float(each[0]) for each in self._maxima(_ROOT, range(len(terms)))])
+            rows[number, : len(term.rows)] = term.rows.reshape(-1, COLUMNS, self._stages)
+        least = self._least_maxima
         times = np.array([float(term.times) for term in terms])
         heaviest, takes = self._heaviest(), self._heaviest_takes
         if takes is not None:
@@ -198,16 +186,6 @@ class Bounds:
                 possible[elsewhere, : second + 1, second + 1 :] = False
         return possible
 
-    def _known(self, loads: Numbers) -> tuple[Numbers, Numbers]:
-        """Return :meth:`_programmes`, solved once for each Plan where no weight update counts."""
-        columns = self._terms.columns
-        if loads[columns.at(UPDATE, 0) : -2].any():
-            return self._programmes(loads)
-        rests, key = self._terms.rests, loads.tobytes() + self._packed
-        if key not in rests:
-            rests[key] = self._programmes(loads)
-        return rests[key]
-
     def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
         """Return, for each stage and unit, the least longest stage from there on, and the least sum of all of them.
 
@@ -218,11 +196,10 @@ class Bounds:
 
     def _takes(self, loads: Numbers) -> Numbers:
         """Return what each stage takes between any two units, where each column counts as often as ``loads`` say."""
-        columns = self._terms.columns
-        weights = loads[: columns.at(len(KINDS), 0)].reshape(len(KINDS), self._stages)
-        takes = np.tensordot(weights.T, self._passes, 1)
-        if (updates := loads[columns.at(UPDATE, 0) : columns.at(UPDATE + 1, 0)]).any():
-            takes += updates[:, None, None] * self._updates
+        counts = loads.reshape(COLUMNS, self._stages)
+        takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
+        if counts[UPDATE].any():
+            takes += counts[UPDATE][:, None, None] * self._updates
         return np.where(self._possible, takes, np.inf)
 
     def within(self, below: int) -> Bounds:
@@ -230,9 +207,8 @@ class Bounds:
 
         Where all else takes the least it can, what is left is a stage's most in each kind of time-step.
         """
-        terms = self._terms.terms
-        least = [float(each[0]) for each in self._maxima(_ROOT, range(len(terms)))]
-        copies = min(float(self._copies(_ROOT, device)[0]) for device in self._terms.copies)
+        terms, least = self._terms.passes, self._least_maxima
+        copies = float(self._copies(self.values(_ROOT))[0])
         total = sum(term.times * each for term, each in zip(terms, least, strict=True)) + self._at_once + copies
         heavy = [place for place, term in enumerate(terms) if term.times * least[place] >= _MATTERS * total]
         narrowed = copy(self)
@@ -254,40 +230,38 @@ class Bounds:
         if self._prices is not None:
             cuts = cuts[self._from_prices(cuts) < below]
         at_least = np.full(len(cuts), self._light)
-        for place, found in zip(self._heavy, self._maxima(cuts, self._heavy), strict=True):
-            at_least += self._terms.terms[place].times * found
+        for place, found in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
+            at_least += self._terms.passes[place].times * found
         cuts = cuts[at_least - _SLACK < below]
         bounds = self.of(cuts)
         low = bounds < below
         return cuts[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
-        """Return the numbers by columns of ``cuts``, shape (cuts, stages so far + 1); 0 for stages that are to come."""
-        columns = self._terms.columns
-        found = np.zeros((len(cuts), columns.count))
+        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages); 0 for passes that are to come.
+
+        What stages that are to come send is the least that any sends.
+        """
+        values = np.zeros((len(cuts), COLUMNS, self._stages))
         for stage in range(cuts.shape[1] - 1):
             start, end = cuts[:, stage], cuts[:, stage + 1]
-            found[:, stage : columns.at(len(KINDS), 0) : self._stages] = self._passes[:, start, end].T
-            found[:, columns.at(UPDATE, stage)] = self._updates[start, end]
-        found[:, -2:] = self._host
-        for send in self._terms.sends:
-            size = self._moved(cuts, send.cut, send.back)
-            found[:, send.column] = send.fixed + np.floor(size * send.per_byte)
-        return found
+            values[:, : len(KINDS), stage] = self._passes[:, start, end].T
+            values[:, UPDATE, stage] = self._updates[start, end]
+        values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
+        between = cuts[:, 1 : self._stages]
+        for sent, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._sent, strict=True):
+            moved = values[:, SENT][:, sent, stages]
+            moved[:] = by_unit[1:-1].min(initial=np.inf)
+            moved[:, : between.shape[1]] = by_unit[between]
+        if (sends := self._terms.sends) is not None:
+            values[:, SENT] = sends[0] + np.floor(values[:, SENT] * sends[1])
+        return values.reshape(len(cuts), COLUMNS * self._stages)
 
-    def _moved(self, cuts: Table, cut: int, back: bool) -> Numbers:
-        """Return the bytes that cross a cut, at least."""
-        if cut + 1 < cuts.shape[1]:
-            place = cuts[:, cut + 1]
-            return np.asarray(self._back[place] if back else self._given[place])
-        return np.full(len(cuts), self._least[back])
-
-    def _maxima(self, cuts: Table, places: Iterable[int]) -> Iterator[Numbers]:
-        """Yield what the terms at these places are at least, once, for each of ``cuts``."""
-        done = cuts.shape[1] - 1
-        values, at = self.values(cuts), cuts[:, -1]
+    def _maxima(self, cuts: Table, values: Numbers, places: Iterable[int]) -> Iterator[Numbers]:
+        """Yield what the terms at these places are at least, once, for each of ``cuts`` with its ``values``."""
+        done, at = cuts.shape[1] - 1, cuts[:, -1]
         for place in places:
-            term, (longest, whole) = self._terms.terms[place], self._rests[place]
+            term, (longest, whole) = self._terms.passes[place], self._rests[place]
             rows = values @ term.rows.T
             found = rows.max(axis=1)
             if done < self._stages:
@@ -297,7 +271,7 @@ class Bounds:
                 found = np.maximum(found, (loads + self._still(term, done)).max(axis=1))
                 together -= 1e-12 * np.minimum(found, _NEVER)
                 found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
-            if term is self._terms.terms[-1] and self._layout.plan.sync.meets:  # of the weight updates
+            if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # of the weight updates
                 found = np.maximum(found, np.floor(self._streams[1]))
             yield found
 
@@ -315,27 +289,26 @@ class Bounds:
 
     def of(self, cuts: Table) -> npt.NDArray[np.int64]:
         """Return the least cycles of every way to end each of ``cuts``; a whole cut has stages + 1 numbers."""
-        done, at = cuts.shape[1] - 1, cuts[:, -1]
+        done, at, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))
-        terms = self._terms.terms
-        for term, found in zip(terms, self._maxima(cuts, range(len(terms))), strict=True):
+        terms = self._terms.passes
+        for term, found in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
             total += term.times * found
         if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
-            means = self.values(cuts) @ self._share + self._shared[done, at]
+            means = values @ self._share + self._shared[done, at]
             total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
         total += self._at_once
-        copies = [self._copies(cuts, device) for device in self._terms.copies]
-        total += np.minimum.reduce(copies)
+        total += self._copies(values)
         total = np.minimum(total, _NEVER)
         return np.maximum(np.floor(total + _SLACK).astype(np.int64), self._filling)
 
-    def _copies(self, cuts: Table, copies: tuple[Copies, ...]) -> Numbers:
-        """Return the cycles of all merged copies of one device."""
-        total = np.zeros(len(cuts))
-        for each in copies:
-            total += each.times * each.fixed
-            if each.links.any():
-                moved = [self._moved(cuts, cut, back) for back in (False, True) for cut in range(self._stages - 1)]
-                busiest = (np.array(moved).T @ each.links.T).max(axis=1)
-                total += each.times * np.ceil(busiest - _SLACK)
-        return total
+    def _copies(self, values: Numbers) -> Numbers:
+        """Return the cycles of all merged copies, on the device where they are fastest."""
+        cycles = [[_copied(each, values) for each in copies] for copies in self._terms.copies]
+        return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
+
+
+def _copied(merged: Copy, values: Numbers) -> Numbers:
+    """Return the cycles of a merged copy, all its times together."""
+    busiest = (values @ merged.links.T).max(axis=1)
+    return np.asarray(merged.times * (merged.fixed + np.ceil(busiest - _SLACK)))

@@ -83,6 +83,10 @@ class Limits:
         """The options by which the search is limited."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
+    def sizes_of(self, given: Given) -> tuple[int, ...]:
+        """Return the sizes of micro-batches to search."""
+        return self.micro_batch_sizes or (given.micro_batch_size,)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -193,9 +197,8 @@ def choices(given: Given, limits: Limits, units: Units, *, whatever: bool = Fals
     """
     schedules = _schedules(given, limits)
     batch = limits.global_batch or given.global_batch
-    sizes = limits.micro_batch_sizes or (given.micro_batch_size,)
     states = _states(given, limits)
-    for (ipus, placement, mapping), size in product(_placed(given, limits, units), sizes):
+    for (ipus, placement, mapping), size in product(_placed(given, limits, units), limits.sizes_of(given)):
         replicas = ipus // shards_of(mapping)
         count, rest = divmod(batch, size * replicas * given.hosts * given.serialization)
         if whatever:
@@ -248,7 +251,7 @@ def sizes_of(given: Given, limits: Limits) -> tuple[int, ...]:
 
 def orders_of(given: Given, limits: Limits, choice: Choice) -> tuple[str, ...]:
     """Return the selection orders that a choice is tried under."""
-    return limits.orders or (("AUTO",) if given.free or choice.ipus == 1 else ("AUTO", *ORDERS))
+    return limits.orders or (("AUTO",) if given.machine.free or choice.ipus == 1 else ("AUTO", *ORDERS))
 
 
 def possible(choice: Choice, units: Units) -> bool:
@@ -287,12 +290,12 @@ def _recomputations(given: Given, limits: Limits, schedule: Schedule) -> tuple[s
 
 def _states(given: Given, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
     """Return what may lie in Streaming Memory: state, whether spread over replicas, activations."""
-    offloads = _wanted(limits.offload) if given.streaming and given.training else (False,)
+    offloads = _wanted(limits.offload) if given.machine.streaming is not None and given.training else (False,)
     found = []
     for offload, sharding in product(offloads, _wanted(limits.sharding)):
         if sharding and not offload:
             continue
-        kept = offloads if given.serialization > 1 and given.remote else (None,)
+        kept = offloads if given.serialization > 1 and given.request.options.system.enable_remote_buffers else (None,)
         found += [(offload, sharding, each) for each in kept]
     return found
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.study.suggest.bounds import Bounds
 from ipusim.study.suggest.descent import descended, even
-from ipusim.study.suggest.room import Room
+from ipusim.study.suggest.memory import MemoryBound
 from ipusim.study.suggest.units import Table, Units
 
 #: Begun cuts that are looked at together.
@@ -41,77 +41,66 @@ class Found:
     looked_at: int
 
 
+@dataclass(frozen=True, eq=False)
 class Cutter:
-    """Cuts ``units`` for one choice."""
+    """Cuts a model for one choice.
 
-    def __init__(self, units: Units, bounds: Bounds, room: Room) -> None:
-        """Take what says which cuts are worth a look."""
-        self._units, self._bounds, self._room = units, bounds, room
-        self._mapping = room.mapping
+    Attributes:
+        units: what is cut.
+        bounds: on the time of each cut.
+        memory: a lower bound on what each stage holds.
+    """
+
+    units: Units
+    bounds: Bounds
+    memory: MemoryBound
 
     @property
     def count(self) -> int:
         """The number of cuts."""
-        return comb(len(self._units) - 1, len(self._mapping) - 1) if self._units.movable else 1
-
-    @property
-    def rough(self) -> int:
-        """The same, found at once, and not as close."""
-        return self._bounds.least
+        return comb(len(self.units) - 1, len(self.memory.mapping) - 1) if self.units.movable else 1
 
     @cached_property
     def least(self) -> int:
-        """The least that any cut can take: whatever is below it, no cut can be."""
-        low = self._bounds.least
+        """The least that any cut can take, closer than :attr:`Bounds.least`: no cut is below it."""
+        low = self.bounds.least
         high = 2 * low
-        while self._bounds.within(high).least >= high and high < low << _DOUBLINGS:
+        while self.bounds.within(high).least >= high and high < low << _DOUBLINGS:
             low, high = high, 2 * high
         while high - low > low >> _CLOSE:
             middle = (low + high) // 2
-            if self._bounds.within(middle).least >= middle:
+            if self.bounds.within(middle).least >= middle:
                 low = middle
             else:
                 high = middle
         return low
 
-    def later_by(self, cycles: int) -> Cutter:
-        """Return one whose cuts all take so many cycles more."""
-        return Cutter(self._units, self._bounds.later_by(cycles), self._room)
-
-    def priced(self, enough: int | None, spend: Callable[[], None]) -> Cutter:
-        """Return one whose bounds have prices, raised until nothing below ``enough`` is left."""
-        return Cutter(self._units, self._bounds.priced(enough, spend), self._room)
-
-    def split(self, best: int, spend: Callable[[], None]) -> int:
-        """Return the least that any cut can take, which is worth some time where those below ``best`` are many."""
-        return self._bounds.split(best, spend)
-
     def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
         """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
-        units, room = self._units, self._room
+        units, memory = self.units, self.memory
         work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
-        starts = np.unique(np.array([even(work, len(self._mapping)), *self._bounds.cheapest]), axis=0)
+        starts = np.unique(np.array([even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
 
         def excess(cuts: Table) -> Table:
             apart = np.where(self._together(cuts), 0, _APART)
-            if room.sram_bytes is None:
+            if memory.sram_bytes is None:
                 return apart
-            over = np.maximum(room.of_ipus(cuts) + spare - room.sram_bytes, 0)
+            over = np.maximum(memory.of_ipus(cuts) + spare - memory.sram_bytes, 0)
             return np.asarray(apart + over.sum(axis=0))
 
-        best = np.lexsort((self._bounds.of(starts), excess(starts)))[0]
-        cut, over = descended(tuple(starts[best].tolist()), excess, self._bounds.of, spend)
+        best = np.lexsort((self.bounds.of(starts), excess(starts)))[0]
+        cut, over = descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
         return None if over else cut
 
     def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> Found:
         """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
-        stages, size = len(self._mapping), len(self._units)
-        begun, within = np.zeros((1, 1), dtype=np.int64), self._bounds.within(below)
+        stages, size = len(self.memory.mapping), len(self.units)
+        begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
         bounds = np.zeros(1, dtype=np.int64)
         left: int | None = None
         looked_at = 0
         for stage in range(stages):
-            if self._units.movable:
+            if self.units.movable:
                 ends = (size,) if stage == stages - 1 else range(stage + 1, size - (stages - 1 - stage) + 1)
             else:
                 ends = (stage + 1,)
@@ -136,15 +125,15 @@ class Cutter:
         cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
         cuts = cuts[self._together(cuts)]
-        cuts = cuts[self._room.fits(cuts)]
+        cuts = cuts[self.memory.fits(cuts)]
         return *within.lower(cuts, below), looked_at
 
     def _together(self, cuts: Table) -> Table:
         """Return which cuts can still have units that share weights on one IPU."""
         done = cuts.shape[1] - 1
-        mapping = np.array(self._mapping)
+        mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)
-        for first, second in self._units.shared:
+        for first, second in self.units.shared:
             stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
             known = stage[0] < done
             home = mapping[np.minimum(stage[0], len(mapping) - 1)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ipusim.errors import OptionError
 from ipusim.hardware.build import shards_of
-from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.machines import MACHINES, Machine
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
@@ -50,24 +50,14 @@ class Given:
         return self.request.options.system.select_ipus is not None
 
     @property
-    def free(self) -> bool:
-        """Whether its system is the one without costs of copies."""
-        return MACHINES[self.request.options.system.name].free
+    def machine(self) -> Machine:
+        """The machine that it runs on."""
+        return MACHINES[self.request.options.system.name]
 
     @property
     def limited(self) -> bool:
         """Whether memory is limited: plans must fit then, also where the scenario has misfits reported only."""
-        return (self.request.options.memory or ("off" if self.free else "error")) != "off"
-
-    @property
-    def remote(self) -> bool:
-        """Whether it enables remote buffers."""
-        return self.request.options.system.enable_remote_buffers
-
-    @property
-    def streaming(self) -> bool:
-        """Whether its machine has Streaming Memory."""
-        return MACHINES[self.request.options.system.name].streaming is not None
+        return bool(reported(self.request.options))
 
     @property
     def concurrent(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import add
 
 from ipusim.errors import IpusimError
 from ipusim.hardware.system import System
@@ -21,14 +23,14 @@ from ipusim.runs.assemble.stages import requested_stages
 from ipusim.runs.assemble.system import resolve_offloads
 from ipusim.runs.assemble.unvaried import unvaried
 from ipusim.runs.findings import Findings
-from ipusim.runs.problems import Problem, RequestError
+from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import Schedule
-from ipusim.study.suggest.alive import Moments, moments_of
 from ipusim.study.suggest.choices import Choice
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed
-from ipusim.study.suggest.terms import PlanTerms, Terms
+from ipusim.study.suggest.live_tensors import LiveTensors, live_tensors
+from ipusim.study.suggest.terms import Terms, pass_terms, terms_on
 from ipusim.study.suggest.units import Units
 
 
@@ -41,24 +43,14 @@ class Layout:
         plan: the order of the passes.
         offload: what lies in Streaming Memory.
         terms: what any cut takes at least.
-        moments: what is alive at once on each IPU.
+        live: the tensors that are live at once on each IPU.
     """
 
     system: System
     plan: Plan
     offload: Offload
     terms: Terms
-    moments: Moments
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Plans and devices that several choices have in common."""
-
-    system: System
-    plan: Plan
-    terms: PlanTerms
-    moments: Moments
+    live: LiveTensors
 
 
 class Layouts:
@@ -68,8 +60,7 @@ class Layouts:
         """Lay out variants of ``given``, each thing that is asked for ``again`` once."""
         self._again = again
         self._given = given
-        self._drawn: dict[tuple[object, ...], _Drawn | str] = {}
-        self._one_by_one: dict[tuple[object, ...], bool] = {}
+        self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
@@ -89,21 +80,16 @@ class Layouts:
         training = drawn.plan.shape.training
         offload = resolve_offloads(auto.options, system, training, units.names[0], findings)
         if offload is None:
-            return str(RequestError([*_problems(findings)]))
+            return _refusal(findings)
         if (terms := self._terms.get((*key, choice.order))) is None:
-            alone = system.replicas > 1 and auto.options.system.sync_replicas_independently
-            terms = self._terms[*key, choice.order] = drawn.terms.on(system, independent=alone)
-        return Layout(system, drawn.plan, offload, terms, drawn.moments)
+            independent = auto.options.system.sync_replicas_independently
+            device = system.replica(0) if independent and drawn.plan.sync.meets else system
+            terms = self._terms[*key, choice.order] = terms_on(device, drawn.plan, drawn.terms.passes)
+        return replace(drawn, system=system, offload=offload, terms=terms)
 
     def one_by_one(self, choice: Choice) -> bool:
         """Whether micro-batches go through one after the other, which a schedule's offsets say for any count."""
-        key = (choice.schedule, choice.mapping, choice.recompute)
-        if key not in self._one_by_one:
-            schedule, shape = self._shape(choice)
-            self._one_by_one[key] = False
-            with suppress(IpusimError):
-                self._one_by_one[key] = schedule.multiple(shape) == 1 and schedule.order(shape).offsets == (0,)
-        return self._one_by_one[key]
+        return self._again(_one_by_one, *self._shape(choice))
 
     def multiple(self, choice: Choice) -> int | None:
         """Return of what a count is a multiple under the choice's schedule; None where it refuses the mapping."""
@@ -123,7 +109,8 @@ class Layouts:
             serialization=self._given.serialization,
         )
 
-    def _draw(self, choice: Choice, request: Request) -> _Drawn | str:
+    def _draw(self, choice: Choice, request: Request) -> Layout | str:
+        """Return what choices have in common that differ in their selection order and in what is offloaded."""
         findings, options = Findings(request.is_set), request.options
         fixed = unvaried(options, self._again)
         requested = findings.kept(self._again, requested_stages, fixed)
@@ -134,55 +121,80 @@ class Layouts:
             options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._again
         )
         if system is None or plan is None or len(findings):
-            return str(RequestError([*_problems(findings)]))
-        return _Drawn(system, plan, PlanTerms(plan, system, choice.recompute == INTERLEAVED), moments_of(plan))
+            return _refusal(findings)
+        terms = Terms(pass_terms(plan, inline=choice.recompute == INTERLEAVED))
+        return Layout(system, plan, Offload(), terms, live_tensors(plan))
 
 
-def _problems(findings: Findings) -> Iterator[Problem]:
+def _refusal(findings: Findings) -> str:
     try:
         findings.raise_if_any()
     except RequestError as error:
-        yield from error.problems
+        return str(error)
+    return ""
 
 
-def collective_cycles(layout: Layout, profiles: tuple[StageProfile, ...]) -> int:
+def _one_by_one(schedule: Schedule, shape: PlanShape) -> bool:
+    with suppress(IpusimError):
+        return schedule.multiple(shape) == 1 and schedule.order(shape).offsets == (0,)
+    return False
+
+
+#: Bytes of gradient accumulators, of what replicas put together for a weight update, and of weights.
+_Held = tuple[int, ...]
+#: Some of the IPUs of a replica, with bytes on each.
+_Buffers = tuple[tuple[int, int], ...]
+
+
+def least_together(layout: Layout, profiles: Sequence[StageProfile]) -> int:
     """Return the least cycles in which replicas sum up gradients, put parts together, and the host updates weights.
 
     Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
     """
-    plan, offload = layout.plan, layout.offload
-    accumulators = -(-sum(each.accumulator_bytes for each in profiles) // len(plan.ipus))
-    gathered = -(-sum(offload.gathered_bytes(each) for each in profiles) // len(plan.ipus))
-    itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
-    weights = -(-sum(each.parameter_bytes for each in profiles) // len(plan.ipus))
-    least = min(_collectives(layout, {ipu: accumulators}, {ipu: gathered}, itemsize) for ipu in plan.ipus)
-    return least + _updated_by_host(layout, accumulators, weights)
+    ipus = layout.plan.ipus
+    share = tuple(-(-size // len(ipus)) for size in _held(layout, profiles))
+    return min(_together(layout, {ipu: share}, profiles) for ipu in ipus)
 
 
-def collectives_of(layout: Layout, profiles: tuple[StageProfile, ...], cuts: Sequence[int]) -> int:
-    """Return the same of one cut, whose IPUs all take part: its first units, and the number of units."""
-    plan, offload = layout.plan, layout.offload
-    accumulators, gathered, weights = (dict.fromkeys(plan.ipus, 0) for _ in range(3))
-    for ipu, start, end in zip(plan.shape.mapping, cuts, cuts[1:], strict=False):
-        accumulators[ipu] += sum(each.accumulator_bytes for each in profiles[start:end])
-        gathered[ipu] += sum(offload.gathered_bytes(each) for each in profiles[start:end])
-        weights[ipu] += sum(each.parameter_bytes for each in profiles[start:end])
-    itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
-    updated = _updated_by_host(layout, max(accumulators.values()), max(weights.values()))
-    return _collectives(layout, accumulators, gathered, itemsize) + updated
+def together_under(layout: Layout, profiles: Sequence[StageProfile], cuts: Sequence[int]) -> int:
+    """Return the same cycles of one cut, whose IPUs all take part: its first units, and the number of units."""
+    held = {ipu: _held(layout, ()) for ipu in layout.plan.ipus}
+    for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
+        held[ipu] = tuple(map(add, held[ipu], _held(layout, profiles[start:end])))
+    return _together(layout, held, profiles)
 
 
-def _updated_by_host(layout: Layout, gradients: int, weights: int) -> int:
-    """Return the cycles of the weight update on the host, where an IPU has at most so many bytes; 0 on IPUs."""
-    return sum(host_update_cycles(layout.system, gradients, weights)) if layout.offload.variables_on_host else 0
+def _held(layout: Layout, profiles: Sequence[StageProfile]) -> _Held:
+    return (
+        sum(profile.accumulator_bytes for profile in profiles),
+        sum(layout.offload.gathered_bytes(profile) for profile in profiles),
+        sum(profile.parameter_bytes for profile in profiles),
+    )
 
 
-def _collectives(layout: Layout, accumulators: dict[int, int], gathered: dict[int, int], itemsize: int) -> int:
-    system, cycles = layout.system, 0
-    if system.replicas == 1 or not layout.plan.shape.training:
-        return 0
-    if summed := {ipu: size for ipu, size in accumulators.items() if size}:
-        cycles += all_reduce(system, summed, itemsize).cost.total_cycles
-    parts = {ipu: size for ipu, size in gathered.items() if size and layout.offload.replicas > 1}
-    together = all_gathers(system, parts) if parts else {}
-    return cycles + max((gather.cost.total_cycles for gather in together.values()), default=0)
+def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[StageProfile]) -> int:
+    """Return the cycles in which replicas and the host do what they do for a weight update of IPUs that hold this."""
+    system, offload, cycles = layout.system, layout.offload, 0
+    accumulators, gathered, weights = zip(*held.values(), strict=True)
+    if offload.variables_on_host:
+        cycles += sum(host_update_cycles(system, max(accumulators), max(weights)))
+    if system.replicas > 1 and layout.plan.shape.training:
+        itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
+        cycles += _sum_cycles(system, _buffers(held, accumulators), itemsize)
+        cycles += _gather_cycles(system, _buffers(held, gathered)) if offload.replicas > 1 else 0
+    return cycles
+
+
+def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
+    return tuple((ipu, size) for ipu, size in zip(ipus, sizes, strict=True) if size)
+
+
+@lru_cache(maxsize=1024)  # cuts differ in few stages, and often in none of these bytes
+def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
+    return all_reduce(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
+
+
+@lru_cache(maxsize=1024)
+def _gather_cycles(system: System, buffers: _Buffers) -> int:
+    gathers = all_gathers(system, dict(buffers)) if buffers else {}
+    return max((gather.cost.total_cycles for gather in gathers.values()), default=0)

@@ -102,35 +102,32 @@ class _Walk:
         """Return what is reached before each IPU, and behind the last where both walks end as they should."""
         size = len(self._proper)
         start = np.eye(size, dtype=bool) if self.around else np.eye(size, dtype=bool)[-1:]
-        found: list[dict[int, Bits]] = [{0: start}]
-        for first in range(self._half):
-            further: dict[int, Bits] = {}
-            for at, begun in found[-1].items():
-                spend()
-                for end in self.ends(first, at):
-                    moved = begun.astype(np.float32) @ self.steps(first, at, end).astype(np.float32) > 0
-                    if moved.any():
-                        further[end] = further[end] | moved if end in further else moved
-            found.append(further)
-        found[-1] = {end: bits for end, reached in found[-1].items() if (bits := reached & self._ended(end)).any()}
-        return found
+        reached = self._walked({0: start}, spend, back=False)
+        reached[-1] = {end: bits for end, here in reached[-1].items() if (bits := here & self._ended(end)).any()}
+        return reached
 
     def backward(self, spend: Callable[[], None]) -> list[dict[int, Bits]]:
         """Return from where the end is reached, before each IPU and behind the last."""
-        size = len(self._proper)
-        found: list[dict[int, Bits]] = [{end: self._ended(end) for end in range(1, size)}]
-        for first in reversed(range(self._half)):
-            nearer: dict[int, Bits] = {}
-            for at in range(size - 1):
+        ends = {end: self._ended(end) for end in range(1, len(self._proper))}
+        return self._walked(ends, spend, back=True)[::-1]
+
+    def _walked(self, start: dict[int, Bits], spend: Callable[[], None], *, back: bool) -> list[dict[int, Bits]]:
+        """Return what both walks reach from ``start`` on, IPU by IPU from the first on, or back from the last."""
+        reached = [start]
+        for first in reversed(range(self._half)) if back else range(self._half):
+            further: dict[int, Bits] = {}
+            for at in range(len(self._proper) - 1):
                 spend()
-                for end in self.ends(first, at):
-                    if end not in found[0]:
+                for end in self.ends(first, at) if back or at in reached[-1] else ():
+                    source, target = (end, at) if back else (at, end)
+                    if source not in reached[-1]:
                         continue
-                    moved = found[0][end].astype(np.float32) @ self.steps(first, at, end).T.astype(np.float32) > 0
+                    steps = self.steps(first, at, end)
+                    moved = reached[-1][source].astype(np.float32) @ (steps.T if back else steps).astype(np.float32) > 0
                     if moved.any():
-                        nearer[at] = nearer[at] | moved if at in nearer else moved
-            found.insert(0, nearer)
-        return found
+                        further[target] = further[target] | moved if target in further else moved
+            reached.append(further)
+        return reached
 
     def _ended(self, end: int) -> Bits:
         """Return where the second walk ends rightly, if the first one ends before unit ``end``."""

@@ -28,6 +28,11 @@ def least_sum(takes: Numbers) -> Numbers:
     return found
 
 
+def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
+    """Tell whether some cut has ``possible`` stages alone."""
+    return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
+
+
 def _ended(takes: Numbers) -> Numbers:
     found = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     found[-1, -1] = 0

@@ -28,7 +28,7 @@ _WORDS: Final = ("placements", "recompute", "offload", "sharding")
 def refuse_limits(given: Given, limits: Limits, search: Search) -> None:
     """Raise OptionError for the limit that leaves no plan, and RequestError where a rule refuses all of them."""
     found = search.found
-    units = search.units((limits.micro_batch_sizes or (given.micro_batch_size,))[0])
+    units = search.units(limits.sizes_of(given)[0])
     if not found.choices:
         _refuse_option(given, limits, units)
     if not found.choices or (found.refused.total() == found.choices and not found.too_large):

@@ -22,10 +22,10 @@ from ipusim.study.suggest.bounds import Bounds
 from ipusim.study.suggest.budget import Budget, SearchEndedError
 from ipusim.study.suggest.choices import Choice, Limits, choices, orders_of, possible
 from ipusim.study.suggest.cuts import Cutter
-from ipusim.study.suggest.fullest import any_cut, fullest_bytes, possible_stages
 from ipusim.study.suggest.given import TIME_ALONE, Given, changed
-from ipusim.study.suggest.layout import Layout, Layouts, collective_cycles, collectives_of
-from ipusim.study.suggest.room import Room, room_of
+from ipusim.study.suggest.layout import Layout, Layouts, least_together, together_under
+from ipusim.study.suggest.memory import memory_bound
+from ipusim.study.suggest.programmes import any_cut
 from ipusim.study.suggest.searched import Plan, Searched
 from ipusim.study.suggest.terms import on_any
 from ipusim.study.suggest.trial import laid_out, simulated
@@ -62,9 +62,7 @@ class _Open:
 
     choice: Choice
     layouts: Mapping[str, Layout]
-    units: Units
     cutter: Cutter
-    room: Room
     possible: npt.NDArray[np.bool_]
     together: int | None = None
     above: int = 0
@@ -114,7 +112,6 @@ class Search:
         self._layouts = Layouts(given, again)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
-        self._collectives: dict[tuple[object, ...], int] = {}
         self._told: Callable[[Searched], None] = lambda _: None
         self.found = Searched(known)
 
@@ -124,9 +121,7 @@ class Search:
         ``told`` is called again and again with what was found so far.
         """
         found, self._told = self.found, told
-        first = self.units(
-            self._limits.micro_batch_sizes[0] if self._limits.micro_batch_sizes else self._given.micro_batch_size
-        )
+        first = self.units(self._limits.sizes_of(self._given)[0])
         for choice in choices(self._given, self._limits, first):
             found.choices += 1
             if not possible(choice, first):
@@ -140,17 +135,17 @@ class Search:
             try:
                 self._spend()
                 heapq.heappop(self._heap)
-                self._look(item)
+                self._look(item, found.bound)
             except SearchEndedError as error:
                 found.leave(found.bound, str(error))
                 break
         self._end()
         return found
 
-    def _look(self, item: Choice | _Open | _Leaf) -> None:
+    def _look(self, item: Choice | _Open | _Leaf, bound: int) -> None:
         match item:
             case Choice():
-                self._lay_out(self.found.bound, item)
+                self._lay_out(bound, item)
             case _Open():
                 self._cut(item)
             case _Leaf():
@@ -187,13 +182,10 @@ class Search:
             before = len(self.found.plans)
             try:
                 self._spend()
-                match item:
-                    case Choice():
-                        self._lay_out(self._at_least(item), item)
-                    case _Open():
-                        self._dive(item)
-                    case _Leaf():
-                        self._try(item)
+                if isinstance(item, _Open):
+                    self._dive(item)
+                else:
+                    self._look(item, self._at_least(choice))
             except SearchEndedError:
                 break
             if len(self.found.plans) > before:
@@ -260,18 +252,15 @@ class Search:
         options, layout = self._given.request.options, next(iter(layouts.values()))
         layout = replace(layout, terms=on_any([each.terms for each in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._given.limited else None
-        room = room_of(units, layout, limit, options.code_bytes, bool(options.pipeline.recomputation_checkpoints))
-        possible = possible_stages(room)
-        self._needs(room.least_bytes)
-        if (limit is not None and room.least_bytes > limit) or not any_cut(possible):
-            self.found.too_large += 1
+        checkpoints = bool(options.pipeline.recomputation_checkpoints)
+        memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
+        possible, found = memory.possible_stages(), self.found
+        found.least_bytes = min(found.least_bytes or memory.least_bytes, memory.least_bytes)
+        if (limit is not None and memory.least_bytes > limit) or not any_cut(possible):
+            found.too_large += 1
             return
-        cutter = Cutter(units, Bounds(units, layout, 0, possible), room)
-        self._push(cutter.rough, _Open(choice, layouts, units, cutter, room, possible))
-
-    def _needs(self, needs: int) -> None:
-        """Take what the fullest IPU of any cut of a choice holds at least."""
-        self.found.least_bytes = min(self.found.least_bytes or needs, needs)
+        cutter = Cutter(units, Bounds(units, layout, possible), memory)
+        self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
 
     def _cut(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for those behind it."""
@@ -280,7 +269,7 @@ class Search:
             return
         best, least = self.found.best, item.cutter.least
         if best is not None and not item.split and item.cutter.count > _MANY:
-            bound = item.cutter.split(best, self._spend)
+            bound = item.cutter.bounds.split(best, self._spend)
             self._push(max(bound, item.above), replace(item, split=True, above=max(bound, item.above)))
             return
         # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
@@ -303,15 +292,14 @@ class Search:
     def _look_closer(self, item: _Open) -> None:
         """Push a choice again with the bound that is worth some time, unless it fits under no cut; try a good cut."""
         cutter, found, many = item.cutter, self.found, item.cutter.count > _MANY
-        if many and item.room.sram_bytes is not None:
-            needs = fullest_bytes(item.room, item.possible, self._spend)
-            if needs > item.room.sram_bytes:
+        if many and item.cutter.memory.sram_bytes is not None:
+            needs = item.cutter.memory.fullest_bytes(item.possible, self._spend)
+            if needs > item.cutter.memory.sram_bytes:
                 found.too_large += 1
                 return
-        together = self._collective_cycles(item)
-        cutter = cutter.later_by(together)
-        if many:
-            cutter = cutter.priced(found.best, self._spend)
+        together = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
+        bounds = cutter.bounds.later_by(together)
+        cutter = replace(cutter, bounds=bounds.priced(found.best, self._spend) if many else bounds)
         width, least = _FIRST, cutter.least
         if found.best is not None:
             width = max(width, Fraction(found.best - least, max(least, 1)) / _PORTIONS)
@@ -332,21 +320,13 @@ class Search:
             if not over:
                 return
 
-    def _collective_cycles(self, item: _Open) -> int:
-        """Return what replicas spend together at least, under the best selection order."""
-        layouts = item.layouts.values()
-        key = (item.choice.mapping, item.choice.ipus, next(iter(layouts)).offload, item.choice.micro_batch_size)
-        if key not in self._collectives:
-            self._collectives[key] = min(collective_cycles(each, item.units.profiles) for each in layouts)
-        return self._collectives[key]
-
     def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
         """Return the bound of a whole cut under a selection order, with what its replicas really do together."""
         layout = item.layouts[order]
         if order not in item.alone:
-            item.alone[order] = Bounds(item.units, layout, 0)
-        together = collectives_of(layout, item.units.profiles, cuts)
-        return item.alone[order].later_by(together).least_of(np.array([cuts]))
+            item.alone[order] = Bounds(item.cutter.units, layout)
+        together = together_under(layout, item.cutter.units.profiles, cuts)
+        return int(item.alone[order].later_by(together).of(np.array([cuts]))[0])
 
     def _try(self, leaf: _Leaf) -> int:
         """Assemble and simulate a cut; push it again where its order is not settled.
@@ -366,7 +346,7 @@ class Search:
         item.tried.add((leaf.order, leaf.cuts))
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
-        request = changed(self._given.request, {**choice.changes(self._given, item.units, cuts), **TIME_ALONE})
+        request = changed(self._given.request, {**choice.changes(self._given, item.cutter.units, cuts), **TIME_ALONE})
         trial = laid_out(request, self._again)
         found.assembled += 1
         if trial.job is None:
@@ -377,7 +357,7 @@ class Search:
             item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in {peak.ipu for peak in full})
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
-            found.plans.append(Plan(choice, cuts, item.units, simulated(trial)))
+            found.plans.append(Plan(choice, cuts, item.cutter.units, simulated(trial)))
         return 0
 
 

@@ -75,11 +75,10 @@ class Searched:
     @property
     def shown(self) -> tuple[Plan, ...]:
         """The best plan of each kind, the fastest first."""
-        return tuple({plan.choice.kind: plan for plan in reversed(self.plans)}[kind] for kind in self._kinds)
-
-    @property
-    def _kinds(self) -> tuple[tuple[object, ...], ...]:
-        return tuple(dict.fromkeys(plan.choice.kind for plan in self.plans))
+        best: dict[tuple[object, ...], Plan] = {}
+        for plan in self.plans:
+            best.setdefault(plan.choice.kind, plan)
+        return tuple(best.values())
 
     @property
     def best(self) -> int | None:

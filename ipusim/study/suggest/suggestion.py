@@ -29,8 +29,6 @@ RUNNERS_UP: Final = 4
 SIMULATIONS: Final = 200
 #: Seconds of a whole suggestion, unless asked otherwise.
 SECONDS: Final = 60.0
-#: Passes up to which one IPU alone is simulated whole.
-_WHOLE: Final = 40_000
 
 
 class Outcome(Enum):
@@ -201,7 +199,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     busy = dict.fromkeys(job.plan.ipus, 0)
     for kind, stage in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
         busy[shape.mapping[stage]] += job.costs.passes[kind, stage]
-    count = request.options.pipeline.gradient_accumulation_count
+    count = job.plan.shape.micro_batches // per_update  # of a long run only some micro-batches are laid out
     samples = job.program.micro_batch_size * job.system.learners * per_update
     return Ceiling(
         full,
@@ -259,7 +257,7 @@ def suggest(
 
 
 def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Trial:
-    """Return the model on one IPU of one host, with the same global batch; carried on from small counts if large."""
+    """Return the model on one IPU of one host, with the same global batch."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
     alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
@@ -276,10 +274,4 @@ def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Tria
         },
     )
     found = laid_out(request, again)
-    if found.job is None or len(found.job.plan.table) <= _WHOLE:
-        return found if found.job is None else simulated(found)
-    ceiling = ceiling_of(found.job)
-    if isinstance(ceiling, str):
-        return found
-    mean = ceiling.full.fixed + count * ceiling.full.slope
-    return replace(found, cycles=int(mean), mean=Fraction(mean))
+    return found if found.job is None else simulated(found)

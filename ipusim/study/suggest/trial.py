@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
 
 from ipusim.analysis.fit import remote_verdict
 from ipusim.errors import IpusimError
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.study.suggest.given import changed, reported
 from ipusim.study.throughputs import session_cycles
-
-#: Passes up to which a plan is simulated whole; larger ones are carried on from small counts first.
-WHOLE: Final = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +58,7 @@ def laid_out(request: Request, again: Reuse | None = None) -> Trial:
     """Return a plan assembled, and whether it fits; not simulated. What was there ``again`` is not made anew."""
     try:
         job = assemble(changed(request, reported(request.options)), again)
-    except RequestError as error:
-        return Trial(None, str(error))
-    except IpusimError as error:  # of a schedule of one's own
+    except IpusimError as error:  # a rule's, or that of a schedule of one's own
         return Trial(None, str(error))
     return tried(job)
 

@@ -6,8 +6,9 @@ its layers, but for the first stage, whose backward pass ends at its first layer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from ipusim.errors import OptionError
 from ipusim.model.layers.keys import EarlierLayer
 from ipusim.model.profile import PassCost, StageProfile
 from ipusim.pipeline.ops import Pass
+from ipusim.pricing.costs import HostCosts
 from ipusim.pricing.passes import pass_cycles
 from ipusim.pricing.price import counts_update
 from ipusim.reuse import Reuse
@@ -65,15 +67,6 @@ _ALONE: Final[dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Feeds:
-    """The host's part: bytes of an element of each queue, 0 where not every micro-batch has one, and the prefetch."""
-
-    infeed_bytes: int
-    outfeed_bytes: int
-    prefetch_depth: int
-
-
 @dataclass(frozen=True, eq=False)
 class Units:
     """The units of a model, and tables with a row for the first unit of a stage and a column for the one behind it.
@@ -87,7 +80,8 @@ class Units:
         stash: bytes that are kept of a micro-batch, at least.
         shared: pairs of units that use the same weights, which lie on one IPU.
         training: whether there are backward passes.
-        feeds: what comes from the host and goes there.
+        host: what an element of each queue costs; nothing to send where not every micro-batch has one.
+        prefetch_depth: elements that the host puts down ahead.
     """
 
     names: tuple[str, ...]
@@ -98,11 +92,26 @@ class Units:
     stash: Table
     shared: tuple[tuple[int, int], ...]
     training: bool
-    feeds: Feeds
+    host: HostCosts
+    prefetch_depth: int
 
     def __len__(self) -> int:
         """The number of units."""
         return len(self.names)
+
+    def sum_of(self, figure: Callable[[StageProfile], int]) -> Table:
+        """Return the table of a figure of every profile, summed over a stage."""
+        return sums([figure(profile) for profile in self.profiles])
+
+    @cached_property
+    def sent_forward(self) -> Table:
+        """Bytes that a stage sends forward, by the unit behind it."""
+        return np.concatenate([[0], self.column("output_bytes")])
+
+    @cached_property
+    def sent_backward(self) -> Table:
+        """Bytes that a stage sends back, by its first unit."""
+        return np.concatenate([self.column("gradient_bytes"), [0]])
 
     def column(self, attribute: str) -> Table:
         """Return an attribute of every profile, in bytes."""
@@ -158,7 +167,7 @@ def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
     job = assemble(changed(request, changes), again)
-    profiles = job.program.stages
+    profiles, sent = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(each)] for each in profiles], dtype=np.int64).T
     first = costs.copy()
     trained = next((index for index, each in enumerate(profiles) if each.parameter_bytes), None)
@@ -179,15 +188,9 @@ def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
         _stash(profiles, _passing(request, changes, names, profiles, again), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,
-        _feeds(job),
+        job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0),
+        job.program.infeed.prefetch_depth,
     )
-
-
-def _feeds(job: Job) -> Feeds:
-    sent = job.program.outfeed
-    each = sent.mode == "ALL" and not sent.accumulate
-    infeed = job.program.infeed
-    return Feeds(infeed.element_bytes, sent.element_bytes if each else 0, infeed.prefetch_depth)
 
 
 def _costs(profile: StageProfile) -> tuple[PassCost, ...]:

@@ -1,4 +1,4 @@
-"""What is alive on an IPU at once, as sums of what its stages hold: the moments of a Plan, before bytes are known."""
+"""The tensors that are live on an IPU at once, as sums of what its stages hold: before their bytes are known."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _RUNNING: Final = {
 }
 #: What a stage holds, by attribute of StageFootprint.
 PARTS: Final = ("kept", "recomputed", "rest", *_RUNNING)
-#: Of each IPU, its stages and the distinct moments: how often each part of each stage is alive, a row each.
-Moments = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
+#: Of each IPU, its stages and the distinct moments: how often each part of each stage is live, a row each.
+LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
-def moments_of(plan: Plan) -> Moments:
-    """Return the moments of each IPU under ``plan``: levels are linear in what a stage holds, so units tell them."""
-    shape, found = plan.shape, {}
+def live_tensors(plan: Plan) -> LiveTensors:
+    """Return what is live on each IPU under ``plan``: levels are linear in what a stage holds, so units tell them."""
+    shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)
         stages = tuple(stage for stage, each in enumerate(shape.mapping) if each == ipu)
@@ -47,10 +47,10 @@ def moments_of(plan: Plan) -> Moments:
                 recomputes=shape.recompute and shape.recomputes(stage),
                 training=shape.training,
             )
-            there = alive(nothing, kind)
-            held = (there.outside, there.recomputed, there.waiting)
-            during = [each.during for each in held] + [(kind == each).astype(np.int64) for each in _RUNNING.values()]
-            after = [each.after for each in held] + [np.zeros_like(kind)] * len(_RUNNING)
+            kept = alive(nothing, kind)
+            levels = (kept.outside, kept.recomputed, kept.waiting)
+            during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
+            after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
             columns.append(spread(Levels(np.stack(during, axis=1), np.stack(after, axis=1)), own).during)
-        found[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
-    return found
+        live[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
+    return live
