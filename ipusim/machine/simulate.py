@@ -21,9 +21,10 @@ from ipusim.machine import (
     tables,
     variables,
 )
-from ipusim.machine.clock import Clock, Speed
+from ipusim.machine.clock import Clock
 from ipusim.machine.columns import instruction_columns
 from ipusim.machine.context import Context
+from ipusim.machine.disturbances import speed_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Facility
 from ipusim.machine.ipu import Ipu
@@ -68,20 +69,18 @@ def simulate(
     executions: int | None = None,
     progress: Progress | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
-    speed: Speed | None = None,
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
     ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
     only). ``executions`` is the number of executions of the pipeline, by default the
     program's repeat count. ``between`` is what hosts do together before an execution, by its number.
-    ``speed`` disturbs the machine.
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between, speed)
+    machine = Machine(plan, program, system, costs, together, executions, between)
     machine.run(progress)
     return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
 
@@ -104,7 +103,7 @@ def simulate_marked(
     micro-batches.
     """
     together = _replicas(executor, system)
-    machine = Machine(plan, program, system, costs, together, executions, between, marked=marked)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked)
     machine.run(progress)
     info = timeline_info(plan, program, system, costs.links, executions)
     return machine.recorder.timeline(info), machine.marks
@@ -129,7 +128,6 @@ class Machine:
         together: Replicas,
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
-        speed: Speed | None = None,
         marked: Container[int] | None = None,
     ) -> None:
         """Build the processes; nothing happens yet.
@@ -139,7 +137,7 @@ class Machine:
         """
         self.recorder = Recorder(plan.emitted + 1)
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
-        self._clock = Clock(speed)
+        self._clock = Clock(speed_of(system.disturbances))
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         together.begin()
         context = self._context = Context(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.hardware.system import System
+from ipusim.machine.disturbances import steady_from
 from ipusim.machine.executor import Replicas
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
@@ -55,7 +56,7 @@ def time_alone(
     Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
     """
     count = job.program.repeat_count if executions is None else executions
-    if jump:
+    if jump and steady_from(job.system.disturbances) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=replicas is None and not between)
         if found is not None:
@@ -144,7 +145,8 @@ class _InPart:
             marked=range(0, micro_batches if micro_batches < whole else 0, period),
             progress=self.progress,
         )
-        return short, timeline, marks
+        steady = steady_from(system.disturbances)  # before that a state may recur, and not what follows it
+        return short, timeline, [mark for mark in marks if steady is not None and mark.cycle >= steady]
 
     def _whole(self, found: ShortRun) -> Timeline:
         """Return the Timeline of the whole run, of which ``found`` is a part."""

@@ -14,6 +14,8 @@ import pytest
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.errors import IpusimError
+from ipusim.hardware.disturbances import Slower
+from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
@@ -67,6 +69,24 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
             curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
             assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
         jumped += bool(part.timeline.repeats)
+    assert jumped
+
+
+@pytest.mark.parametrize("sort", ["cycles", "tables"])
+def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
+    """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
+    slowed = jumped = 0
+    for number, (name, job) in enumerate(jobs({sort: SORTS[sort]}, tmp_path, seed=1)):
+        length = int(execute(job).timeline.makespan_cycles)
+        first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
+        slow = Slower(Resource("IPU", job.program.shape.mapping[-1]), Fraction(3, 4), first, until)
+        disturbed = assemble(replace(job.request, disturbances=(slow,)))
+        part, whole = execute(disturbed), execute(disturbed, jump=False)
+        assert part.timeline.expanded() == whole.timeline, (name, slow)
+        assert part.summary.to_dict() == whole.summary.to_dict(), (name, slow)
+        slowed += whole.timeline.makespan_cycles > length
+        jumped += bool(part.timeline.repeats)
+    assert slowed
     assert jumped
 
 

@@ -67,6 +67,9 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
         )
     if layers is not None and plan is not None:
         check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
+    if system is not None:
+        with findings.at(("disturbances",)):
+            system = replace(system, disturbances=request.disturbances)
     findings.raise_if_any()
     assert requested is not None  # a None that left no finding would be a mistake of this package
     assert schedule is not None
