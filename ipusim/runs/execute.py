@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
+
+import numpy as np
 
 from ipusim.analysis.learning import Learning, received
 from ipusim.analysis.orders import OrderReport, order_reports
@@ -43,7 +46,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
     """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there."""
-    orders = _orders(job)
+    orders = _orders(job, timeline)
     summary = summarise(
         timeline,
         program=job.program,
@@ -59,20 +62,21 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
     return Run(job, timeline, summary, learning)
 
 
-def _orders(job: Job) -> tuple[OrderReport, ...]:
-    """Return the report of each selection order, of the whole Job."""
+def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
+    """Return the report of each selection order, of the whole Job: as often as its Timeline repeats a block."""
+    block = next((repeat for repeat in timeline.repeats if repeat.micro_batches), None)
+    count, period = job.program.shape.micro_batches, None
+    if block is not None:
+        count -= (block.times - 1) * block.micro_batches
+        period = math.lcm(block.micro_batches, job.schedule.step(job.program.shape))
 
     def reports(of: Job) -> tuple[OrderReport, ...]:
         return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
 
-    def cycles(number: int, of: Job) -> int:
-        return kept(of)[number].execution_cycles
-
-    kept = cache(reports)
-    return tuple(
-        replace(report, execution_cycles=job.of_whole(partial(cycles, number)))
-        for number, report in enumerate(kept(job))
+    cycles = job.of_whole(
+        lambda of: np.array([report.execution_cycles for report in reports(of)], np.int64), count, period
     )
+    return tuple(replace(report, execution_cycles=of) for report, of in zip(reports(job), cycles.tolist(), strict=True))
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:

@@ -18,7 +18,6 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
-from ipusim.schedules.registry import period_of
 from ipusim.timeline.timeline import Timeline
 
 #: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
@@ -100,7 +99,7 @@ class _InPart:
         while (micro_batches, kept) != (whole, executions):
             short, timeline, marks = self._simulated(micro_batches, kept)
             across = self._in_a_row if kept < executions else 0
-            found = short_run(timeline, marks, short.plan.instructions, within=micro_batches < whole, across=across)
+            found = short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
             if not found.within:
                 micro_batches = next(counts, whole)
             elif not found.across:
@@ -123,7 +122,7 @@ class _InPart:
         shape, schedule = self.job.program.shape, self.job.schedule
         if not found.inner:
             return micro_batches
-        multiple = math.lcm(period_of(schedule, shape), found.micro_batches)
+        multiple = math.lcm(schedule.step(shape), found.micro_batches)
         return nearest_count(micro_batches, shape.micro_batches, multiple)
 
     def _simulated(self, micro_batches: int, kept: int) -> tuple[Job, Timeline, list[Mark]]:

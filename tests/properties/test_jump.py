@@ -25,6 +25,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
+from ipusim.study.expectations import judged_before
 from tests.replay.requests import DRAWN, drawn_requests
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -61,7 +62,7 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
     for name, job in jobs({sort: SORTS[sort]}, tmp_path):
-        part, whole = execute(job), execute(job, jump=False)
+        part, whole = execute(job), execute(job.whole, jump=False)
         assert part.timeline.expanded() == whole.timeline, name
         assert int(part.timeline.weights.sum()) == len(whole.timeline), name
         assert part.summary.to_dict() == whole.summary.to_dict(), name
@@ -157,3 +158,21 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
     data["pipeline"]["schedule"] = "gpipe"
     with pytest.raises(IpusimError, match="expected a run that takes at most 2 GiB of memory"):
         assemble(Request.from_dict(data, name="gpipe"))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble_h1", "interleaved_1f1b"])
+def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
+    """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
+    data = flight(0, 4, 100, 200, 1000).request.given()
+    data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
+    if schedule == "interleaved_1f1b":
+        data["pipeline"]["device_mapping"] = [0, 1, 0, 1]
+    data["expect"] = {"time_steps": "at least 1"}
+    job = assemble(Request.from_dict(data, name="lock-step"))
+    assert job.plan.shape.micro_batches < 100
+    summary = execute(job.whole, jump=False).summary.to_dict()
+    assert execute(job).summary.to_dict() == summary
+    assert execute(job, jump=False).summary.to_dict() == summary
+    told, _ = judged_before(job.whole)
+    assert [each.value for each in told] == [summary["time_steps"]]
+    assert not judged_before(job)[0]
