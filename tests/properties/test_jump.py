@@ -18,6 +18,7 @@ from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.pricing.costs import Costs, Send
+from ipusim.runs import execute as running
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
@@ -26,7 +27,8 @@ from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
 from ipusim.study.expectations import judged_before
-from tests.replay.requests import DRAWN, drawn_requests
+from tests.cli.commands import ipusim
+from tests.replay.requests import DRAWN, drawn_requests, scenario_of
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
 MOST_PASSES, MOST_WAITING = 30_000, 100
@@ -176,3 +178,28 @@ def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(s
     told, _ = judged_before(job.whole)
     assert [each.value for each in told] == [summary["time_steps"]]
     assert not judged_before(job)[0]
+
+
+def piling_up(count: int) -> Job:
+    """Return an inference in point-to-point whose first stage is faster than its last, which tensors wait for."""
+    stages = [{"name": "a", "forward": 100, "output_bytes": 1000}, {"name": "b", "forward": 150}]
+    pipeline = {"schedule": "grouped", "sync": "point_to_point", "gradient_accumulation_count": count, "stages": stages}
+    data = {"training": False, "system": {"name": "m2000"}, "pipeline": pipeline}
+    return assemble(Request.from_dict(data, name="piling-up"))
+
+
+def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not where it was not to jump, nor a short one, nor one that jumps; and the summary does not depend on it."""
+    job, jumping = piling_up(400), flight(7, 4, 100, 200, 400)
+    assert execute(job).remarks == ()
+    monkeypatch.setattr(running, "_MANY_SPANS", 1000)
+    run = execute(job)
+    spans = len(run.timeline)
+    sentence = f"No state of this run comes again, so that all of its {spans} spans were simulated one by one."
+    assert run.remarks == (sentence,)
+    assert spans >= 1000
+    assert execute(job, jump=False).remarks == execute(jumping).remarks == ()
+    assert execute(job, jump=False).summary.to_dict() == run.summary.to_dict()
+    (tmp_path / "s.yaml").write_text(scenario_of(job.request.given()))
+    assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
+    assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
