@@ -81,6 +81,11 @@ def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
     )
 
 
+def size_of(state: Hashable) -> int:
+    """Return the number of values in a state."""
+    return sum(map(size_of, state)) if isinstance(state, tuple) else 1
+
+
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
     """Return who is called when an event happens: an IPU by its number, anything else by its function."""
     owner = getattr(callback, "__self__", None)

@@ -30,9 +30,10 @@ from ipusim.machine.facility import Facility
 from ipusim.machine.ipu import Ipu
 from ipusim.machine.marks import Marks
 from ipusim.machine.marks import marked as with_marks
-from ipusim.machine.recurrence import Mark, queue_state
+from ipusim.machine.recurrence import Mark, queue_state, size_of
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info
+from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
@@ -43,6 +44,10 @@ from ipusim.timeline.timeline import Timeline
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
+#: Values in the states that are noted of a run: at least, and for each of its spans. Of those that repeat themselves
+#: it was up to 3 for each span, measured, and one takes a fifth of the time of a span.
+_NOTED: Final = 20_000
+_NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: What builds the facilities of a machine; a deadlock is told of the first of them that an IPU waits in.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
@@ -154,6 +159,7 @@ class Machine:
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
         self.marks: list[Mark] = []
+        self._noted = 0
         self._first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
@@ -197,11 +203,17 @@ class Machine:
         return tuple(each.state(first_micro_batch) for each in self._facilities)
 
     def _note(self, micro_batch: int) -> None:
-        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution."""
+        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution.
+
+        Where tensors pile up, states become larger and larger: no more are noted then than the run itself takes.
+        """
+        if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self.recorder):
+            return
         first = next(ipu for ipu in self.ipus if ipu.id == self._first)
         state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
+        self._noted += size_of(state)
         self.marks.append(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
 
     def _end_execution(self, executions: int) -> None:

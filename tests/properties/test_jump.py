@@ -17,6 +17,8 @@ from ipusim.errors import IpusimError
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
+from ipusim.machine.recurrence import size_of
+from ipusim.machine.simulate import simulate_marked
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs import execute as running
 from ipusim.runs.assemble.assemble import assemble
@@ -203,3 +205,18 @@ def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.Monkey
     (tmp_path / "s.yaml").write_text(scenario_of(job.request.given()))
     assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
     assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
+
+
+def test_noting_states_costs_no_more_than_a_run_even_where_they_become_larger_and_larger() -> None:
+    """Of thousands of tensors that wait, a mark of each micro-batch would note all."""
+    job = piling_up(2000)
+    assert max(job.plan.waiting.values()) > 500
+    whole, program = job.whole.plan, job.program
+    timeline, marks = simulate_marked(
+        whole, program, job.system, costs=job.whole.costs, executions=1, marked=range(program.shape.micro_batches)
+    )
+    noted = sum(size_of(mark.state) for mark in marks)
+    largest = max(size_of(mark.state) for mark in marks)
+    assert 100 < len(marks) < 1000
+    assert noted <= 20_000 + 4 * len(timeline) + 2 * largest
+    assert any(mark.micro_batch > 1000 for mark in marks), "it goes on as the run does"
