@@ -194,7 +194,7 @@ def _print_run(result: Run, verbose: bool) -> None:
     print_table(verdict_table(result.summary))
     if verbose:
         _print_tables(result)
-    print_text(*result.summary.notes)
+    print_text(*result.summary.notes, *result.remarks)
 
 
 def _print_tables(result: Run) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ipusim.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
+from ipusim.hardware.disturbances import Disturbance
 from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
@@ -47,8 +48,10 @@ class System:
         joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
             their links; None where the hosts do.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
+        disturbances: what works otherwise than the rates say, all of them at once.
 
-    Raises DeviceError when ``ipus`` are not those of ``topology`` or the replicas do not divide them.
+    Raises DeviceError when ``ipus`` are not those of ``topology``, the replicas do not divide them, or a disturbance is
+    of nothing that the device has.
     """
 
     name: str
@@ -66,6 +69,7 @@ class System:
     framework: str | None = None
     hosts: int = 1
     joined: System | None = None
+    disturbances: tuple[Disturbance, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse IPUs that are not the device's."""
@@ -73,6 +77,8 @@ class System:
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
+        for disturbance in self.disturbances:
+            disturbance.check(self)
 
     def __str__(self) -> str:
         """Return the system in one line."""
@@ -263,7 +269,11 @@ class System:
         # A pod is looped by itself; any smaller part of one is a ladder.
         looped = self.shards == POD_IPUS
         return replace(
-            self, ipus=ipus, topology=Topology(min(ipus), self.shards, looped, self.topology.rung), replicas=1
+            self,
+            ipus=ipus,
+            topology=Topology(min(ipus), self.shards, looped, self.topology.rung),
+            replicas=1,
+            disturbances=(),
         )
 
     def transfer_cycles(self, byte_count: int | Fraction, bytes_per_s: Fraction) -> int:

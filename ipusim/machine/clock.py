@@ -8,21 +8,18 @@ from fractions import Fraction
 from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import simpy
 from simpy.events import NORMAL
 
-from ipusim.machine.resources import Resource, Workers
-from ipusim.timeline.kinds import SpanKind
+from ipusim.hardware.resources import Resource
+from ipusim.machine.disturbances import Pace, Speed, What
+from ipusim.machine.resources import Workers
 
 Process = Generator[simpy.Event, Any, Any]
 #: A part of one, which returns the last span that it has recorded.
 Spans = Generator[simpy.Event, Any, int]
-#: Returns the speed of a resource at a kind of work in a cycle (1 is full speed, 0 stands still), and the cycle until
-#: which it stays so; None where it stays for ever, which must be above 0.
-Speed = Callable[[Resource, SpanKind, int], tuple[Fraction, int | None]]
-_FULL: Final = Fraction(1)
 
 
 class Moment(simpy.Event):
@@ -76,8 +73,8 @@ class Clock(simpy.Environment):
             cycle.
     """
 
-    end: Callable[[Workers, SpanKind, int, int], int]
-    spend: Callable[[Workers, SpanKind, int], Moment]
+    end: Callable[[Workers, What, int, int], int]
+    spend: Callable[[Workers, What, int], Moment]
     at: Callable[[int], Moment]
 
     def __init__(self, speed: Speed | None = None) -> None:
@@ -94,7 +91,7 @@ class Clock(simpy.Environment):
             heappush(queue, (cycle, NORMAL, next(number), event))
             return event
 
-        def spend(workers: Workers, what: SpanKind, cycles: int) -> Moment:  # noqa: ARG001
+        def spend(workers: Workers, what: What, cycles: int) -> Moment:  # noqa: ARG001
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], clock._now + cycles  # type: ignore[assignment]
             heappush(queue, (event._value, NORMAL, next(number), event))
@@ -132,15 +129,15 @@ class Clock(simpy.Environment):
         for callback in callbacks:
             callback(event)
 
-    def speed(self, worker: Resource, what: SpanKind) -> tuple[Fraction, int | None]:
+    def speed(self, worker: Resource, what: What) -> Pace:
         """Return the speed of work at this moment, and until when it stays so; None for ever."""
-        return (_FULL, None) if self.steady else self._speed(worker, what, self.now)
+        return (Fraction(1), None) if self.steady else self._speed(worker, what, self.now)
 
     def until(self, process: simpy.Process) -> int | None:
         """Return the cycles until a process goes on; None where it waits for something other than a moment."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
 
-    def worked(self, worker: Resource, what: SpanKind, start: int, end: int) -> int | Fraction:
+    def worked(self, worker: Resource, what: What, start: int, end: int) -> int | Fraction:
         """Return the cycles of work at full speed that a resource does from one cycle to another."""
         if self.steady:
             return end - start
@@ -152,7 +149,7 @@ class Clock(simpy.Environment):
             start = stop
         return done
 
-    def _end_of(self, worker: Resource, what: SpanKind, start: int, cycles: int) -> int:
+    def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource has done its part of work."""
         left = Fraction(cycles)
         while left:

@@ -7,9 +7,10 @@ from types import GeneratorType
 from typing import Any, Final, Protocol, cast
 
 from ipusim.machine import resources
-from ipusim.machine.clock import Process, Spans
+from ipusim.machine.clock import Moment, Process, Spans
 from ipusim.machine.columns import InstructionColumns
 from ipusim.machine.context import Context
+from ipusim.machine.disturbances import Work
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Facility, Handler, IpuId, Wait
 from ipusim.machine.marks import MARK
@@ -75,7 +76,8 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        spend, executor, steps = clock.spend, context.executor(ipu.replica), context.steps
+        spend: Callable[[resources.Workers, SpanKind, int], Moment] = clock.spend if clock.steady else self._spend
+        executor, steps = context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
@@ -107,6 +109,13 @@ class Ipu:
                 now = clock.now
             cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)
             now = clock.now
+
+    def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
+        """Spend the time of the pass at hand: disturbances may tell passes of one kind apart."""
+        columns = self._columns
+        row = len(columns.code) - self._left.__length_hint__() - 1
+        work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)
+        return self._context.clock.spend(workers, work, cycles)
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""

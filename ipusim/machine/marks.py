@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Mapping
 from typing import Final, cast
 
+import numpy as np
+
 from ipusim.machine.columns import InstructionColumns
 from ipusim.machine.facility import Handler, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, Code
@@ -51,10 +53,12 @@ def marked(columns: InstructionColumns, micro_batches: Container[int]) -> Instru
     of = zip(code, stage, micro_batch, strict=True)
     forward = (int(Code.FORWARD), 0)
     at = [row for row, (one, where, batch) in enumerate(of) if (one, where) == forward and batch in micro_batches]
-    before = [(0, NONE), *((row, micro_batch[row]) for row in at)]
-    made = InstructionColumns(*(column.copy() for column in columns))
-    for row, batch in reversed(before):
-        new = {"cycles": 0, "code": MARK, "micro_batch": batch, "step": 0}
-        for name, column in made._asdict().items():
-            column.insert(row, new.get(name, NONE))
-    return made
+    new: dict[str, int | list[int]] = {
+        "cycles": 0,
+        "code": MARK,
+        "micro_batch": [NONE, *(micro_batch[row] for row in at)],
+        "step": 0,
+    }
+    return InstructionColumns(
+        *(np.insert(column, [0, *at], new.get(name, NONE)).tolist() for name, column in columns._asdict().items())
+    )

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import simpy
 
 from ipusim.machine.clock import Clock
-from ipusim.pipeline.instructions import NONE, Code
+from ipusim.pipeline.instructions import NONE, PASSES, Code
+from ipusim.pipeline.plan import Plan
 
 
 class Mark(NamedTuple):
@@ -80,6 +81,11 @@ def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
     )
 
 
+def size_of(state: Hashable) -> int:
+    """Return the number of values in a state."""
+    return sum(map(size_of, state)) if isinstance(state, tuple) else 1
+
+
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
     """Return who is called when an event happens: an IPU by its number, anything else by its function."""
     owner = getattr(callback, "__self__", None)
@@ -114,11 +120,17 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
 class Lists:
     """What each IPU does in an execution, to tell whether it repeats."""
 
-    def __init__(self, instructions: npt.NDArray[np.int64], replicas: int) -> None:
-        """Take the instructions of a Plan, whose columns are those of instructions.COLUMNS."""
-        _, starts = np.unique(instructions[:, 0], return_index=True)
+    def __init__(self, plan: Plan, replicas: int) -> None:
+        """Take the instructions of a Plan."""
+        instructions = plan.instructions
+        ipus, starts = np.unique(instructions[:, 0], return_index=True)
         of = np.split(instructions[:, 1:], starts[1:])
         self._of = of * replicas
+        repeats = plan.order.repeats
+        bounds = [
+            (0, len(own)) if repeats is None else _bounds(own, *repeats[ipu]) for ipu, own in zip(ipus, of, strict=True)
+        ]
+        self._bounds = bounds * replicas
         self._lengths = [len(each) for each in self._of]
 
     def alike(self, first: Mark, second: Mark) -> bool:
@@ -130,14 +142,20 @@ class Lists:
                 for a, b, length in zip(first.positions, second.positions, self._lengths, strict=True)
             )
         more = second.micro_batch - first.micro_batch
-        for a, b, own in zip(first.positions, second.positions, self._of, strict=True):
+        for a, b, own, (least, most) in zip(first.positions, second.positions, self._of, self._bounds, strict=True):
             begin, end = a % len(own), b % len(own)
             behind = 2 * end - begin
-            if a // len(own) != b // len(own) or behind > len(own):
+            if a // len(own) != b // len(own) or begin < least or behind > most:
                 return False
             if not _repeats(own[begin:end], own[end:behind], more):
                 return False
         return True
+
+
+def _bounds(own: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
+    """Return the first of an IPU's instructions behind pass ``first - 1``, and that of pass ``last``."""
+    passes = np.flatnonzero(own[:, 0] < PASSES)
+    return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(own)
 
 
 def _repeats(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64], more: int) -> bool:

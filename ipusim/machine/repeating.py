@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ipusim.machine.recurrence import Lists, Mark, Period, periods
 from ipusim.pipeline.instructions import NONE
+from ipusim.pipeline.plan import Plan
 from ipusim.timeline.repeats import Repeat, block_between
 from ipusim.timeline.timeline import Span, Timeline, TimelineInfo
 
@@ -91,7 +92,7 @@ class ShortRun:
 def short_run(
     timeline: Timeline,
     marks: Sequence[Mark],
-    instructions: npt.NDArray[np.int64],
+    plan: Plan,
     *,
     within: bool,
     across: int,
@@ -101,11 +102,11 @@ def short_run(
     Args:
         timeline: of the run.
         marks: that were noted in it.
-        instructions: of its Plan.
+        plan: of the run.
         within: whether each execution has to repeat itself.
         across: of how many executions those consist that have to repeat themselves; 0 for none.
     """
-    lists = Lists(instructions, timeline.info.replicas)
+    lists = Lists(plan, timeline.info.replicas)
     columns = {name: getattr(timeline, name) for name in Span._fields}
     inner = []
     for execution in range(timeline.info.executions) if within else ():

@@ -1,26 +1,12 @@
-"""What works in a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
+"""Those who do a piece of work together, by what they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
+from ipusim.hardware.resources import Resource
 from ipusim.timeline.host_track import HostTrack
-
-
-class Resource(NamedTuple):
-    """Something that works on one thing after the other, or on several at once.
-
-    Attributes:
-        kind: such as ``IPU`` or ``link``.
-        name: of one of that kind: the number of a logical IPU, of a machine, or of a replica, a link's label.
-        track: of hosts and their ports, what they work on.
-    """
-
-    kind: str
-    name: int | str = 0
-    track: HostTrack | None = None
-
 
 #: Those who do a piece of work together: it ends when the slowest of them has done it.
 Workers = tuple[Resource, ...]

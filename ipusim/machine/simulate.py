@@ -21,17 +21,19 @@ from ipusim.machine import (
     tables,
     variables,
 )
-from ipusim.machine.clock import Clock, Speed
+from ipusim.machine.clock import Clock
 from ipusim.machine.columns import instruction_columns
 from ipusim.machine.context import Context
+from ipusim.machine.disturbances import speed_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Facility
 from ipusim.machine.ipu import Ipu
 from ipusim.machine.marks import Marks
 from ipusim.machine.marks import marked as with_marks
-from ipusim.machine.recurrence import Mark, queue_state
+from ipusim.machine.recurrence import Mark, queue_state, size_of
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info
+from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.standstill import circle_of
@@ -42,6 +44,10 @@ from ipusim.timeline.timeline import Timeline
 
 #: Called with the time-steps behind and the time-steps in all.
 Progress = Callable[[int, int], None]
+#: Values in the states that are noted of a run: at least, and for each of its spans. Of those that repeat themselves
+#: it was up to 3 for each span, measured, and one takes a fifth of the time of a span.
+_NOTED: Final = 20_000
+_NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: What builds the facilities of a machine; a deadlock is told of the first of them that an IPU waits in.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
@@ -68,20 +74,18 @@ def simulate(
     executions: int | None = None,
     progress: Progress | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
-    speed: Speed | None = None,
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
     ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
     only). ``executions`` is the number of executions of the pipeline, by default the
     program's repeat count. ``between`` is what hosts do together before an execution, by its number.
-    ``speed`` disturbs the machine.
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between, speed)
+    machine = Machine(plan, program, system, costs, together, executions, between)
     machine.run(progress)
     return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
 
@@ -104,7 +108,7 @@ def simulate_marked(
     micro-batches.
     """
     together = _replicas(executor, system)
-    machine = Machine(plan, program, system, costs, together, executions, between, marked=marked)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked)
     machine.run(progress)
     info = timeline_info(plan, program, system, costs.links, executions)
     return machine.recorder.timeline(info), machine.marks
@@ -129,7 +133,6 @@ class Machine:
         together: Replicas,
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
-        speed: Speed | None = None,
         marked: Container[int] | None = None,
     ) -> None:
         """Build the processes; nothing happens yet.
@@ -139,7 +142,7 @@ class Machine:
         """
         self.recorder = Recorder(plan.emitted + 1)
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
-        self._clock = Clock(speed)
+        self._clock = Clock(speed_of(system.disturbances))
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         together.begin()
         context = self._context = Context(
@@ -156,6 +159,7 @@ class Machine:
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
         self.marks: list[Mark] = []
+        self._noted = 0
         self._first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
@@ -199,11 +203,17 @@ class Machine:
         return tuple(each.state(first_micro_batch) for each in self._facilities)
 
     def _note(self, micro_batch: int) -> None:
-        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution."""
+        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution.
+
+        Where tensors pile up, states become larger and larger: no more are noted then than the run itself takes.
+        """
+        if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self.recorder):
+            return
         first = next(ipu for ipu in self.ipus if ipu.id == self._first)
         state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
+        self._noted += size_of(state)
         self.marks.append(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
 
     def _end_execution(self, executions: int) -> None:

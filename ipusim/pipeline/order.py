@@ -54,6 +54,8 @@ class Order:
         emitted: time-steps that the compiler emits, the empty ones at the end included; None without time-steps.
         fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
         copy_rule: which copies follow a time-step, where IPUs run in lock-step.
+        repeats: of each IPU the first of its passes that repeats itself as whole periods of the Order do, and the one
+            behind the last, where that was found in the Order; else None.
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
             time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
             in which they run.
@@ -69,6 +71,7 @@ class Order:
         emitted: int | None = None,
         fifo_depths: tuple[int, ...] | None = None,
         copy_rule: CopyRule = CopyRule.MERGED,
+        repeats: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
 
@@ -91,6 +94,7 @@ class Order:
         self.offsets = offsets
         self.emitted = emitted
         self.copy_rule = copy_rule
+        self.repeats = repeats
         self.table: npt.NDArray[np.int64] = np.array(table, order="F")
         self.table.flags.writeable = False
         self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths

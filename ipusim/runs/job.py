@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ipusim.analysis.fit import Fit
 from ipusim.hardware.system import System
@@ -15,7 +19,9 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
-from ipusim.schedules.registry import Schedule, period_of
+from ipusim.schedules.registry import Schedule
+
+_Figure = TypeVar("_Figure", int, npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,25 +84,37 @@ class Job:
         """The Job with all of its micro-batches laid out; raises RequestError where they are too many."""
         if not self.in_part:
             return self
-        assert self.of is not None
-        return self.of(self.program.shape.micro_batches, self.program.repeat_count)
+        return self._of(self.program.shape.micro_batches)
 
-    def of_whole(self, figure: Callable[[Job], int]) -> int:
-        """Return a figure of the whole Job that grows by as much with each period of its schedule.
+    def _of(self, micro_batches: int) -> Job:
+        assert self.of is not None
+        return self.of(micro_batches, self.program.repeat_count)
+
+    def of_whole(
+        self, figure: Callable[[Job], _Figure], count: int | None = None, period: int | None = None
+    ) -> _Figure:
+        """Return a figure, or an array of some, of the whole Job that grows by as much with each period.
 
         Args:
-            figure: gives it for a Job of which all micro-batches are laid out, as this one's Plan says.
+            figure: gives it for a Job of which all micro-batches are laid out.
+            count: micro-batches of a Job from which on it grows like that; by default those of this one's Plan.
+            period: micro-batches of a period; by default of one of the schedule, after which passes are the same, but
+                not always the time-steps that these are put in, where the Order has none.
 
         Returns:
-            The figure for the micro-batches of the program, by that of the Plan and that of a Plan of a period more.
+            The figure for the micro-batches of the program, by that of ``count`` and that of a period more.
         """
-        count, whole = self.plan.shape.micro_batches, self.program.shape.micro_batches
-        here = figure(self)
-        if count == whole:
-            return here
-        assert self.of is not None
-        step = period_of(self.schedule, self.plan.shape)
-        return here + (figure(self.of(count + step, self.program.repeat_count)) - here) * (whole - count) // step
+        laid_out, whole = self.plan.shape.micro_batches, self.program.shape.micro_batches
+        count = laid_out if count is None else count
+        period = self.schedule.step(self.plan.shape) if period is None else period
+
+        def of(micro_batches: int) -> Job:
+            if micro_batches == laid_out:
+                return self
+            return self.whole if micro_batches == whole else self._of(micro_batches)
+
+        here = figure(of(count))
+        return here if count == whole else here + (figure(of(count + period)) - here) * (whole - count) // period
 
     @property
     def describes_memory(self) -> bool:

@@ -13,12 +13,17 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """An executed Job: the Timeline, the losses that the training really gave, and what they sum up to."""
+    """An executed Job: the Timeline, the losses that the training really gave, and what they sum up to.
+
+    Attributes:
+        remarks: on how it was simulated, which its results do not depend on.
+    """
 
     job: Job
     timeline: Timeline
     summary: Summary
     learning: Learning | None
+    remarks: tuple[str, ...] = ()
 
     @property
     def memory(self) -> Fit:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.hardware.system import System
+from ipusim.machine.disturbances import steady_from
 from ipusim.machine.executor import Replicas
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
@@ -17,7 +18,6 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
-from ipusim.schedules.registry import period_of
 from ipusim.timeline.timeline import Timeline
 
 #: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
@@ -55,7 +55,7 @@ def time_alone(
     Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
     """
     count = job.program.repeat_count if executions is None else executions
-    if jump:
+    if jump and steady_from(job.system.disturbances) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=replicas is None and not between)
         if found is not None:
@@ -99,7 +99,7 @@ class _InPart:
         while (micro_batches, kept) != (whole, executions):
             short, timeline, marks = self._simulated(micro_batches, kept)
             across = self._in_a_row if kept < executions else 0
-            found = short_run(timeline, marks, short.plan.instructions, within=micro_batches < whole, across=across)
+            found = short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
             if not found.within:
                 micro_batches = next(counts, whole)
             elif not found.across:
@@ -122,7 +122,7 @@ class _InPart:
         shape, schedule = self.job.program.shape, self.job.schedule
         if not found.inner:
             return micro_batches
-        multiple = math.lcm(period_of(schedule, shape), found.micro_batches)
+        multiple = math.lcm(schedule.step(shape), found.micro_batches)
         return nearest_count(micro_batches, shape.micro_batches, multiple)
 
     def _simulated(self, micro_batches: int, kept: int) -> tuple[Job, Timeline, list[Mark]]:
@@ -144,7 +144,8 @@ class _InPart:
             marked=range(0, micro_batches if micro_batches < whole else 0, period),
             progress=self.progress,
         )
-        return short, timeline, marks
+        steady = steady_from(system.disturbances)  # before that a state may recur, and not what follows it
+        return short, timeline, [mark for mark in marks if steady is not None and mark.cycle >= steady]
 
     def _whole(self, found: ShortRun) -> Timeline:
         """Return the Timeline of the whole run, of which ``found`` is a part."""

@@ -42,7 +42,7 @@ class Schedule:
         syncs: how IPUs may wait for each other under it, its default first.
         shallower: the name of one whose FIFOs are half as deep; empty where there is none.
         period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
-            where it does not.
+            where it does not, or where that is to be found in the Order.
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
     """
 
@@ -78,12 +78,17 @@ class Schedule:
         check_sync(sync, shape)
         return sync
 
-    def plan(self, shape: PlanShape, sync: Sync | None = None) -> Plan:
-        """Return the Plan of ``shape``, in the schedule's own sync mode by default; it has passes and copies alone.
+    def step(self, shape: PlanShape) -> int:
+        """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
+        period = 1 if self.period is None else self.period(shape)
+        return math.lcm(self.multiple(shape), period, shape.serialization)
 
-        Raises what :meth:`check` and ``order`` raise, and PlanError for an Order of another shape.
-        """
-        mode = self.check(shape, sync)
+    def ramps(self, shape: PlanShape) -> int:
+        """Return how many micro-batches its Order has at least beside whole periods."""
+        return shape.steps
+
+    def laid_out(self, shape: PlanShape) -> Order:
+        """Return the Order of ``shape``; raises what ``order`` does, and PlanError for an Order of another shape."""
         made = self.order(shape)
         if not isinstance(made, Order):
             raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
@@ -91,7 +96,15 @@ class Schedule:
             right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
             if got != right:
                 raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
-        return lower(made, mode)
+        return made
+
+    def plan(self, shape: PlanShape, sync: Sync | None = None) -> Plan:
+        """Return the Plan of ``shape``, in the schedule's own sync mode by default; it has passes and copies alone.
+
+        Raises what :meth:`check` and :meth:`laid_out` raise.
+        """
+        mode = self.check(shape, sync)
+        return lower(self.laid_out(shape), mode)
 
 
 def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
@@ -259,12 +272,6 @@ def kept() -> Iterator[None]:
     finally:
         _SCHEDULES.clear()
         _SCHEDULES.update(before)
-
-
-def period_of(schedule: Schedule, shape: PlanShape) -> int:
-    """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
-    period = 1 if schedule.period is None else schedule.period(shape)
-    return math.lcm(schedule.multiple(shape), period, shape.serialization)
 
 
 def serialized() -> Schedule:

@@ -163,9 +163,13 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[Expectation, ...]
 def _known_before(job: Job) -> dict[str, Any]:
     """Return those data of ``summary.json`` that do not take a run."""
     info = timeline_info(job.plan, job.program, job.system, job.costs.links, job.executions)
-    info = replace(info, count=job.program.shape.micro_batches, time_steps=job.of_whole(lambda of: of.plan.emitted))
+    info = replace(info, count=job.program.shape.micro_batches)
     known: dict[str, Any] = {name: plain(getattr(info, name)) for name in _FROM_INFO}
-    known["time_steps"] = info.time_steps if info.has_time_steps else None
+    if not info.has_time_steps:
+        known["time_steps"] = None
+    elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
+        # The period of time-steps that passes without any were put in is another than that of the passes.
+        known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
     known["verdict"] = {"slowest_stage": slowest_stage(job.costs, len(info.stages), info.training)}
     if job.describes_memory:

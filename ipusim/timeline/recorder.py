@@ -61,6 +61,10 @@ class Recorder:
 
         self.record = record
 
+    def __len__(self) -> int:
+        """The number of spans so far, of which a group's are one."""
+        return len(self._log) // _WIDTH
+
     def describe(self, *descriptions: Description) -> int:
         """Store descriptions and return the number by which ``record`` knows the first; the others follow."""
         return self.describe_rows(np.array(descriptions, dtype=np.int64))

@@ -14,8 +14,13 @@ import pytest
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.errors import IpusimError
+from ipusim.hardware.disturbances import Slower
+from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
+from ipusim.machine.recurrence import size_of
+from ipusim.machine.simulate import simulate_marked
 from ipusim.pricing.costs import Costs, Send
+from ipusim.runs import execute as running
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
@@ -23,7 +28,9 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
-from tests.replay.requests import DRAWN, drawn_requests
+from ipusim.study.expectations import judged_before
+from tests.cli.commands import ipusim
+from tests.replay.requests import DRAWN, drawn_requests, scenario_of
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
 MOST_PASSES, MOST_WAITING = 30_000, 100
@@ -59,7 +66,7 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
     for name, job in jobs({sort: SORTS[sort]}, tmp_path):
-        part, whole = execute(job), execute(job, jump=False)
+        part, whole = execute(job), execute(job.whole, jump=False)
         assert part.timeline.expanded() == whole.timeline, name
         assert int(part.timeline.weights.sum()) == len(whole.timeline), name
         assert part.summary.to_dict() == whole.summary.to_dict(), name
@@ -67,6 +74,24 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
             curves = zip(*(held(run, replica) for run in (part, whole)), strict=True)
             assert all(np.array_equal(*columns) for of in curves for columns in zip(*of, strict=True)), name
         jumped += bool(part.timeline.repeats)
+    assert jumped
+
+
+@pytest.mark.parametrize("sort", ["cycles", "tables"])
+def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
+    """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
+    slowed = jumped = 0
+    for number, (name, job) in enumerate(jobs({sort: SORTS[sort]}, tmp_path, seed=1)):
+        length = int(execute(job).timeline.makespan_cycles)
+        first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
+        slow = Slower(Resource("IPU", job.program.shape.mapping[-1]), Fraction(3, 4), first, until)
+        disturbed = assemble(replace(job.request, disturbances=(slow,)))
+        part, whole = execute(disturbed), execute(disturbed, jump=False)
+        assert part.timeline.expanded() == whole.timeline, (name, slow)
+        assert part.summary.to_dict() == whole.summary.to_dict(), (name, slow)
+        slowed += whole.timeline.makespan_cycles > length
+        jumped += bool(part.timeline.repeats)
+    assert slowed
     assert jumped
 
 
@@ -137,3 +162,61 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
     data["pipeline"]["schedule"] = "gpipe"
     with pytest.raises(IpusimError, match="expected a run that takes at most 2 GiB of memory"):
         assemble(Request.from_dict(data, name="gpipe"))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble_h1", "interleaved_1f1b"])
+def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
+    """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
+    data = flight(0, 4, 100, 200, 1000).request.given()
+    data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
+    if schedule == "interleaved_1f1b":
+        data["pipeline"]["device_mapping"] = [0, 1, 0, 1]
+    data["expect"] = {"time_steps": "at least 1"}
+    job = assemble(Request.from_dict(data, name="lock-step"))
+    assert job.plan.shape.micro_batches < 100
+    summary = execute(job.whole, jump=False).summary.to_dict()
+    assert execute(job).summary.to_dict() == summary
+    assert execute(job, jump=False).summary.to_dict() == summary
+    told, _ = judged_before(job.whole)
+    assert [each.value for each in told] == [summary["time_steps"]]
+    assert not judged_before(job)[0]
+
+
+def piling_up(count: int) -> Job:
+    """Return an inference in point-to-point whose first stage is faster than its last, which tensors wait for."""
+    stages = [{"name": "a", "forward": 100, "output_bytes": 1000}, {"name": "b", "forward": 150}]
+    pipeline = {"schedule": "grouped", "sync": "point_to_point", "gradient_accumulation_count": count, "stages": stages}
+    data = {"training": False, "system": {"name": "m2000"}, "pipeline": pipeline}
+    return assemble(Request.from_dict(data, name="piling-up"))
+
+
+def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not where it was not to jump, nor a short one, nor one that jumps; and the summary does not depend on it."""
+    job, jumping = piling_up(400), flight(7, 4, 100, 200, 400)
+    assert execute(job).remarks == ()
+    monkeypatch.setattr(running, "_MANY_SPANS", 1000)
+    run = execute(job)
+    spans = len(run.timeline)
+    sentence = f"No state of this run comes again, so that all of its {spans} spans were simulated one by one."
+    assert run.remarks == (sentence,)
+    assert spans >= 1000
+    assert execute(job, jump=False).remarks == execute(jumping).remarks == ()
+    assert execute(job, jump=False).summary.to_dict() == run.summary.to_dict()
+    (tmp_path / "s.yaml").write_text(scenario_of(job.request.given()))
+    assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
+    assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
+
+
+def test_noting_states_costs_no_more_than_a_run_even_where_they_become_larger_and_larger() -> None:
+    """Of thousands of tensors that wait, a mark of each micro-batch would note all."""
+    job = piling_up(2000)
+    assert max(job.plan.waiting.values()) > 500
+    whole, program = job.whole.plan, job.program
+    timeline, marks = simulate_marked(
+        whole, program, job.system, costs=job.whole.costs, executions=1, marked=range(program.shape.micro_batches)
+    )
+    noted = sum(size_of(mark.state) for mark in marks)
+    largest = max(size_of(mark.state) for mark in marks)
+    assert 100 < len(marks) < 1000
+    assert noted <= 20_000 + 4 * len(timeline) + 2 * largest
+    assert any(mark.micro_batch > 1000 for mark in marks), "it goes on as the run does"

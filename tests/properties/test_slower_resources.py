@@ -7,15 +7,19 @@ has done exactly what its work costs.
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from ipusim.errors import DeviceError
 from ipusim.hardware.build import build_system
+from ipusim.hardware.disturbances import Slower
+from ipusim.hardware.resources import Resource
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.executor import NullExecutor, Replicas
-from ipusim.machine.resources import Resource
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info
 from ipusim.model.profile import StageProfile
@@ -23,6 +27,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pricing.price import price
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.problems import RequestError
 from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
@@ -46,35 +51,36 @@ SLOW = (
 )
 
 
-def half_speed(slow, first, last):
-    """The speed of a machine in which ``slow`` works at half its speed from one cycle to another."""
-
-    def speed(worker, what, cycle):
-        if worker != slow or cycle >= last:
-            return Fraction(1), None
-        return (Fraction(1), first) if cycle < first else (HALF, last)
-
-    return speed
-
-
-def executed(plan, program, system, costs, speed=None):
+def executed(plan, program, system, costs, *disturbances):
     """The Timeline of a run without arithmetic, whose clock has ended where its last IPU has."""
-    executions = program.repeat_count
+    executions, system = program.repeat_count, replace(system, disturbances=disturbances)
     together = Replicas((NullExecutor(),) * system.replicas)
-    machine = Machine(plan, program, system, costs, together, executions, None, speed)
+    machine = Machine(plan, program, system, costs, together, executions)
     machine.run()
     timeline = machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
     assert check_tiling(timeline) == machine._clock.now
     return timeline
 
 
+def has(system, resource):
+    """Whether a system has a resource."""
+    try:
+        resource.check(system)
+    except DeviceError:
+        return False
+    return True
+
+
 def check_slowdowns(plan, program, system, costs, *slow, whole=False):
-    """Run without and with each slowdown, in the middle or as long as that; return those that make the run longer."""
+    """Run without and with each slowdown, in the middle or as long as that; return those that make the run longer.
+
+    What the system has not is left out.
+    """
     length = int(executed(plan, program, system, costs).end.max())
     first, last = (1, length) if whole else (length // 5, length // 2 + 1)
     longer = set()
-    for worker in slow:
-        run = executed(plan, program, system, costs, half_speed(worker, first, last))
+    for worker in filter(lambda resource: has(system, resource), slow):
+        run = executed(plan, program, system, costs, Slower(worker, HALF, first, last))
         longer |= {worker} if run.end.max() > length else set()
         for row in run.rows(*PASSES).tolist():
             start, end, kind = int(run.start[row]), int(run.end[row]), int(run.kind[row])
@@ -165,16 +171,53 @@ def test_scenarios_with_each_facility_tile(name, slow):
     assert slow in check_slowdowns(job.plan, job.program, job.system, job.costs, slow, whole=True)
 
 
-def test_a_speed_that_changes_nothing_changes_nothing():
-    """The same spans, though links that are as busy are carried one by one where any may be slower."""
+@pytest.mark.parametrize("sync", list(Sync))
+def test_a_disturbance_that_changes_nothing_changes_nothing(sync):
+    """At full speed, or of no length: the same bytes. Behind the end of the run: the same spans.
+
+    There links that are as busy as each other are carried one by one, as any may be slower.
+    """
     program, order, system = drawn(3)
-    for sync in Sync:
-        plan = complete(lower(order, sync), program, system.replicas)
-        costs = price(plan, program, system)
-        plain = executed(plan, program, system, costs)
-        watched = executed(plan, program, system, costs, lambda *_: (Fraction(1), None))
-        for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "link", "bytes"):
-            np.testing.assert_array_equal(getattr(plain, name), getattr(watched, name), err_msg=f"{sync}: {name}")
+    plan = complete(lower(order, sync), program, system.replicas)
+    costs = price(plan, program, system)
+    plain = executed(plan, program, system, costs)
+    worker = Resource("IPU", 1)
+    for idle in (Slower(worker, Fraction(1)), Slower(worker, HALF, 100, 100)):
+        assert executed(plan, program, system, costs, idle) == plain
+    late = executed(plan, program, system, costs, Slower(worker, HALF, int(plain.end.max())))
+    for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "link", "bytes"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(late, name), err_msg=name)
+
+
+def test_disturbances_act_together():
+    """An IPU at half its speed twice over takes four times as long."""
+    program, order, system = drawn(3)
+    plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
+    costs = price(plan, program, system)
+    slow = Slower(Resource("IPU", 0), HALF)
+    run = executed(plan, program, system, costs, slow, slow)
+    for row in run.rows(*PASSES).tolist():
+        cycles = costs.passes[KIND_OF_PASS.tolist().index(run.kind[row]), int(run.stage[row])]
+        assert run.end[row] - run.start[row] == cycles * (1 if run.ipu[row] else 4)
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "text"),
+    [
+        (Slower(Resource("IPU", 4), HALF), "expected a resource of the kind 'IPU' out of numbers from 0 to 3, got 4"),
+        (Slower(Resource("ipu", 0), HALF), "got 'ipu'; did you mean IPU?"),
+        (Slower(Resource("link", "0→3 rung"), HALF), "of the kind 'link' out of 0→1 rung, .*, got '0→3 rung'"),
+        (Slower(Resource("IPU", 0), Fraction(2)), "expected a speed from 0, only until some cycle, to 1, got 2"),
+        (Slower(Resource("IPU", 0), Fraction(0), 5), "expected a speed .*, got 0 from cycle 5 on"),
+        (Slower(Resource("IPU", 0), HALF, 5, 4), "got from cycle 5 until 4"),
+    ],
+)
+def test_what_a_system_cannot_have_is_refused(disturbance, text):
+    with pytest.raises(DeviceError, match=re.escape(text).replace(r"\.\*", ".*")):
+        replace(build_system("m2000", mapping=(0, 1, 2, 3)), disturbances=(disturbance,))
+    request = load_job(SCENARIOS / "overlapped_io.yaml", ["numerics=off"]).request
+    with pytest.raises(RequestError, match="disturbances: expected"):
+        assemble(replace(request, disturbances=(replace(disturbance, first=-1),)))
 
 
 def test_a_worker_that_stands_still_goes_on_where_it_stopped():
@@ -183,11 +226,7 @@ def test_a_worker_that_stands_still_goes_on_where_it_stopped():
     costs = price(plan, program, system)
     length = int(executed(plan, program, system, costs).end.max())
 
-    def speed(worker, what, cycle):
-        if cycle >= length:
-            return Fraction(1), None
-        return (Fraction(1), 1) if cycle < 1 else (Fraction(0), length)
-
-    run = executed(plan, program, system, costs, speed)
+    still = [Slower(Resource("IPU", ipu), Fraction(0), 1, length) for ipu in range(system.count)]
+    run = executed(plan, program, system, costs, *still)
     assert length < run.end.max() <= 2 * length
     assert SpanKind.FORWARD in run.kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ipusim.errors import PlanError
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
@@ -33,7 +34,8 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule, period_of
+from ipusim.schedules.registry import Schedule
+from ipusim.schedules.repeating import Repeating
 
 
 def assemble(request: Request, again: Reuse | None = None) -> Job:
@@ -59,14 +61,19 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     overlapped = io_tiles is not None and io_tiles.place_ops
     rates = findings.kept(again, resolve_rates, fixed, folder)
     schedule = _schedule(request, findings)
-    system, plan = (None, None)
+    system, plan = None, None
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
-        system, plan = lay_out(
+        system, laid_out_as = lay_out(
             options, fixed, schedule, requested, training, overlapped, rates, findings, again, shorter=time_alone
         )
+        if laid_out_as is not None:
+            schedule, plan = laid_out_as
     if layers is not None and plan is not None:
         check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
+    if system is not None:
+        with findings.at(("disturbances",)):
+            system = replace(system, disturbances=request.disturbances)
     findings.raise_if_any()
     assert requested is not None  # a None that left no finding would be a mistake of this package
     assert schedule is not None
@@ -126,7 +133,7 @@ class _LaidOut:
         here, count = self.plan, self.plan.shape.micro_batches
         if self.kept is None or self.kept == micro_batches or not here.waiting:
             return self
-        step = period_of(self.schedule, here.shape)
+        step = self.schedule.step(here.shape)
         longer = self.schedule.plan(replace(here.shape, micro_batches=count + step), here.sync).waiting
         waiting = {
             way: tensors + (longer[way] - tensors) * (micro_batches - count) // step
@@ -143,7 +150,8 @@ class _LaidOut:
         if not self.io_tiles.place_ops or not why:
             return self, program
         shape = replace(self.plan.shape, overlapped_io=False)
-        plan = resolve_plan(options, self.schedule, shape, findings) or self.plan
+        found = resolve_plan(options, self.schedule, shape, findings)
+        plan = self.plan if found is None else found[1]
         system = self.system.without_io_tiles()
         return replace(self, plan=plan, system=system, unused=why), replace(program, shape=plan.shape)
 
@@ -198,7 +206,7 @@ def _job(
         other = resolve_plan(asked, laid_out.schedule, shape, problems)
         problems.raise_if_any()
         assert other is not None
-        return _job(request, asked, fixed, replace(laid_out, plan=other, kept=None), content, problems, again)
+        return _job(request, asked, fixed, replace(laid_out, plan=other[1], kept=None), content, problems, again)
 
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
@@ -246,6 +254,13 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -
     Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
+    if isinstance(schedule, Repeating):
+        try:
+            check(plan)
+        except PlanError:  # of which the whole Plan says where it stands there
+            check(schedule.plan(replace(plan.shape, micro_batches=schedule.count), plan.sync))
+            raise
+        return
     if request.functions is not None or not registry.is_of_the_house(schedule):
         check(plan)
         return

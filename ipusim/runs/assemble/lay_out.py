@@ -28,8 +28,8 @@ def lay_out(
     again: Reuse,
     *,
     shorter: bool = False,
-) -> tuple[System | None, Plan | None]:
-    """Return the device and the Plan; each None after noting why.
+) -> tuple[System | None, tuple[Schedule, Plan] | None]:
+    """Return the device and the Plan, with its schedule; each None after noting why.
 
     ``fixed`` are the ``options`` without those that no device depends on. The Plan is of fewer micro-batches where a
     ``shorter`` run may stand for the whole one.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import Schedule, period_of
+from ipusim.schedules.registry import Schedule
 
 #: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and
 #: some to settle in.
@@ -26,11 +26,11 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     if schedule.period is None:
         return
     whole = shape.micro_batches
-    multiple = period_of(schedule, shape)
+    multiple = schedule.step(shape)
     if whole % math.lcm(schedule.multiple(shape), shape.serialization):
         return  # which the schedule refuses
     ipus = len(set(shape.mapping))
-    least = shape.steps + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
+    least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
     ipus = math.lcm(multiple, ipus)
     while least * 2 <= whole:
         step = ipus if ipus <= least else multiple

@@ -35,6 +35,7 @@ from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import Schedule
+from ipusim.schedules.repeating import with_period
 from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
@@ -222,12 +223,13 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
 
 def resolve_plan(
     options: Options, schedule: Schedule, shape: PlanShape, findings: Findings, *, shorter: bool = False
-) -> Plan | None:
+) -> tuple[Schedule, Plan] | None:
     """Return the schedule's Plan for ``shape``, or of fewer micro-batches where that of all is too large to lay out.
 
-    Of a run that may be simulated in part it is that of the ``shorter`` run. None after noting why there is none.
+    Of a run that may be simulated in part it is that of the ``shorter`` run, under the schedule with the period that
+    its Order is found to have. None after noting why there is none.
     """
-    sync = options.pipeline.sync
+    sync = Sync(options.pipeline.sync) if options.pipeline.sync else None
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
     if not schedule.pipelined and several_ipus and shape.stages < 2:
         text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
@@ -235,12 +237,14 @@ def resolve_plan(
         return None
     laid_out: PlanShape | None = shape
     try:
+        if shorter and laid_out_shape(shape, schedule.multiple) == shape:
+            schedule = with_period(schedule, shape, sync)
         if shorter:
             count = next(short_counts(schedule, shape), shape.micro_batches)
             shape = replace(shape, micro_batches=count)
         laid_out = laid_out_shape(shape, schedule.multiple)
         if laid_out is not None:
-            return schedule.plan(laid_out, Sync(sync) if sync else None)
+            return schedule, schedule.plan(laid_out, sync)
         refuse_passes(options, shape, findings)
     except CountError as error:
         if laid_out != shape:

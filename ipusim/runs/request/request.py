@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from ipusim.hardware.disturbances import Disturbance
 from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.expectation import Expectation
@@ -38,6 +39,7 @@ class Request:
         name: names the run and its folder.
         description: a sentence about it.
         folder: names of files in the options are relative to it.
+        disturbances: what works otherwise than the rates say, which no option can say yet.
         functions: the stages where they are Python functions that were tried already; None where the options say
             what the stages are.
     """
@@ -46,6 +48,7 @@ class Request:
     name: str = "pipeline"
     description: str = ""
     folder: Path = Path()
+    disturbances: tuple[Disturbance, ...] = ()
     functions: Functions | None = field(default=None, repr=False)
 
     @classmethod

@@ -111,14 +111,17 @@ def _concurrent(pipeline: PipelineSpec) -> bool:
 def given_of(request: Request, again: Reuse) -> Given:
     """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``again``.
 
-    Raises OptionError for stages that are Python functions, which stay as they are. So do stages that run at the same
-    time: raises RequestError where those are refused, RequestMemoryError where they do not fit.
+    Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
+    scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
+    RequestMemoryError where they do not fit.
     """
     options = request.options
     if request.functions is not None:
         raise OptionError(
             "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
         )
+    if request.disturbances:
+        raise OptionError("scenario", f"expected a system without disturbances, got {len(request.disturbances)}")
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:

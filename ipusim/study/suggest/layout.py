@@ -117,11 +117,12 @@ class Layouts:
         rates = findings.kept(self._again, resolve_rates, fixed, request.folder)
         schedule = schedule_of(choice.schedule, request.folder)
         overlapped = options.system.io_tiles.place_ops_on_io_tiles
-        system, plan = lay_out(
+        system, scheduled = lay_out(
             options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._again
         )
-        if system is None or plan is None or len(findings):
+        if system is None or scheduled is None or len(findings):
             return _refusal(findings)
+        _, plan = scheduled
         terms = Terms(pass_terms(plan, inline=choice.recompute == INTERLEAVED))
         return Layout(system, plan, Offload(), terms, live_tensors(plan))
 

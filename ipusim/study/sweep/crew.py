@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -19,6 +19,7 @@ from uuid import uuid4
 import joblib
 
 from ipusim.errors import MissingPackageError, OptionError, OutputError
+from ipusim.hardware.disturbances import Disturbance
 from ipusim.near_names import did_you_mean
 from ipusim.reuse import Reuse
 from ipusim.runs.request.request import Request, given, plain
@@ -136,6 +137,7 @@ class _Errand:
         data: the options.
         name, description, folder: of the request.
         schedules: that were registered here beside the house's own.
+        disturbances: of the request.
     """
 
     sweep: str
@@ -144,18 +146,19 @@ class _Errand:
     description: str
     folder: str
     schedules: Sequence[Schedule] = field(default=())
+    disturbances: tuple[Disturbance, ...] = ()
 
     @classmethod
     def of(cls, request: Request) -> _Errand:
         """Take down a request."""
         own = tuple(each for each in map(registry.find, registry.names()) if not registry.is_of_the_house(each))
-        return cls(
-            uuid4().hex, plain(given(request.options)), request.name, request.description, str(request.folder), own
-        )
+        data, folder = plain(given(request.options)), str(request.folder)
+        return cls(uuid4().hex, data, request.name, request.description, folder, own, request.disturbances)
 
     def request(self) -> Request:
         """Return the request again."""
-        return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
+        same = Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
+        return replace(same, disturbances=self.disturbances)
 
 
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:

@@ -1,0 +1,184 @@
+"""Schedules of a user's own that say no period: where their Order repeats itself is found in its passes.
+
+An IPU repeats itself every ``c`` micro-batches where each of its passes is the one of as many rows before, ``c``
+micro-batches further on. From such a stretch of an Order whole periods may be cut out, of each IPU as many: what is
+left is the same Order of so many micro-batches fewer, as each IPU goes on behind the cut as behind any of its periods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.errors import CountError
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import Schedule
+
+Rows = npt.NDArray[np.int64]
+#: Periods that are left where others are cut out, at least.
+_LEFT: Final = 3
+#: Periods that are tried, of those after which the pass in the middle of an IPU comes again.
+_TRIED: Final = 64
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Where the IPUs of an Order repeat themselves.
+
+    Attributes:
+        period: in micro-batches.
+        time_steps: of a period, where the Order has time-steps.
+        rows: of each IPU those of its passes in the Order's table, in the order in which they run.
+        bounds: of each IPU the first of its passes that repeats itself, and the one behind the last.
+    """
+
+    period: int
+    time_steps: int
+    rows: Mapping[int, Rows]
+    bounds: Mapping[int, tuple[int, int]]
+
+    def most_cut(self, count: int) -> int:
+        """Return how many micro-batches may be cut out of an Order of ``count``."""
+        passes = {ipu: len(rows) // count * self.period for ipu, rows in self.rows.items()}
+        periods = min((last - first) // passes[ipu] for ipu, (first, last) in self.bounds.items())
+        return max(periods - _LEFT, 0) * self.period
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeating(Schedule):
+    """A schedule of one count, and of those that whole periods of its Order are missing from.
+
+    Attributes:
+        count: its micro-batches.
+        stretch: where its Order repeats itself.
+    """
+
+    count: int
+    stretch: Stretch
+
+    def step(self, shape: PlanShape) -> int:
+        """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
+        return math.lcm(self.stretch.period, shape.serialization)
+
+    def ramps(self, shape: PlanShape) -> int:
+        """Return the micro-batches that its Order has beside whole periods."""
+        left = _LEFT * self.stretch.period
+        return max(self.count - self.stretch.most_cut(self.count) - left, super().ramps(shape))
+
+
+def with_period(schedule: Schedule, shape: PlanShape, sync: Sync | None) -> Schedule:
+    """Return a schedule that says no period with the one that its Order of a shape has; as it is where that has none.
+
+    The Order is laid out once. Raises what ``schedule.plan`` does for the shape and the sync mode.
+    """
+    if schedule.period is not None or shape.overlapped_io:  # which may turn out to be impossible
+        return schedule
+    schedule.check(shape, sync)
+    whole = schedule.laid_out(shape)
+    stretch = _stretch(whole)
+    if stretch is None:
+        return replace(schedule, order=lambda asked: whole if asked == shape else schedule.order(asked))
+    said = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
+    said |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
+    return Repeating(**said, count=shape.micro_batches, stretch=stretch)
+
+
+def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
+    """Return an Order of fewer micro-batches, whose periods are those of the whole one; raises CountError."""
+    count = whole.shape.micro_batches
+    out = count - shape.micro_batches
+    periods, more = divmod(out, stretch.period)
+    if more or not 0 <= out <= stretch.most_cut(count):
+        raise CountError(
+            f"expected {count} micro-batches, or up to {stretch.most_cut(count)} fewer in steps of {stretch.period}, "
+            f"got {shape.micro_batches}"
+        )
+    if not out:
+        return whole
+    left, behind = np.ones(len(whole.table), bool), np.zeros(len(whole.table), bool)
+    bounds = {}
+    for ipu, rows in stretch.rows.items():
+        first, last = stretch.bounds[ipu]
+        passes = len(rows) // count * out
+        left[rows[first : first + passes]] = False
+        behind[rows[first + passes :]] = True
+        bounds[ipu] = first, last - passes
+    table = whole.table.copy()
+    table[behind, -1] -= out
+    emitted = whole.emitted
+    if emitted is not None:
+        table[behind, 0] -= periods * stretch.time_steps
+        emitted -= periods * stretch.time_steps
+    return Order(
+        whole.schedule,
+        shape,
+        table=table[left],
+        offsets=whole.offsets,
+        emitted=emitted,
+        fifo_depths=whole.fifo_depths,
+        copy_rule=whole.copy_rule,
+        repeats=bounds,
+    )
+
+
+def _stretch(order: Order) -> Stretch | None:
+    """Return where an Order repeats itself with its shortest period; None unless half of it may be cut out."""
+    count = order.shape.micro_batches
+    ipus, starts = np.unique(np.sort(order.passes[:, 0]), return_index=True)
+    parts = np.split(np.argsort(order.passes[:, 0], kind="stable"), starts[1:])
+    rows = dict(zip(ipus.tolist(), parts, strict=True))
+    if not _is_complete(order, count) or any(len(part) % count for part in parts):
+        return None
+    for period in _periods(order.passes[parts[0], 1:], count):
+        found = _stretch_of(order, rows, period)
+        out = found.most_cut(count)
+        if 2 * out >= count:
+            short = _cut(order, found, replace(order.shape, micro_batches=count - out))
+            if _is_complete(short, count - out):
+                return found
+    return None
+
+
+def _is_complete(order: Order, count: int) -> bool:
+    """Whether each pass is there once for each of ``count`` micro-batches."""
+    _, kind, stage, micro_batch = order.passes.T
+    passes = kind * order.shape.stages + stage
+    known = len(passes) > 0 and micro_batch.min() >= 0 and micro_batch.max() < count
+    return known and len(np.unique(passes * count + micro_batch)) == len(passes) == count * len(np.unique(passes))
+
+
+def _periods(passes: Rows, count: int) -> list[int]:
+    """Return the periods, in micro-batches, after which the pass in the middle of an IPU's comes again."""
+    tried = np.arange(1, count // _LEFT + 1)
+    length = tried * (len(passes) // count)
+    middle = (len(passes) - length) // 2
+    apart = passes[middle + length] - passes[middle]
+    again = (apart[:, :2] == 0).all(axis=1) & (apart[:, 2] == tried)
+    found: list[int] = tried[again][:_TRIED].tolist()
+    return found
+
+
+def _stretch_of(order: Order, rows: Mapping[int, Rows], period: int) -> Stretch:
+    """Return the stretch around the middle of each IPU in which it repeats itself with a period."""
+    timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
+    columns = np.hstack([timed, order.passes[:, 1:]])
+    bounds, time_steps = {}, None
+    for ipu, own in rows.items():
+        length = len(own) // order.shape.micro_batches * period
+        apart = columns[own[length:]] - columns[own[:-length]]
+        middle = len(apart) // 2
+        time_steps = int(apart[middle, 0]) if time_steps is None else time_steps
+        others = np.flatnonzero((apart != [time_steps, 0, 0, period]).any(axis=1))
+        place = int(np.searchsorted(others, middle))
+        first = int(others[place - 1]) + 1 if place else 0
+        last = int(others[place]) if place < len(others) else len(apart)
+        bounds[ipu] = first, last + length
+    return Stretch(period, time_steps or 0, rows, bounds)
