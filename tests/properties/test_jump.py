@@ -23,6 +23,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
+from ipusim.timeline.repeats import with_copies
 from tests.replay.requests import DRAWN, drawn_requests
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -114,6 +115,8 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
     (block,) = timeline.repeats
     assert Fraction(block.cycles, block.micro_batches) == one
     assert block.micro_batches == (ipus if cycles else 1)
+    once = block._replace(times=1)
+    assert with_copies(timeline.contiguous().columns, once) == once, "rows beside a block are none of its copies"
     fewer = 16 * ipus + count % ipus
     short = time_alone(job.of(fewer, 1), priced=priced, jump=False)
     assert timeline.makespan_cycles == short.makespan_cycles + one * (count - fewer)
