@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ipusim.machine.recurrence import Lists, Mark, Period, periods
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
-from ipusim.timeline.repeats import Repeat, block_between
-from ipusim.timeline.timeline import Span, Timeline, TimelineInfo
+from ipusim.timeline.repeats import Repeat, block_between, with_copies
+from ipusim.timeline.timeline import Timeline, TimelineInfo
 
 #: Places in an execution, and among executions, at which a period is looked for, the last ones first.
 _TRIED = 64
@@ -33,6 +33,12 @@ class Found:
     last: int
     period: Period
     time_steps: int
+
+    @property
+    def block(self) -> Repeat:
+        """The block, of one copy."""
+        period = self.period
+        return Repeat(self.first, self.last, 1, period.cycles, period.micro_batches, self.time_steps, period.executions)
 
 
 @dataclass(frozen=True)
@@ -64,29 +70,31 @@ class ShortRun:
 
     def stretched(self, info: TimelineInfo) -> Timeline:
         """Return the longer run that ``info`` is of, in which blocks of this one happen several times."""
-        short = self.timeline.info
-        left_out = info.count - short.count
-        repeats = [
-            Repeat(
-                each.first,
-                each.last,
-                1 + left_out // each.period.micro_batches,
-                each.period.cycles,
-                each.period.micro_batches,
-                each.time_steps,
-                0,
-            )
-            for each in self.inner
-            if left_out
-        ]
+        short, left_out = self.timeline.info, info.count - self.timeline.info.count
+        inner = [each.block for each in self.inner if left_out]
+        once = self.timeline.folded(self._with_copies(inner))
+        if once is None:
+            once = self.timeline.folded(inner)
+        assert once is not None, "blocks that happen once have no copies to leave out"
+        repeats = [each._replace(times=each.times + left_out // each.micro_batches) for each in once.repeats]
         more = info.executions - short.executions
         if self.outer is not None and more:
-            within = [each for each in repeats if self.outer.first <= each.first < self.outer.last]
-            cycles = self.outer.period.cycles + sum((each.times - 1) * each.cycles for each in within)
+            first, last = np.searchsorted(once.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
+            cycles = self.outer.period.cycles
+            cycles += sum(
+                left_out // each.micro_batches * each.cycles for each in repeats if first <= each.first < last
+            )
             times = 1 + more // self.outer.period.executions
-            repeats.append(Repeat(self.outer.first, self.outer.last, times, cycles, 0, 0, self.outer.period.executions))
+            repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.period.executions))
         repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
-        return self.timeline.stretched(info, repeats)
+        return once.contiguous().stretched(info, repeats)
+
+    def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
+        """Return the blocks of executions with their copies that are rows, as many micro-batches of each execution."""
+        found = [with_copies(self.timeline.columns, each) for each in inner]
+        folded = min(((each.times - 1) * each.micro_batches for each in found), default=0)
+        folded -= folded % self.micro_batches
+        return [each._replace(times=1 + folded // each.micro_batches) for each in found]
 
 
 def short_run(
@@ -107,7 +115,7 @@ def short_run(
         across: of how many executions those consist that have to repeat themselves; 0 for none.
     """
     lists = Lists(plan, timeline.info.replicas)
-    columns = {name: getattr(timeline, name) for name in Span._fields}
+    columns = timeline.columns
     inner = []
     for execution in range(timeline.info.executions) if within else ():
         of = [each for each in marks if each.execution == execution and each.micro_batch != NONE]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipusim.pipeline.instructions import NONE, PASSES, Code, text_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.standstill import MEETINGS, standstill
+from ipusim.pipeline.standstill import MEETINGS, all_end, standstill
 from ipusim.pipeline.violation import Rule, Violation
 
 Rows = npt.NDArray[np.intp]
@@ -221,13 +221,6 @@ class _Graph:
 
     def circles(self) -> bool:
         """Whether instructions follow on themselves, along IPUs and from sends to their receives."""
-        from scipy.sparse import coo_array  # noqa: PLC0415 - slow to import, and this alone needs it
-        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
-
-        count = len(self.ipu)
-        along = np.flatnonzero(np.diff(self.ipu) == 0)
-        source = np.concatenate([along, self._sent()[self._received()]])
-        target = np.concatenate([along + 1, self.receive])
-        graph = coo_array((np.ones(len(source), bool), (source, target)), shape=(count, count)).tocsr()
-        parts, _ = connected_components(graph, directed=True, connection="strong")
-        return bool(parts < count) or bool((source == target).any())
+        sent = self._sent()[self._received()]
+        columns = (self.ipu[self.receive], self.receive, self.ipu[sent], sent)
+        return not all_end(zip(*(column.tolist() for column in columns), strict=True))

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE
-from ipusim.render.content import Content
+from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, Phase
 from ipusim.render.lettering import spread, text_width
 from ipusim.render.style import LINE, TEXT_SIZE
+from ipusim.render.window import Window
 
 _FULL: Final = {name: name for name in (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)}
 _SHORT: Final = {RAMP_UP: "up", MAIN: "main", RAMP_DOWN: "down", WEIGHT_UPDATE: "update"}
@@ -38,20 +38,21 @@ class _Bracket:
         return (self.start + self.end) / 2
 
 
-def draw_brackets(axes: Axes, content: Content) -> None:
-    """Draw a bracket with a name for each phase of ``content`` on ``axes``, which spans its width.
+def draw_brackets(axes: Axes, shown: Sequence[Phase], window: Window, points: float) -> None:
+    """Draw a bracket with a name for each phase that is ``shown`` on ``axes``, which spans ``window``.
+
+    A cycle is so many ``points`` of the figure wide.
 
     Names move sideways to stay apart, with a line to their bracket; where all of
     them have no room they become short, and where even those have none, one
     bracket stands for each execution.
     """
-    window, points = content.window, content.points
     width = window.cycles * points
     axes.set_xlim(0, width)
     axes.set_ylim(0, 1)
     axes.set_axis_off()
-    phases = _phase_brackets(content)
-    brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(content)]
+    phases = _phase_brackets(shown, window, points)
+    brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(shown, phases)]
     for choice in brackets:
         named = [bracket for bracket in choice if bracket.name]
         fitted = _fitted(named, width)
@@ -75,15 +76,14 @@ def _fitted(named: Sequence[_Bracket], width: float) -> list[float] | None:
     )
 
 
-def _phase_brackets(content: Content) -> list[_Bracket]:
-    window, points = content.window, content.points
+def _phase_brackets(shown: Sequence[Phase], window: Window, points: float) -> list[_Bracket]:
     return [
         _Bracket(
             phase.name,
             (max(phase.start, window.start) - window.start) * points,
             (min(phase.end, window.end) - window.start) * points,
         )
-        for phase in content.phases
+        for phase in shown
     ]
 
 
@@ -91,10 +91,10 @@ def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Brac
     return [_Bracket(names[bracket.name], bracket.start, bracket.end) for bracket in brackets]
 
 
-def _execution_brackets(content: Content) -> list[list[_Bracket]]:
+def _execution_brackets(shown: Sequence[Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
     """Return one bracket for each execution, in versions of which each names fewer of them than the one before."""
     bounds: dict[int, tuple[float, float]] = {}
-    for phase, bracket in zip(content.phases, _phase_brackets(content), strict=True):
+    for phase, bracket in zip(shown, phases, strict=True):
         start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))
         bounds[phase.execution] = (start, bracket.end)
     versions = []

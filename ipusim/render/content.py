@@ -59,6 +59,11 @@ class Content:
         return rows_of(self.timeline, self.ipus_to_a_row)
 
 
+def phases_in(timeline: Timeline, window: Window) -> tuple[Phase, ...]:
+    """Return the phases that lie in a window."""
+    return tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
+
+
 def content(
     timeline: Timeline,
     window: Window,
@@ -74,7 +79,7 @@ def content(
     least = min(_LOWEST_BOX / (row_in * DPI), _LARGEST_LOWEST)
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
-    found = tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
+    found = phases_in(timeline, window)
     steps = time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI or ipus_to_a_row > 1

@@ -74,7 +74,7 @@ def first_replica(timeline: Timeline) -> Timeline:
     """Return what the first replica does, as a Timeline of its own, without causes."""
     info = timeline.info
     own = np.isin(timeline.replica, (0, NONE)) & (timeline.ipu < info.shards)
-    columns = np.stack([getattr(timeline, name)[own] for name in Span._fields], axis=1)
+    columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
     columns[:, Span._fields.index("cause")] = NONE
     return Timeline(first_replica_info(info), columns)
 

@@ -193,7 +193,7 @@ def _add_axes(figure: Chart, where: _Places, top: float, tall: float) -> Axes:
 
 def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
     """Draw a panel ``top`` inches from the top; its time axis has numbers if it is ``numbered``."""
-    draw_brackets(_add_axes(figure, where, top, _BAND), shown)
+    draw_brackets(_add_axes(figure, where, top, _BAND), shown.phases, shown.window, shown.points)
     tall = where.row * panel.rows
     axes = _add_axes(figure, where, top + _BAND, tall)
     draw_panel(axes, shown, where.row * 72)

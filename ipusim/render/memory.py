@@ -19,7 +19,7 @@ from ipusim.pipeline.holders import LAYERS
 from ipusim.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.render.brackets import draw_brackets
 from ipusim.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
-from ipusim.render.content import content
+from ipusim.render.content import phases_in
 from ipusim.render.figures import Chart, own_settings
 from ipusim.render.fold import first_replica_info
 from ipusim.render.legend import Entry, Sign, draw_legend, legend_lines
@@ -69,7 +69,6 @@ def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title:
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
-    shown = content(timeline, window, width)
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     limit, highest = _limit_and_top(fit, rows)
     titles = title_lines(title, width_in - 2 * _EDGE)
@@ -96,7 +95,8 @@ def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title:
     top += _LINE * len(words) + _SECONDS
     bars = left + width + _COLUMNS
     second_axis(add_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
-    draw_brackets(add_axes(left, top, width, _BAND), shown)
+    points = width * 72 / window.cycles
+    draw_brackets(add_axes(left, top, width, _BAND), phases_in(timeline, window), window, points)
     write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
     top += _BAND
     over_time, at_peak = (add_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))

@@ -57,8 +57,8 @@ def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -
     once, at = timeline.contiguous(), [gap.at for gap in inside]
     start = once.start + later + room * np.searchsorted(at, once.start, side="right")
     end = once.end + later + room * np.searchsorted(at, once.end, side="left")
-    columns = {name: getattr(timeline, name) for name in Span._fields} | {"start": start, "end": np.maximum(start, end)}
-    return Timeline(timeline.info, np.stack([columns[name] for name in Span._fields], axis=1))
+    columns = timeline.columns | {"start": start, "end": np.maximum(start, end)}
+    return Timeline(timeline.info, np.stack([columns[name] for name in Span._fields]).T)
 
 
 def told(title: str, window: Window) -> str:

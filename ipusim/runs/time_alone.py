@@ -10,7 +10,6 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import steady_from
 from ipusim.machine.executor import Replicas
-from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate, simulate_marked
 from ipusim.pricing.costs import Costs
@@ -96,10 +95,10 @@ class _InPart:
         fewer = (tried * self._in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
         some = (each for each in fewer if each < executions)
         micro_batches, kept = next(counts, whole), next(some, executions)
+        found: ShortRun | None = None
         while (micro_batches, kept) != (whole, executions):
-            short, timeline, marks = self._simulated(micro_batches, kept)
-            across = self._in_a_row if kept < executions else 0
-            found = short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
+            found = None  # the run before, which would take as much memory as the next one
+            found = self._short_run(micro_batches, kept)
             if not found.within:
                 micro_batches = next(counts, whole)
             elif not found.across:
@@ -125,8 +124,8 @@ class _InPart:
         multiple = math.lcm(schedule.step(shape), found.micro_batches)
         return nearest_count(micro_batches, shape.micro_batches, multiple)
 
-    def _simulated(self, micro_batches: int, kept: int) -> tuple[Job, Timeline, list[Mark]]:
-        """Return the Job of so many micro-batches, and the Timeline and the marks of so many of its executions."""
+    def _short_run(self, micro_batches: int, kept: int) -> ShortRun:
+        """Return the run of so many micro-batches and executions, and where it repeats itself."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
         short = _of(job, micro_batches, kept if one_run else job.program.repeat_count)
@@ -145,7 +144,9 @@ class _InPart:
             progress=self.progress,
         )
         steady = steady_from(system.disturbances)  # before that a state may recur, and not what follows it
-        return short, timeline, [mark for mark in marks if steady is not None and mark.cycle >= steady]
+        marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
+        across = self._in_a_row if kept < self.executions else 0
+        return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
 
     def _whole(self, found: ShortRun) -> Timeline:
         """Return the Timeline of the whole run, of which ``found`` is a part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pickle
@@ -27,12 +28,24 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
     Processes, as drawing holds Python's lock, and matplotlib's settings are of the whole process. A fork copies no
     Timeline, where a worker would have to import everything anew and get it as a copy.
     """
+    _give_back_memory()
     with ExitStack() as stack:
+        if gc.isenabled():  # what is made stays to its end: looking for garbage in it took a quarter of a chart's time
+            gc.disable()
+            stack.callback(gc.enable)
         children = [_begun(make, stack) for make in makers[: _spare_cores()]]
         here = [make() for make in makers[len(children) :]]
         brought = [child.brought() if child else None for child in children]
         aside = [make() if made is None else made for made, make in zip(brought, makers, strict=False)]
     return {name: content for made in (*aside, *here) for name, content in made.items()}
+
+
+def _give_back_memory() -> None:
+    """Let go of garbage, and of what malloc keeps although it is free: a third of what a run of 64 IPUs takes."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # of glibc alone
+        trim(0)
 
 
 def _spare_cores() -> int:
@@ -91,7 +104,6 @@ def _make_and_exit(make: Maker, reads: int, writes: int) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.disable()  # it would write to memory that is shared with the parent
         os.close(reads)
         with os.fdopen(writes, "wb") as file:
             pickle.dump(make(), file, protocol=pickle.HIGHEST_PROTOCOL)

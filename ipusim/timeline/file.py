@@ -170,7 +170,7 @@ def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
     for name in Span._fields:
         if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
             raise FileError(f"column {name} is {arrays[name].dtype} of {arrays[name].shape}, start has {shape}")
-    return np.stack([arrays[name] for name in Span._fields], axis=1)
+    return np.stack([arrays[name] for name in Span._fields]).T
 
 
 def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:

@@ -85,8 +85,9 @@ class Recorder:
         return -len(self._groups)
 
     def timeline(self, info: TimelineInfo) -> Timeline:
-        """Return all that was recorded as a Timeline, sorted by start, causes renumbered."""
+        """Return all that was recorded as a Timeline, sorted by start, causes renumbered; begin anew."""
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, _WIDTH)
+        self._log.clear()  # it takes more memory than the Timeline
         # Groups become their spans behind the sorting: each has one start, and there are far fewer records than spans.
         order = np.argsort(log[:, 2], kind="stable")
         what, step, start, end, cause = np.ascontiguousarray(log[order].T)

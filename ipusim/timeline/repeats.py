@@ -162,19 +162,43 @@ def block_between(
     start = columns["start"]
     first, last = np.searchsorted(start, [begin, end]).tolist()
     size = last - first
-    behind = slice(last, last + size)
     if not size or int(np.searchsorted(start, 2 * end - begin)) != last + size:
         return None
+    block = Repeat(first, last, 1, end - begin, micro_batches, time_steps, executions)
+    return (first, last) if _follow(columns, block, first) else None
+
+
+def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
+    """Return a block that begins with the first of its copies that are rows before it, and counts those behind it.
+
+    Args:
+        columns: of a Timeline without blocks, by name.
+        block: of it.
+    """
+    first, size = block.first, block.last - block.first
+    behind = block.first
+    while first >= size and _follow(columns, block, first - size):
+        first -= size
+    while _follow(columns, block, behind):
+        behind += size
+    return block._replace(first=first, last=first + size, times=1 + (behind - first) // size)
+
+
+def _follow(columns: Mapping[str, Column], block: Repeat, first: int) -> bool:
+    """Whether rows from ``first`` on, as many as a block has, are followed by as many that are its next copy."""
+    size = block.last - block.first
+    own, behind = slice(first, first + size), slice(first + size, first + 2 * size)
+    if behind.stop > len(columns["start"]):
+        return False
     added = {
-        "start": end - begin,
-        "end": end - begin,
-        "micro_batch": micro_batches,
-        "time_step": time_steps,
-        "execution": executions,
+        "start": block.cycles,
+        "end": block.cycles,
+        "micro_batch": block.micro_batches,
+        "time_step": block.time_steps,
+        "execution": block.executions,
         "cause": size,
     }
-    for name, column in columns.items():
-        own = column[first:last]
-        if not np.array_equal(np.where(own == _NONE, _NONE, own + added.get(name, 0)), column[behind]):
-            return None
-    return first, last
+    return all(
+        np.array_equal(np.where(column[own] == _NONE, _NONE, column[own] + added.get(name, 0)), column[behind])
+        for name, column in columns.items()
+    )

@@ -15,6 +15,7 @@ from ipusim.timeline.copies import (
     Choice,
     Chosen,
     Copies,
+    Gap,
     cause_rows,
     copies_in,
     copies_numbered,
@@ -82,8 +83,7 @@ class Timeline:
         # A view of an array in column order is taken as it is: the recorder hands its own over.
         self._table = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
         self._table.flags.writeable = False
-        for index, name in enumerate(Span._fields):
-            setattr(self, name, self._table[:, index])
+        vars(self).update(self.columns)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -105,6 +105,11 @@ class Timeline:
     def __iter__(self) -> Iterator[Span]:
         """Yield each row as a Span."""
         return map(Span._make, self._table.tolist())
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Every column by its name."""
+        return {name: self._table[:, index] for index, name in enumerate(Span._fields)}
 
     @property
     def makespan_cycles(self) -> int:
@@ -151,6 +156,29 @@ class Timeline:
             executions=self.info.executions - int(executions.max()),
         )
         return Timeline(info, table)
+
+    def folded(self, repeats: Sequence[Repeat]) -> Timeline | None:
+        """Return the same run with the copies of blocks, which are rows one after the other, as one copy of each.
+
+        Args:
+            repeats: blocks of this Timeline's rows, which has none yet; their ``times`` are the copies that are rows.
+
+        Returns:
+            The run with these blocks; None where a row behind one has its cause too far back in the block.
+        """
+        kept = np.ones(len(self), dtype=bool)
+        gaps, before = [], 0
+        for repeat in repeats:
+            size = repeat.last - repeat.first
+            kept[repeat.last : repeat.first + repeat.times * size] = False
+            block = repeat._replace(first=repeat.first - before, last=repeat.last - before)
+            gaps.append(Gap(block, repeat.first, size))
+            before += (repeat.times - 1) * size
+        table, cause = self._table[kept], cause_rows(self.cause[kept], gaps)
+        table[:, Span._fields.index("cause")] = cause
+        found = Timeline(self.info, table, [gap.block for gap in gaps])
+        right = (cause >= NONE).all() and np.array_equal(found.blocks.causes(cause), self.cause[kept])
+        return found if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
         """Return the run of ``info`` in which blocks of this one happen several times; :meth:`contiguous` undoes it.

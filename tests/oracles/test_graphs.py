@@ -15,7 +15,7 @@ from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.topology import Topology
-from ipusim.pipeline.standstill import circle_of
+from ipusim.pipeline.standstill import all_end, circle_of
 
 
 @lru_cache
@@ -69,3 +69,14 @@ def test_the_circle_of_those_who_wait_is_the_one_that_networkx_finds(waits: dict
     except nx.NetworkXNoCycle:
         expected = ()
     assert circle_of(waits) == expected
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.data())
+def test_ipus_end_where_networkx_finds_no_circle_of_instructions(ipus: list[int], data: st.DataObject) -> None:
+    ipus.sort()
+    rows = range(len(ipus))
+    sent = data.draw(st.dictionaries(st.sampled_from(rows), st.sampled_from(rows))) if ipus else {}
+    follows = [(row, row + 1) for row in rows[:-1] if ipus[row] == ipus[row + 1]]
+    graph = nx.DiGraph([*follows, *((send, receive) for receive, send in sent.items())])
+    receives = [(ipus[receive], receive, ipus[send], send) for receive, send in sorted(sent.items())]
+    assert all_end(receives) == nx.is_directed_acyclic_graph(graph)

@@ -19,6 +19,7 @@ from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.recurrence import size_of
 from ipusim.machine.simulate import simulate_marked
+from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs import execute as running
 from ipusim.runs.assemble.assemble import assemble
@@ -29,6 +30,7 @@ from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
 from ipusim.study.expectations import judged_before
+from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
 from tests.replay.requests import DRAWN, drawn_requests, scenario_of
 
@@ -139,9 +141,33 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
     (block,) = timeline.repeats
     assert Fraction(block.cycles, block.micro_batches) == one
     assert block.micro_batches == (ipus if cycles else 1)
+    once = block._replace(times=1)
+    assert with_copies(timeline.contiguous().columns, once) == once, "rows beside a block are none of its copies"
     fewer = 16 * ipus + count % ipus
     short = time_alone(job.of(fewer, 1), priced=priced, jump=False)
     assert timeline.makespan_cycles == short.makespan_cycles + one * (count - fewer)
+
+
+@pytest.mark.parametrize("count", [1_000_000, 1_000_016, 1_000_032])
+def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of stages that differ three micro-batches go round the slowest loop, which any count is whole periods from."""
+    counts: list[int] = []
+
+    def counted(plan: Plan, *args: Any, **options: Any) -> Any:
+        counts.append(plan.shape.micro_batches)
+        return simulate_marked(plan, *args, **options)
+
+    monkeypatch.setattr("ipusim.runs.time_alone.simulate_marked", counted)
+    data = flight(0, 16, 1, 1, count).request.given()
+    rng = random.Random(5)
+    for stage in data["pipeline"]["stages"]:
+        cycles = rng.randrange(1000, 1200)
+        stage.update(forward=100 * cycles, backward=200 * cycles)
+        stage.update({key: 40_000 for key in ("output_bytes", "gradient_bytes") if key in stage})
+    timeline = time_alone(assemble(Request.from_dict(data, name="uneven")))
+    (block,) = timeline.repeats
+    assert block.micro_batches == 3
+    assert len(counts) == 1
 
 
 def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:

@@ -12,6 +12,8 @@ from ipusim.schedules.registry import Schedule
 #: some to settle in.
 _PERIODS = 3
 _MICRO_BATCHES = 16
+#: What loops of up to four neighbours take in micro-batches: a multiple of each.
+_LOOPS = math.lcm(2, 3, 4)
 #: How many times as long the next short run is, where one has not come to repeat itself.
 _LONGER = 2
 
@@ -20,8 +22,8 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     """Yield the numbers of micro-batches of shorter runs to try for one of ``shape``, rising; none where it is short.
 
     Each differs from that of ``shape`` by a multiple of the schedule's period and of what its counts are multiples of,
-    and if possible of the number of IPUs, which is how many micro-batches 1F1B's state takes to recur where tensors
-    take time on their way.
+    and if possible of those that 1F1B's state takes to recur: as many as go round the slowest loop of neighbours, which
+    are all IPUs where tensors take time on their way, and mostly few where stages differ.
     """
     if schedule.period is None:
         return
@@ -31,9 +33,9 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
         return  # which the schedule refuses
     ipus = len(set(shape.mapping))
     least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
-    ipus = math.lcm(multiple, ipus)
+    steps = (math.lcm(multiple, ipus, _LOOPS), math.lcm(multiple, ipus), multiple)
     while least * 2 <= whole:
-        step = ipus if ipus <= least else multiple
+        step = next((each for each in steps if each <= least), multiple)
         count = whole - (whole - least) // step * step
         if count * 2 > whole:
             return

@@ -11,14 +11,10 @@ import pytest
 from ipusim.errors import FileError, TimelineError
 from ipusim.timeline.file import read_repeats
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.repeats import Repeat, block_between
+from ipusim.timeline.repeats import Repeat, block_between, with_copies
 from ipusim.timeline.timeline import NONE, Span, Timeline
 from tests.folded import folded
 from tests.timelines import lay_out_timeline
-
-
-def columns_of(timeline):
-    return {name: getattr(timeline, name) for name in Span._fields}
 
 
 def starts(timeline):
@@ -38,7 +34,7 @@ def run():
 def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
     short, long = (lay_out_timeline(count=count) for count in (16, 64))
     begin = starts(short)
-    rows = block_between(columns_of(short), begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
+    rows = block_between(short.columns, begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
     block = Repeat(*rows, 13, begin[8] - begin[4], 4, 4, 0)
     stretched = short.stretched(long.info, [block])
     assert stretched.expanded() == long
@@ -47,15 +43,39 @@ def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
     assert stretched.makespan_cycles == long.makespan_cycles
 
 
+def test_rows_that_are_copies_of_a_block_are_folded_to_one():
+    long = lay_out_timeline(count=64)
+    begin = starts(long)
+    rows = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
+    block = with_copies(long.columns, Repeat(*rows, 1, begin[44] - begin[40], 4, 4, 0))
+    assert block.times > 10
+    folded = long.folded([block])
+    assert len(folded) == len(long) - (block.times - 1) * (block.last - block.first)
+    assert folded.expanded() == long
+
+
+def test_rows_with_causes_far_back_in_a_block_are_not_folded():
+    long = lay_out_timeline(count=64)
+    begin = starts(long)
+    rows = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
+    block = with_copies(long.columns, Repeat(*rows, 1, begin[44] - begin[40], 4, 4, 0))
+    columns = long.columns
+    cause = columns["cause"].copy()
+    cause[-1] = rows[0]
+    other = Timeline(long.info, np.stack([*(columns | {"cause": cause}).values()], axis=1))
+    assert other.folded([block]) is None
+    assert other.folded([block._replace(times=1)]).expanded() == other
+
+
 def test_a_block_is_where_the_next_spans_are_the_same_and_nowhere_else():
     timeline = lay_out_timeline(count=16)
     begin = starts(timeline)
     every = {"micro_batches": 1, "time_steps": 1, "executions": 0}
-    assert block_between(columns_of(timeline), begin[4], begin[5], **every) is not None
-    assert block_between(columns_of(timeline), begin[0], begin[1], **every) is None, "the pipeline fills"
-    assert block_between(columns_of(timeline), begin[4], begin[5], **every | {"micro_batches": 2}) is None
-    assert block_between(columns_of(timeline), begin[4], begin[4], **every) is None, "of no spans"
-    other = columns_of(timeline)
+    assert block_between(timeline.columns, begin[4], begin[5], **every) is not None
+    assert block_between(timeline.columns, begin[0], begin[1], **every) is None, "the pipeline fills"
+    assert block_between(timeline.columns, begin[4], begin[5], **every | {"micro_batches": 2}) is None
+    assert block_between(timeline.columns, begin[4], begin[4], **every) is None, "of no spans"
+    other = timeline.columns
     _, last = block_between(other, begin[4], begin[5], **every)
     for name in Span._fields:
         changed = {**other, name: other[name].copy()}

@@ -104,6 +104,7 @@ def test_a_file_has_one_number_for_all_ipus_and_for_none(tmp_path):
     link = recorder.describe(Description(SpanKind.LINK, link=0))
     recorder.record(link, 0, 3, 5, recorder.record(sync, 0, 0, 3, NONE))
     timeline = recorder.timeline(INFO)
+    assert len(recorder.timeline(INFO)) == 0, "the log takes more memory than the Timeline, and is let go of"
     assert timeline.ipu.tolist() == [ALL_IPUS, NONE]
     assert ALL_IPUS != NONE
     timeline.save(tmp_path / "timeline.npz")
