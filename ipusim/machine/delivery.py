@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +22,6 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
 Numbers = npt.NDArray[np.int64]
-#: What is sent within an IPU, or carries no bytes.
-_NO_WAY = Send()
 
 
 def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count: int) -> Numbers:
@@ -33,6 +30,11 @@ def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count
     ``count`` is that of the micro-batches of an execution.
     """
     return (2 * source + (target < source)) * count + micro_batch
+
+
+def _plain(send: Send) -> Send:
+    """Return a send in plain numbers, without the formulas that they are the values of: arithmetic is faster."""
+    return Send(send.bytes, int(send.lead_cycles), send.links, int(send.cycles))
 
 
 class _Way(NamedTuple):
@@ -68,6 +70,7 @@ class Delivery:
         }
         self._clock, self._record, self._links = context.clock, context.recorder.record, links
         self._count = shape.micro_batches
+        self._come = self._deliver
         self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._ipu_of = [context.ipu_of(replica, stage).number for stage in range(shape.stages)]
@@ -84,7 +87,7 @@ class Delivery:
                 shape.mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 shape.mapping[source] == shape.mapping[target],
-                send := sends.get((source, target), _NO_WAY),
+                send := _plain(sends.get((source, target), Send())),
                 not (send.lead_cycles or send.links),
                 resources.ipus([self._ipu_of[source], self._ipu_of[target]]),
             )
@@ -126,7 +129,7 @@ class Delivery:
         if way.at_once:
             self._arrive(tensor, way, cause)
         else:
-            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
+            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._come)
             self._links.carry(coming, way.ends)
         return cause
 
@@ -143,52 +146,54 @@ class Delivery:
         return delivered
 
     def _deliver(self, coming: Tensor, now: int) -> None:
-        """Note that a tensor has come."""
+        """Note that a tensor has come, and let the IPU go on that waits for it."""
         tensor, start, span = coming.number, coming.handed_over, coming.cause
         if now > start:
             span = self._record(self._what[tensor], coming.step, start, now, span)
-        way = self._ways[tensor // self._count]
         del self._on_way[tensor]
-        self._here[tensor] = span
         if self._hand_on is not None:
+            way = self._ways[tensor // self._count]
             self._hand_on(way.shard, way.made_in, tensor % self._count)
+        arrived = self._waiting.pop(tensor, None)
+        blocked = self._blocking.pop(tensor, None) if self._blocking else None
         if coming.waiting:
-            arrived = self._waiting[tensor] = self._clock.event()
+            arrived = self._clock.event()
             arrived.callbacks.extend(coming.waiting)
-        if tensor in self._blocking:
-            if tensor in self._waiting:
-                self._waiting.pop(tensor).succeed()
-            self._blocking.pop(tensor).succeed(span)
-        elif tensor in self._waiting:
-            self._clock.happen(self._waiting.pop(tensor), None)
+        if arrived is None:
+            if coming.is_awaited and coming.foreseen is not None:
+                coming.foreseen._value = span
+            else:
+                self._here[tensor] = span
+        elif blocked is None:
+            self._clock.happen(arrived, span)
+        else:
+            arrived.succeed(span)
+        if blocked is not None:
+            blocked.succeed(span)
 
     def _arrive(self, tensor: int, way: _Way, span: int) -> None:
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
         if not way.is_kept:
-            self._here[tensor] = span
             if tensor in self._waiting:
-                self._waiting.pop(tensor).succeed()
+                self._waiting.pop(tensor).succeed(span)
+            else:
+                self._here[tensor] = span
 
     def _receive(
-        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int
-    ) -> int | simpy.Event:
-        """Take a tensor, or wait until it has come; returns the span that has brought it where the IPU has waited."""
-        if self._here.pop(tensor, None) is not None:
+        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
+    ) -> int | tuple[simpy.Event, int]:
+        """Take a tensor, or wait until it has come: behind the span that has brought it."""
+        if tensor in self._here:
+            del self._here[tensor]
             return cause
         coming = self._on_way.get(tensor)
         if coming is not None and coming.alone and coming.foreseen is not None:
             event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
+            coming.is_awaited = True
         else:
             event = self._waiting[tensor] = self._clock.event()
-        event.callbacks.append(partial(self._take, self._wait_of[ipu.number], tensor, step, self._clock.now, cause))
-        return event
-
-    def _take(self, wait: int, tensor: int, step: int, start: int, cause: int, event: simpy.Event) -> None:
-        """Take a tensor that has come for an IPU that has waited since ``start``, and goes on behind this event."""
-        now, event._value = self._clock.now, self._here.pop(tensor)
-        if now > start:
-            self._record(wait, step, start, now, cause)
+        return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return what has come and is not taken, what is on its way, who waits for it, and all that is on the links."""

@@ -38,8 +38,9 @@ class Wait(NamedTuple):
 
 
 #: What carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the span that the IPU goes on
-#: behind. That is there at once, or the value of an event, or what a part of a process returns.
-Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | Spans]
+#: behind. That is there at once, or the value of an event, or what a part of a process returns. With an event comes the
+#: description of the IPU's wait for it, where that is a span.
+Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
 class Facility(Protocol):

@@ -103,6 +103,13 @@ class Ipu:
                 if kind is int:
                     cause = answer
                     continue
+                if kind is tuple:
+                    event, wait = answer
+                    start, before, cause = now, cause, (yield event)
+                    now = clock.now
+                    if now > start:
+                        record(wait, first + step, start, now, before)
+                    continue
                 cause = (yield from answer) if kind is GeneratorType else (yield answer)
                 now = clock.now
             cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)

@@ -54,6 +54,7 @@ class Tensor:
         "end",
         "foreseen",
         "handed_over",
+        "is_awaited",
         "left",
         "number",
         "rate",
@@ -76,7 +77,7 @@ class Tensor:
         """Take what is to be carried."""
         self.number, self.send, self.step, self.cause = number, send, step, cause
         self.handed_over, self.then = handed_over, then
-        self.alone, self.foreseen, self.waiting = False, None, _NOBODY
+        self.alone, self.is_awaited, self.foreseen, self.waiting = False, False, None, _NOBODY
 
 
 #: What is called with a tensor and the cycle in which it has come.
