@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import simpy
 from ipusim.machine import resources
 from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.machine.facility import Facility, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
@@ -56,14 +56,14 @@ class _Way(NamedTuple):
     ends: Workers
 
 
-class Delivery:
+class Delivery(Facility):
     """What is on its way, or has come, within one replica; tensors go by their numbers."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
         """Prepare for the sends between the stages of a replica."""
         shape, executor = context.plan.shape, context.executor(replica)
         self.ipus = tuple(context.ipus([replica]))
-        self.handlers: Mapping[Code, Handler] = {
+        self.handlers = {
             Code.SEND: self._send,
             Code.BLOCKING_SEND: self._send_blocking,
             Code.RECEIVE: self._receive,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import simpy
-
 from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId
 from ipusim.machine.meeting import Meeting
 from ipusim.pipeline.instructions import Code
 
@@ -20,13 +17,10 @@ class ExecutionEnd(Meeting):
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
         """Begin the first execution of these replicas."""
         super().__init__(context.clock, context.recorder, context.ipus(replicas))
-        self.handlers = {Code.END: self._end}
+        self.handlers = {Code.END: self._come}
         self._context, self._replicas = context, replicas
         self._ended = 0
         self._begin()
-
-    def _end(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
-        return self.arrive(ipu.number, cause)
 
     def _begin(self) -> None:
         for replica in self._replicas:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ipusim.pipeline.order import Edge
 
@@ -48,29 +48,10 @@ class Executor(Protocol):
 class NullExecutor:
     """Time without arithmetic: every call does nothing."""
 
-    def begin(self, execution: int) -> None:
+    def begin(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
 
-    def infeed(self, ipu: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def copy(self, edges: Sequence[Edge]) -> None:
-        """Do nothing."""
-
-    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def outfeed(self, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def outfeed_total(self) -> None:
-        """Do nothing."""
-
-    def update(self, ipu: int) -> None:
-        """Do nothing."""
+    infeed = run = copy = deliver = outfeed = outfeed_total = update = begin
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
 
 import simpy
 
@@ -43,19 +43,21 @@ class Wait(NamedTuple):
 Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
-class Facility(Protocol):
-    """A part of the machine that IPUs meet in their instructions."""
+class Facility:
+    """A part of the machine that IPUs meet in their instructions.
 
-    @property
-    def ipus(self) -> Iterable[IpuId]:
-        """The IPUs whose instructions it carries out."""
+    Attributes:
+        ipus: whose instructions it carries out.
+        handlers: what carries out each of the instructions that it knows.
+    """
 
-    @property
-    def handlers(self) -> Mapping[Code, Handler]:
-        """What carries out each of the instructions that it knows."""
+    ipus: tuple[IpuId, ...]
+    handlers: Mapping[Code, Handler]
 
-    def waits_for(self, ipu: int) -> Wait | None:
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default nobody waits for anything but time
         """Return what logical IPU ``ipu`` waits for here; None where it does not."""
+        return None
 
-    def state(self, first_micro_batch: int) -> Hashable:
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
         """Return all that its future depends on: times from now on, micro-batches counted from the first one."""
+        return ()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import simpy
 
 from ipusim.machine.clock import Spans
 from ipusim.machine.context import Context
-from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.machine.facility import Facility, IpuId, Wait
 from ipusim.machine.host import HostPort, HostStream
 from ipusim.pipeline.instructions import Code
 from ipusim.timeline.host_track import HostTrack
@@ -17,13 +17,13 @@ from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import NONE
 
 
-class Feeds:
+class Feeds(Facility):
     """What the IPUs of a replica take from the host, and hand to it; at a cost where a stream of the host ends."""
 
     def __init__(self, context: Context, replica: int) -> None:
         """Connect them to the host."""
         self.ipus = tuple(context.ipus([replica]))
-        self.handlers: Mapping[Code, Handler] = {
+        self.handlers = {
             Code.INFEED: self._take,
             Code.OUTFEED: self._give,
             Code.ADD_RESULTS: self._add_results,

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Container
 from typing import Final, cast
 
 from ipusim.machine.columns import InstructionColumns
-from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.machine.facility import Facility, IpuId
 from ipusim.pipeline.instructions import NONE, Code
 
 #: The code of an instruction that only notes the state; no Plan has it.
 MARK: Final = max(Code) + 1
 
 
-class Marks:
-    """What notes the state when the IPU of the first stage comes to a mark.
-
-    Attributes:
-        ipus: that IPU.
-        handlers: what carries out a mark.
-    """
+class Marks(Facility):
+    """What notes the state when the IPU of the first stage comes to a mark."""
 
     def __init__(self, ipu: IpuId, note: Callable[[int], object]) -> None:
         """Call ``note`` with the micro-batch of a mark, NONE at the beginning of an execution."""
         self.ipus = (ipu,)
-        self.handlers: Mapping[Code, Handler] = {cast(Code, MARK): self._pass}
+        self.handlers = {cast(Code, MARK): self._pass}
         self._note = note
-
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - what every facility has
-        """Return None: nobody waits at a mark."""
-        return None
-
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - what every facility has
-        """Return nothing: a mark changes nothing."""
-        return ()
 
     def _pass(self, _ipu: IpuId, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
         self._note(micro_batch)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 
 import simpy
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process
-from ipusim.machine.facility import Handler, IpuId, Wait
-from ipusim.pipeline.instructions import Code
+from ipusim.machine.facility import Facility, IpuId, Wait
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 
 
-class Meeting:
+class Meeting(Facility):
     """A place where IPUs meet. A kind of meeting is a subclass with ``_meet``, which in the end calls ``_release``.
 
     Attributes:
         what: what those who wait here wait for, in words.
-        ipus: who meets.
-        handlers: of the instructions by which they come here.
     """
 
     what: str
-    handlers: Mapping[Code, Handler]
 
     def __init__(self, clock: Clock, recorder: Recorder, ipus: Iterable[IpuId]) -> None:
         """Prepare for ``ipus``."""
@@ -48,6 +44,10 @@ class Meeting:
         if len(self._arrived) == len(self.ipus):
             self._meet(cause)
         return done
+
+    def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
+        """Note that ``ipu`` is here by an instruction of which there is nothing more to know."""
+        return self.arrive(ipu.number, cause)
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""

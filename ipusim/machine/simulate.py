@@ -14,11 +14,10 @@ from ipusim.machine import (
     delivery,
     execution_end,
     feeds,
-    host_compute,
+    host_server,
     interconnect,
     replica_meeting,
     streaming_memory,
-    tables,
     variables,
 )
 from ipusim.machine.clock import Clock, Speed
@@ -48,8 +47,7 @@ FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
     before_update.build,
     replica_meeting.build,
     streaming_memory.build,
-    tables.build,
-    host_compute.build,
+    host_server.build,
     feeds.build,
     variables.build,
     interconnect.build,

@@ -14,7 +14,7 @@ from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
 from ipusim.machine.clock import Clock, Process, Spans
 from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId, Wait
+from ipusim.machine.facility import Facility, IpuId, Wait
 from ipusim.machine.resources import streaming_memory
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
@@ -94,7 +94,7 @@ class RemoteMemory:
         self._since = now
 
 
-class RemotePort:
+class RemotePort(Facility):
     """One IPU's end of its Streaming Memory."""
 
     def __init__(self, context: Context, memory: RemoteMemory, ipu: IpuId, passes: Passes, update: Stream) -> None:

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-
 from ipusim.machine import resources
 from ipusim.machine.clock import Spans
 from ipusim.machine.context import Context
-from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.machine.facility import Facility, IpuId
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
 
-class Variables:
+class Variables(Facility):
     """The variables of all IPUs."""
 
     def __init__(self, context: Context) -> None:
         """Describe the weight update of each IPU."""
         self.ipus = tuple(context.ipus())
-        self.handlers: Mapping[Code, Handler] = {Code.UPDATE: self._update, Code.LET_GO: self._release}
+        self.handlers = {Code.UPDATE: self._update, Code.LET_GO: self._release}
         self._context = context
         self._spans = {
             ipu: context.recorder.describe(Description(SpanKind.WEIGHT_UPDATE, ipu.number, replica=ipu.replica))
             for ipu in self.ipus
         }
-
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - nobody waits here for anything but time
-        """Return None."""
-        return None
-
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - an IPU's own time
-        """Return nothing: an update is an IPU's own time."""
-        return ()
 
     def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
