@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import simpy
 
@@ -33,11 +33,10 @@ class Feeds(Facility):
         }
         self._clock, self._record, self._steps = context.clock, context.recorder.record, context.steps
         self._executor = context.executor(replica)
-        infeed, outfeed = _infeed(context, replica), _outfeed(context, replica)
-        self._ports = (*infeed, *outfeed)
-        self._infeeds = {port.ipu: port.transfer for port in infeed}
-        self._outfeeds = {port.ipu: port.transfer for port in outfeed}
-        self._total_beside = any(port.on_io_tiles for port in outfeed)
+        self._overlapped = context.plan.shape.overlapped_io
+        self._ports = tuple(_ports(context, replica))
+        #: The copies of the streams that cost anything, by track and IPU.
+        self._copies = {(port.track, port.ipu): port.transfer for port in self._ports}
         #: The copies of each IPU's I/O tiles that are under way.
         self._beside: dict[int, simpy.Process] = {}
         self._waits = {
@@ -55,7 +54,7 @@ class Feeds(Facility):
         return tuple(port.state() for port in self._ports), beside
 
     def _take(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        cause = yield from self._infeeds.get(ipu.number, _free)(micro_batch, step, cause)
+        cause = yield from self._copies.get((HostTrack.INFEED, ipu.number), _free)(micro_batch, step, cause)
         self._executor.infeed(ipu.shard, micro_batch)
         return cause
 
@@ -65,7 +64,7 @@ class Feeds(Facility):
         return (yield from self._hand_out(ipu, micro_batch, step, cause))
 
     def _hand_out(self, ipu: IpuId, micro_batch: int, step: int, cause: int) -> Spans:
-        cause = yield from self._outfeeds.get(ipu.number, _free)(micro_batch, step, cause)
+        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(micro_batch, step, cause)
         self._executor.outfeed(micro_batch)  # it is with the host when its copy has ended
         return cause
 
@@ -79,8 +78,8 @@ class Feeds(Facility):
 
     def _give_total(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         before, start = cause, self._clock.now
-        cause = yield from self._outfeeds.get(ipu.number, _free)(NONE, step, cause)
-        if self._total_beside and self._clock.now > start:
+        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(NONE, step, cause)
+        if self._overlapped and self._clock.now > start:
             self._record(self._waits[ipu], step, start, self._clock.now, before)
         self._executor.outfeed_total()
         return cause
@@ -120,62 +119,38 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - t
     return cause
 
 
-def _infeed(context: Context, replica: int) -> list[HostPort]:
-    """Connect the IPU of the first stage of a replica to the host; nothing where the host costs nothing."""
-    program, host, shape = context.program, context.costs.host, context.plan.shape
-    if not (host.infeed or host.fill):
-        return []
-    stream = HostStream(
-        context.clock,
-        context.recorder,
-        track=HostTrack.INFEED,
-        host_cycles=host.fill,
-        depth=program.infeed.prefetch_depth,
-        elements=context.executions * shape.micro_batches,
-        replica=replica,
+def _ports(context: Context, replica: int) -> Iterator[HostPort]:
+    """Yield the ends of a replica's infeed and outfeed at its IPUs, where the host or the copies cost anything."""
+    program, host, shape, sent = (
+        context.program,
+        context.costs.host,
+        context.plan.shape,
+        context.program.outfeed_elements,
     )
-    kind = SpanKind.OVERLAPPED_INFEED if shape.overlapped_io else SpanKind.INFEED
-    size, numbers = program.infeed.element_bytes, range(shape.micro_batches)
-    return [_port(context, stream, replica, kind, 0, size, numbers, host.infeed, "the next element of the infeed")]
-
-
-def _outfeed(context: Context, replica: int) -> list[HostPort]:
-    """Connect the IPU of the last stage of a replica to the host; nothing where the host costs nothing."""
-    program, host, shape = context.program, context.costs.host, context.plan.shape
-    if not (host.outfeed or host.drain):
-        return []
-    sent = program.outfeed_elements
-    elements = sent.sent(context.executions)
-    stream = HostStream(
-        context.clock,
-        context.recorder,
-        track=HostTrack.OUTFEED,
-        host_cycles=host.drain,
-        depth=min(program.outfeed.buffer_depth, max(1, elements)),  # no more places than ever are taken
-        elements=elements,
-        replica=replica,
-    )
-    kind = SpanKind.OVERLAPPED_OUTFEED if shape.overlapped_io else SpanKind.OUTFEED
-    numbers = [NONE] if sent.accumulated else sent.micro_batches
-    size, last = program.outfeed.element_bytes, shape.stages - 1
-    return [_port(context, stream, replica, kind, last, size, numbers, host.outfeed, "room in the outfeed's buffer")]
-
-
-def _port(
-    context: Context,
-    stream: HostStream,
-    replica: int,
-    kind: SpanKind,
-    stage: int,
-    size: int,
-    micro_batches: Sequence[int],
-    cycles: int,
-    what: str,
-) -> HostPort:
-    """Return the end of a stream at the IPU of a stage, ``what`` being what that waits for, in words."""
-    transfer = Description(kind, context.ipu_of(replica, stage).number, stage, bytes=size, replica=replica)
-    wait = SpanKind.OVERLAPPED_WAIT if context.plan.shape.overlapped_io else SpanKind.HOST_WAIT
-    return HostPort(context.clock, stream, context.recorder, transfer, micro_batches, cycles, wait, what)
+    sent, made = program.outfeed_elements, (context.clock, context.recorder)
+    kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
+    if shape.overlapped_io:
+        kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
+    if host.infeed or host.fill:
+        elements = context.executions * shape.micro_batches
+        depth = program.infeed.prefetch_depth
+        stream = HostStream(
+            *made, track=HostTrack.INFEED, host_cycles=host.fill, depth=depth, elements=elements, replica=replica
+        )
+        size, ipu = program.infeed.element_bytes, context.ipu_of(replica, 0).number
+        copy = Description(kinds[0], ipu, 0, bytes=size, replica=replica)
+        numbers: Sequence[int] = range(shape.micro_batches)
+        yield HostPort(*made, stream, copy, numbers, host.infeed, "the next element of the infeed")
+    if host.outfeed or host.drain:
+        elements = sent.sent(context.executions)
+        depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than ever are taken
+        stream = HostStream(
+            *made, track=HostTrack.OUTFEED, host_cycles=host.drain, depth=depth, elements=elements, replica=replica
+        )
+        size, last = program.outfeed.element_bytes, shape.stages - 1
+        copy = Description(kinds[1], context.ipu_of(replica, last).number, last, bytes=size, replica=replica)
+        numbers = [NONE] if sent.accumulated else sent.micro_batches
+        yield HostPort(*made, stream, copy, numbers, host.outfeed, "room in the outfeed's buffer")
 
 
 def build(context: Context) -> list[Feeds]:

@@ -26,6 +26,7 @@ class HostStream:
     that made it ready, so that a wait knows its cause.
 
     Attributes:
+        track: what the host does in it.
         port: the way between the IPU and the host.
         left: elements that the host has not worked through yet. No state tells of them: where states recur, it goes on
             as before for as long as there are enough.
@@ -50,7 +51,7 @@ class HostStream:
         self._clock = clock
         self._host_cycles = host_cycles
         self._worker, self.port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
-        self.left = elements
+        self.left, self.track = elements, track
         self._record = recorder.record
         self._what = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
         full_at_start = track == HostTrack.OUTFEED  # the IPU finds an outfeed's places ready, an infeed's not yet
@@ -123,18 +124,17 @@ class HostPort:
 
     Attributes:
         ipu: which one.
-        on_io_tiles: whether I/O tiles copy, beside the IPU's other tiles.
+        track: what the host does for it.
     """
 
     def __init__(
         self,
         clock: Clock,
-        stream: HostStream,
         recorder: Recorder,
+        stream: HostStream,
         transfer: Description,
         micro_batches: Sequence[int],
         transfer_cycles: int,
-        wait: SpanKind,
         what: str,
     ) -> None:
         """Describe the copies (``transfer``, for each of ``micro_batches``), and in words the waits for the host."""
@@ -142,9 +142,10 @@ class HostPort:
         self._record = recorder.record
         self._stream = stream
         self._cycles, self._kind = transfer_cycles, transfer.kind
-        self.on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         self._what = what
-        self.ipu = transfer.ipu
+        self.ipu, self.track = transfer.ipu, stream.track
+        beside = transfer.kind.row.track is Track.IO_TILES
+        wait = SpanKind.OVERLAPPED_WAIT if beside else SpanKind.HOST_WAIT
         self._transfers = {
             micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
         }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ipusim.machine.ipu_memory import IpuMemory
 from ipusim.machine.pieces import Payload, Pieces, split
+from ipusim.machine.stage_memory import IpuMemory
 from ipusim.pipeline.order import Edge
 from ipusim.pipeline.program import PlanShape
 
