@@ -11,7 +11,6 @@ from ipusim.machine.context import Context
 from ipusim.machine.delivery import tensor_numbers
 from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code
 from ipusim.timeline.kinds import KIND_OF_PASS
-from ipusim.timeline.recorder import Description
 
 
 class InstructionColumns(NamedTuple):
@@ -41,20 +40,17 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     passes, of_tensor = code < PASSES, np.isin(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
-    fields = {
-        "kind": KIND_OF_PASS[code[passes]],
-        "ipu": shard[passes] + replica * context.system.shards,
-        "stage": stage[passes],
-        "micro_batch": micro_batch[passes],
-        "link": NONE,
-        "bytes": 0,
-        "replica": replica,
-    }
-    rows = np.empty((passes.sum(), len(Description._fields)), np.int64)
-    for column, name in enumerate(Description._fields):
-        rows[:, column] = fields[name]
+    count = int(passes.sum())
+    first = context.recorder.describe_columns(
+        count,
+        kind=KIND_OF_PASS[code[passes]],
+        ipu=shard[passes] + replica * context.system.shards,
+        stage=stage[passes],
+        micro_batch=micro_batch[passes],
+        replica=replica,
+    )
     what = np.full(len(table), NONE)
-    what[passes] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+    what[passes] = np.arange(first, first + count)
     tensor = number.copy()
     taken = code == Code.RECEIVE
     source, target = np.where(taken, number, stage), np.where(taken, stage, number)

@@ -64,13 +64,7 @@ def replicas_of(
     if not (program.offload.sharded_state or program.offload.weights):
         return found
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return replace(
-        found,
-        gather=shards.gather,
-        let_go=shards.let_go,
-        gather_all=shards.gather_all,
-        let_go_of_all=shards.let_go_of_all,
-    )
+    return replace(found, gather=shards.gather, let_go=shards.let_go, all_gathered=shards.all_gathered)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:

@@ -107,20 +107,17 @@ class Delivery(Facility):
         _, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._count)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
-        rows = np.empty((len(tensor), len(Description._fields)), np.int64)
-        fields = {
-            "kind": np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
-            "ipu": np.array(self._ipu_of)[stage],
-            "stage": stage,
-            "micro_batch": micro_batch,
-            "link": NONE,
-            "bytes": sizes[tensor // self._count],
-            "replica": replica,
-        }
-        for column, name in enumerate(Description._fields):
-            rows[:, column] = fields[name]
+        first = context.recorder.describe_columns(
+            len(tensor),
+            kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
+            ipu=np.array(self._ipu_of)[stage],
+            stage=stage,
+            micro_batch=micro_batch,
+            bytes=sizes[tensor // self._count],
+            replica=replica,
+        )
         what = np.full(len(self._ways) * self._count, NONE)
-        what[tensor] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+        what[tensor] = np.arange(first, first + len(tensor))
         return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 import simpy
 
+from ipusim.hardware.collectives.cost import CollectiveCost, RoundCost
+from ipusim.hardware.copies import LinkLoad
 from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process
 from ipusim.machine.facility import Facility, IpuId, Wait
@@ -92,3 +94,20 @@ class Meeting(Facility):
         done, self._done = self._done, self._clock.event()
         self._busy = False
         done.succeed(value)
+
+
+def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
+    """Yield the load of each link direction in a round that begins in ``start``, with its first and its last cycle."""
+    for load in round_cost.links:
+        link = resources.links([load.direction.label])
+        first_byte = clock.end(link, what, start, round_cost.latency_cycles)
+        yield load, first_byte, clock.end(link, SpanKind.LINK, first_byte, load.cycles)
+
+
+def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
+    """Return when a collective ends whose IPUs, the ``workers``, begin it now: each round ends with its last link."""
+    now = clock.end(workers, what, clock.now, cost.lead_cycles)
+    for each in cost.rounds:
+        hops = clock.end(workers, what, now, each.latency_cycles)
+        now = max((end for *_, end in loads_until(clock, what, each, now)), default=hops)
+    return now

@@ -10,13 +10,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.machine.carrying import carried_until
 from ipusim.machine.clock import Process
 from ipusim.machine.context import Context
 from ipusim.machine.facility import IpuId
-from ipusim.machine.meeting import Meeting
+from ipusim.machine.meeting import Meeting, carried_until
 from ipusim.pipeline.instructions import NONE, Code
-from ipusim.pricing.costs import Gather
+from ipusim.pricing.costs import ReplicaCollective
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
@@ -82,7 +81,7 @@ class WeightGather(ReplicaMeeting):
 
     what = "the all-gather"
 
-    def __init__(self, context: Context, shard: int, gathers: Mapping[int, Gather]) -> None:
+    def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
         """Describe the all-gather of each stage."""
         super().__init__(context, shard, Code.GATHER, SpanKind.ALL_GATHER)
         gathered = context.together.gather

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,7 @@ class Shards:
         self._system = system
         self._offload = offload
         self._plans: dict[tuple[int, int, int, str], Collective] = {}
-        for place in self._places:
-            for replica in range(len(self._executors)):
-                self.let_go(replica, place, None)
+        self._let_go_of_all()
 
     def gather(self, place: int, stage: int | None, algorithm: str) -> None:
         """Put together the weights of ``stage`` on ``place``, or (None) all that its weight update needs."""
@@ -55,12 +54,17 @@ class Shards:
             array[...] = np.nan
             array.flat[own] = kept  # whatever the order of the array in memory, where reshape may write into a copy
 
-    def gather_all(self) -> None:
-        """Put everything together, outside of simulated time."""
+    @contextmanager
+    def all_gathered(self) -> Iterator[None]:
+        """Have everything put together inside the block, outside of simulated time."""
         for place in self._places:
             self.gather(place, None, "ring")
+        try:
+            yield
+        finally:
+            self._let_go_of_all()
 
-    def let_go_of_all(self) -> None:
+    def _let_go_of_all(self) -> None:
         """Keep each replica's own parts alone."""
         for place in self._places:
             for replica in range(len(self._executors)):

@@ -10,7 +10,6 @@ import simpy
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.system import System
 from ipusim.machine import (
-    before_update,
     delivery,
     execution_end,
     feeds,
@@ -44,7 +43,6 @@ Progress = Callable[[int, int], None]
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: What builds the facilities of a machine; a deadlock is told of the first of them that an IPU waits in.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
-    before_update.build,
     replica_meeting.build,
     streaming_memory.build,
     host_server.build,

@@ -59,6 +59,13 @@ class Recorder:
         self._described += len(rows)
         return first
 
+    def describe_columns(self, count: int, **fields: npt.NDArray[np.int64] | int) -> int:
+        """Store so many descriptions, of which each field has a column or one value for all."""
+        rows = np.empty((count, len(Description._fields)), np.int64)
+        for column, value in zip(rows.T, Description(**fields), strict=True):  # type: ignore[arg-type]
+            column[:] = value
+        return self.describe_rows(rows)
+
     def group(self, descriptions: Sequence[int]) -> int:
         """Return a number by which ``record`` knows several described spans that begin and end together.
 
