@@ -10,16 +10,14 @@ import numpy.typing as npt
 import simpy
 
 from ipusim.machine import resources
-from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Facility, IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description
 
 Numbers = npt.NDArray[np.int64]
 
@@ -95,10 +93,7 @@ class Delivery(Facility):
             for back in (False, True)
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
         ]
-        self._wait_of = {
-            ipu.number: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
-            for ipu in self.ipus
-        }
+        self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
         self._what = self._described(context, replica)
 
     def _described(self, context: Context, replica: int) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
-from ipusim.machine.context import Context
+from ipusim.machine.facility import Context
 from ipusim.machine.meeting import Meeting, carried_until, loads_until
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import HostSum, HostUpdate, ReplicaCollective
@@ -25,7 +25,7 @@ class BeforeUpdate(Meeting):
 
     def __init__(self, context: Context, code: Code) -> None:
         """Prepare for an instruction."""
-        super().__init__(context.clock, context.recorder, context.ipus())
+        super().__init__(context, context.ipus())
         self.handlers = {code: self._come}
         self._describe, self._steps = context.recorder.describe, context.steps
         self._step = context.steps - 1
@@ -183,9 +183,9 @@ class ExecutionEnd(Meeting):
 
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
         """Begin the first execution of these replicas."""
-        super().__init__(context.clock, context.recorder, context.ipus(replicas))
+        super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.END: self._come}
-        self._context, self._replicas = context, replicas
+        self._replicas = replicas
         self._ended = 0
         self._begin()
 

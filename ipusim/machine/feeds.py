@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 
 import simpy
 
 from ipusim.machine.clock import Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import Facility, IpuId, Wait
-from ipusim.machine.host import HostPort, HostStream
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
+from ipusim.machine.host import HostStream
 from ipusim.pipeline.instructions import Code
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -34,24 +33,21 @@ class Feeds(Facility):
         self._clock, self._record, self._steps = context.clock, context.recorder.record, context.steps
         self._executor = context.executor(replica)
         self._overlapped = context.plan.shape.overlapped_io
-        self._ports = tuple(_ports(context, replica))
+        self._streams = tuple(_streams(context, replica))
         #: The copies of the streams that cost anything, by track and IPU.
-        self._copies = {(port.track, port.ipu): port.transfer for port in self._ports}
+        self._copies = {(stream.track, stream.ipu): stream.transfer for stream in self._streams}
         #: The copies of each IPU's I/O tiles that are under way.
         self._beside: dict[int, simpy.Process] = {}
-        self._waits = {
-            ipu: context.recorder.describe(Description(SpanKind.SYNC_WAIT, ipu.number, replica=replica))
-            for ipu in self.ipus
-        }
+        self._waits = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""
-        return next((wait for port in self._ports if (wait := port.waits_for(ipu)) is not None), None)
+        return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
         """Return those of the streams, and the cycles until each I/O tile's copy goes on."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
-        return tuple(port.state() for port in self._ports), beside
+        return tuple(stream.state() for stream in self._streams), beside
 
     def _take(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         cause = yield from self._copies.get((HostTrack.INFEED, ipu.number), _free)(micro_batch, step, cause)
@@ -80,7 +76,7 @@ class Feeds(Facility):
         before, start = cause, self._clock.now
         cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(NONE, step, cause)
         if self._overlapped and self._clock.now > start:
-            self._record(self._waits[ipu], step, start, self._clock.now, before)
+            self._record(self._waits[ipu.number], step, start, self._clock.now, before)
         self._executor.outfeed_total()
         return cause
 
@@ -109,7 +105,7 @@ class Feeds(Facility):
         last: int = yield beside
         if self._clock.now == start:
             return cause
-        self._record(self._waits[ipu], step, start, self._clock.now, cause)
+        self._record(self._waits[ipu.number], step, start, self._clock.now, cause)
         return last
 
 
@@ -119,38 +115,38 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - t
     return cause
 
 
-def _ports(context: Context, replica: int) -> Iterator[HostPort]:
-    """Yield the ends of a replica's infeed and outfeed at its IPUs, where the host or the copies cost anything."""
-    program, host, shape, sent = (
-        context.program,
-        context.costs.host,
-        context.plan.shape,
-        context.program.outfeed_elements,
-    )
+def _streams(context: Context, replica: int) -> Iterator[HostStream]:
+    """Yield a replica's infeed and outfeed, where the host or the copies cost anything."""
+    program, host, shape = context.program, context.costs.host, context.plan.shape
     sent, made = program.outfeed_elements, (context.clock, context.recorder)
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
     if shape.overlapped_io:
         kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
+    sizes = program.infeed.element_bytes, program.outfeed.element_bytes
+    first, last = (
+        Description(kind, context.ipu_of(replica, stage).number, stage, bytes=size, replica=replica)
+        for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
+    )
     if host.infeed or host.fill:
-        elements = context.executions * shape.micro_batches
-        depth = program.infeed.prefetch_depth
-        stream = HostStream(
-            *made, track=HostTrack.INFEED, host_cycles=host.fill, depth=depth, elements=elements, replica=replica
+        yield HostStream(
+            *(*made, first, range(shape.micro_batches), host.infeed, "the next element of the infeed"),
+            track=HostTrack.INFEED,
+            host_cycles=host.fill,
+            depth=program.infeed.prefetch_depth,
+            elements=context.executions * shape.micro_batches,
+            replica=replica,
         )
-        size, ipu = program.infeed.element_bytes, context.ipu_of(replica, 0).number
-        copy = Description(kinds[0], ipu, 0, bytes=size, replica=replica)
-        numbers: Sequence[int] = range(shape.micro_batches)
-        yield HostPort(*made, stream, copy, numbers, host.infeed, "the next element of the infeed")
     if host.outfeed or host.drain:
         elements = sent.sent(context.executions)
-        depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than ever are taken
-        stream = HostStream(
-            *made, track=HostTrack.OUTFEED, host_cycles=host.drain, depth=depth, elements=elements, replica=replica
-        )
-        size, last = program.outfeed.element_bytes, shape.stages - 1
-        copy = Description(kinds[1], context.ipu_of(replica, last).number, last, bytes=size, replica=replica)
         numbers = [NONE] if sent.accumulated else sent.micro_batches
-        yield HostPort(*made, stream, copy, numbers, host.outfeed, "room in the outfeed's buffer")
+        yield HostStream(
+            *(*made, last, numbers, host.outfeed, "room in the outfeed's buffer"),
+            track=HostTrack.OUTFEED,
+            host_cycles=host.drain,
+            depth=min(program.outfeed.buffer_depth, max(1, elements)),  # no more places than ever are taken
+            elements=elements,
+            replica=replica,
+        )
 
 
 def build(context: Context) -> list[Feeds]:

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterator
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import Facility, IpuId
+from ipusim.machine.facility import Context, Facility, IpuId
 from ipusim.pipeline.instructions import Code
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -52,12 +51,8 @@ class HostServer(Facility):
     def _described(self, stage: int, size: int) -> int:
         """Return the description of a copy for the first micro-batch; those of the others follow."""
         ipu = self._ipu_of[stage]
-        return self._describe(
-            *(
-                Description(self._kind, ipu.number, stage, micro_batch, bytes=size, replica=self._replica)
-                for micro_batch in range(self._micro_batches)
-            )
-        )
+        of = Description(self._kind, ipu.number, stage, bytes=size, replica=self._replica)
+        return self._describe(*(of._replace(micro_batch=number) for number in range(self._micro_batches)))
 
     def _call(self, stage: int, cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked so long on a call; returns the span of that."""

@@ -8,11 +8,9 @@ from typing import Any, Final, Protocol, cast
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
-from ipusim.machine.columns import InstructionColumns
-from ipusim.machine.context import Context
+from ipusim.machine.columns import MARK, InstructionColumns
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Facility, Handler, IpuId, Wait
-from ipusim.machine.marks import MARK
+from ipusim.machine.facility import Context, Facility, Handler, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 

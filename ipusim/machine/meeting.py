@@ -10,9 +10,8 @@ from ipusim.hardware.collectives.cost import CollectiveCost, RoundCost
 from ipusim.hardware.copies import LinkLoad
 from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process
-from ipusim.machine.facility import Facility, IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
 
 
 class Meeting(Facility):
@@ -24,20 +23,16 @@ class Meeting(Facility):
 
     what: str
 
-    def __init__(self, clock: Clock, recorder: Recorder, ipus: Iterable[IpuId]) -> None:
+    def __init__(self, context: Context, ipus: Iterable[IpuId]) -> None:
         """Prepare for ``ipus``."""
         self.ipus = tuple(ipus)
-        self._clock = clock
-        self._record = recorder.record
+        self._context, self._clock, self._record = context, context.clock, context.recorder.record
         self._numbers = tuple(ipu.number for ipu in self.ipus)
         self._workers = resources.ipus(self._numbers)
         self._arrived: dict[int, tuple[int, int]] = {}
         self._busy = False
-        self._done = clock.event()
-        self._wait_of = {
-            ipu.number: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu.number, replica=ipu.replica))
-            for ipu in self.ipus
-        }
+        self._done = self._clock.event()
+        self._wait_of = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note that ``ipu`` is here, its last span being ``cause``; return what it waits for, whose value is a span."""

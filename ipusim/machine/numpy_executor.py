@@ -14,11 +14,9 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
-from ipusim.machine.pieces import Payload
 from ipusim.machine.placed_variables import PlacedVariables
-from ipusim.machine.results import Results
-from ipusim.machine.stage_memory import IpuMemory, StageMemory
-from ipusim.machine.transfers import Transfers
+from ipusim.machine.stage_memory import StageMemory
+from ipusim.machine.tensors import IpuMemory, Payload, Results, Transfers
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.untrained import Untrained, holding
@@ -48,7 +46,7 @@ class NumpyExecutor(PlacedVariables):
             where all are finite.
         executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
         acting: the block in which passes run that may ask for their replica; None for layers and the only replica.
-        copy, deliver: move tensors; see :class:`~ipusim.machine.transfers.Transfers`.
+        copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
         together: runs each (pass, stage) that calls collectives, for all replicas; it calls :meth:`run_alone`.
     """

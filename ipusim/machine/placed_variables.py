@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ipusim.machine.stage_memory import Array, IpuMemory
+from ipusim.machine.stage_memory import Array
+from ipusim.machine.tensors import IpuMemory
 from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
 

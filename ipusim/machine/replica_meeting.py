@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine.clock import Process
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId
+from ipusim.machine.facility import Context, IpuId
 from ipusim.machine.meeting import Meeting, carried_until
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pricing.costs import ReplicaCollective
@@ -39,9 +38,9 @@ class ReplicaMeeting(Meeting):
 
     def __init__(self, context: Context, shard: int, code: Code, kind: SpanKind) -> None:
         """Prepare for an instruction whose collectives are spans of a kind."""
-        super().__init__(context.clock, context.recorder, [context.ipu(replica, shard) for replica in context.replicas])
+        super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
         self.handlers = {code: self._join}
-        self._context, self._shard, self._kind = context, shard, kind
+        self._shard, self._kind = shard, kind
         self._parts: Sequence[Part] = ()
         self._step = 0
 

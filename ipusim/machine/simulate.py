@@ -20,13 +20,11 @@ from ipusim.machine import (
     variables,
 )
 from ipusim.machine.clock import Clock, Speed
-from ipusim.machine.columns import instruction_columns
-from ipusim.machine.context import Context
+from ipusim.machine.columns import Marks, instruction_columns
+from ipusim.machine.columns import marked as with_marks
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
-from ipusim.machine.facility import Facility
+from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
-from ipusim.machine.marks import Marks
-from ipusim.machine.marks import marked as with_marks
 from ipusim.machine.recurrence import Mark, queue_state
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info

@@ -14,8 +14,7 @@ from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
 from ipusim.machine.clock import Clock, Process, Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import Facility, IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.resources import streaming_memory
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.machine.cross_replica import Shards
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.shards import Shards
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
