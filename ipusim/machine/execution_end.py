@@ -1,4 +1,4 @@
-"""Where IPUs meet at the end of an execution: before a weight update, for it where the host does it, and behind it.
+"""The end of an execution: where IPUs meet before a weight update, the update itself, and where they meet behind it.
 
 A run is one host's. Where the others are simulated too, each tells the others when it has come so far, and with what.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
-from ipusim.machine.facility import Context
+from ipusim.machine.facility import Context, Facility, IpuId
 from ipusim.machine.meeting import Meeting, carried_until, loads_until
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import HostSum, HostUpdate, ReplicaCollective
@@ -176,6 +176,28 @@ class HostUpdating(ByHost):
         return (yield from self._copy(self._weights, self._cost.read, step, cause))
 
 
+class Variables(Facility):
+    """The variables of all IPUs."""
+
+    def __init__(self, context: Context) -> None:
+        """Describe the weight update of each IPU."""
+        self.ipus = tuple(context.ipus())
+        self.handlers = {Code.UPDATE: self._update, Code.LET_GO: self._release}
+        self._context = context
+        self._spans = context.described(SpanKind.WEIGHT_UPDATE, self.ipus)
+
+    def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
+        start = clock.now
+        self._context.executor(ipu.replica).update(ipu.shard)
+        end: int = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, cycles)
+        return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
+
+    def _release(self, ipu: IpuId, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._context.together.let_go(ipu.replica, ipu.shard, None if stage == NONE else stage)
+        return cause
+
+
 class ExecutionEnd(Meeting):
     """Where the IPUs of some replicas meet before the next execution begins: executions never overlap."""
 
@@ -203,8 +225,8 @@ class ExecutionEnd(Meeting):
         self._release(cause)
 
 
-def build(context: Context) -> Iterator[Meeting]:
-    """Yield where all IPUs meet before a weight update, and behind it in the same groups as after time-steps."""
+def build(context: Context) -> Iterator[Facility]:
+    """Yield where all IPUs meet before a weight update, what updates, and where they meet as after time-steps."""
     costs = context.costs
     if costs.gradient_sum is not None:
         yield ReplicaSum(context, costs.gradient_sum)
@@ -212,5 +234,6 @@ def build(context: Context) -> Iterator[Meeting]:
         yield HostSumming(context, costs.host_sum)
     if costs.host_update is not None:
         yield HostUpdating(context, costs.host_update)
+    yield Variables(context)
     for replicas in context.groups:
         yield ExecutionEnd(context, replicas)

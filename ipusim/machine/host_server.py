@@ -27,10 +27,7 @@ class HostServer(Facility):
         self._ipu_of = {stage: context.ipu_of(replica, stage) for stage in stages}
         self.ipus = tuple(dict.fromkeys(self._ipu_of.values()))
         self._work = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
-        self._waits = {
-            stage: self._describe(Description(SpanKind.HOST_WAIT, ipu.number, replica=replica))
-            for stage, ipu in self._ipu_of.items()
-        }
+        self._waits = context.described(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - it serves calls, of whatever micro-batch
@@ -43,16 +40,12 @@ class HostServer(Facility):
             return cause
         stage, micro_batch = of
         if (stage, size) not in self._copies:
-            self._copies[stage, size] = self._described(stage, size)
+            copy = Description(self._kind, self._ipu_of[stage].number, stage, bytes=size, replica=self._replica)
+            described = self._describe(*(copy._replace(micro_batch=number) for number in range(self._micro_batches)))
+            self._copies[stage, size] = described
         start = self._clock.now
         end: int = yield self._clock.spend(self._port, self._kind, cycles)
         return self._record(self._copies[stage, size] + micro_batch, step, start, end, cause)
-
-    def _described(self, stage: int, size: int) -> int:
-        """Return the description of a copy for the first micro-batch; those of the others follow."""
-        ipu = self._ipu_of[stage]
-        of = Description(self._kind, ipu.number, stage, bytes=size, replica=self._replica)
-        return self._describe(*(of._replace(micro_batch=number) for number in range(self._micro_batches)))
 
     def _call(self, stage: int, cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked so long on a call; returns the span of that."""
@@ -60,7 +53,7 @@ class HostServer(Facility):
         ready, work = self._serve(cycles, cause)
         if ready > called:
             yield self._clock.at(ready)
-            self._record(self._waits[stage], step, called, ready, cause)
+            self._record(self._waits[self._ipu_of[stage].number], step, called, ready, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from ipusim.machine import (
     interconnect,
     replica_meeting,
     streaming_memory,
-    variables,
 )
 from ipusim.machine.clock import Clock, Speed
 from ipusim.machine.columns import Marks, instruction_columns
@@ -45,7 +44,6 @@ FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
     streaming_memory.build,
     host_server.build,
     feeds.build,
-    variables.build,
     interconnect.build,
     delivery.build,
     execution_end.build,
