@@ -68,7 +68,6 @@ class Delivery(Facility):
         }
         self._clock, self._record, self._links = context.clock, context.recorder.record, links
         self._count = shape.micro_batches
-        self._come = self._deliver
         self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._ipu_of = [context.ipu_of(replica, stage).number for stage in range(shape.stages)]
@@ -121,7 +120,7 @@ class Delivery(Facility):
         if way.at_once:
             self._arrive(tensor, way, cause)
         else:
-            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._come)
+            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
             self._links.carry(coming, way.ends)
         return cause
 
