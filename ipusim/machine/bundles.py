@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ipusim.machine import resources
-from ipusim.machine.context import Context
+from ipusim.machine.facility import Context
 from ipusim.machine.resources import Workers
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind

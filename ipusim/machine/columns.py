@@ -1,17 +1,23 @@
-"""What an IPU does in one execution, as columns: an object for each instruction would cost as much as running it."""
+"""What an IPU does in one execution, as columns: an object for each instruction would cost as much as running it.
+
+Among its instructions there may be marks, at which the state of the whole machine is noted.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Container
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.machine.context import Context
 from ipusim.machine.delivery import tensor_numbers
+from ipusim.machine.facility import Context, Facility, IpuId
 from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code
 from ipusim.timeline.kinds import KIND_OF_PASS
-from ipusim.timeline.recorder import Description
+
+#: The code of an instruction that only notes the state; no Plan has it.
+MARK: Final = max(Code) + 1
 
 
 class InstructionColumns(NamedTuple):
@@ -41,20 +47,17 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     passes, of_tensor = code < PASSES, np.isin(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
-    fields = {
-        "kind": KIND_OF_PASS[code[passes]],
-        "ipu": shard[passes] + replica * context.system.shards,
-        "stage": stage[passes],
-        "micro_batch": micro_batch[passes],
-        "link": NONE,
-        "bytes": 0,
-        "replica": replica,
-    }
-    rows = np.empty((passes.sum(), len(Description._fields)), np.int64)
-    for column, name in enumerate(Description._fields):
-        rows[:, column] = fields[name]
+    count = int(passes.sum())
+    first = context.recorder.describe_columns(
+        count,
+        kind=KIND_OF_PASS[code[passes]],
+        ipu=shard[passes] + replica * context.system.shards,
+        stage=stage[passes],
+        micro_batch=micro_batch[passes],
+        replica=replica,
+    )
     what = np.full(len(table), NONE)
-    what[passes] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+    what[passes] = np.arange(first, first + count)
     tensor = number.copy()
     taken = code == Code.RECEIVE
     source, target = np.where(taken, number, stage), np.where(taken, stage, number)
@@ -82,3 +85,39 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training
     return step
+
+
+class Marks(Facility):
+    """What notes the state when the IPU of the first stage comes to a mark."""
+
+    def __init__(self, ipu: IpuId, note: Callable[[int], object]) -> None:
+        """Call ``note`` with the micro-batch of a mark, NONE at the beginning of an execution."""
+        self.ipus = (ipu,)
+        self.handlers = {cast(Code, MARK): self._pass}
+        self._note = note
+
+    def _pass(self, _ipu: IpuId, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._note(micro_batch)
+        return cause
+
+
+def marked(columns: InstructionColumns, micro_batches: Container[int]) -> InstructionColumns:
+    """Return instructions with marks at their beginning and before forward passes of the first stage.
+
+    Args:
+        columns: of the IPU of the first stage.
+        micro_batches: before whose passes.
+    """
+    code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
+    of = zip(code, stage, micro_batch, strict=True)
+    forward = (int(Code.FORWARD), 0)
+    at = [row for row, (one, where, batch) in enumerate(of) if (one, where) == forward and batch in micro_batches]
+    new: dict[str, int | list[int]] = {
+        "cycles": 0,
+        "code": MARK,
+        "micro_batch": [NONE, *(micro_batch[row] for row in at)],
+        "step": 0,
+    }
+    return InstructionColumns(
+        *(np.insert(column, [0, *at], new.get(name, NONE)).tolist() for name, column in columns._asdict().items())
+    )

@@ -1,8 +1,12 @@
-"""The arithmetic of the sum over replicas, whose gradients travel in the rounds of a collective, and over hosts."""
+"""The arithmetic that replicas do together: sums of gradients, over hosts too, and all-gathers of variables.
+
+Gradients and variables travel in the rounds of a collective.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +15,13 @@ import numpy.typing as npt
 
 from ipusim.errors import ProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.executor import Replicas
 from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.shards import Shards
+from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
@@ -64,13 +69,7 @@ def replicas_of(
     if not (program.offload.sharded_state or program.offload.weights):
         return found
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return replace(
-        found,
-        gather=shards.gather,
-        let_go=shards.let_go,
-        gather_all=shards.gather_all,
-        let_go_of_all=shards.let_go_of_all,
-    )
+    return replace(found, gather=shards.gather, let_go=shards.let_go, all_gathered=shards.all_gathered)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:
@@ -124,3 +123,75 @@ def _spread(flat: Array, arrays: Sequence[Array]) -> None:
     for array in arrays:
         array[...] = flat[first : first + array.size].reshape(array.shape)
         first += array.size
+
+
+class Shards:
+    """The parts of all replicas' variables.
+
+    Between uses a replica keeps its own part alone: the rest of each array is not a
+    number, so that a pass without its all-gather gives no number either.
+    """
+
+    def __init__(
+        self, executors: Sequence[NumpyExecutor], places: Iterable[int], system: System, offload: Offload
+    ) -> None:
+        """Let go of all but each replica's own part of what ``offload`` spreads over them."""
+        self._executors = tuple(executors)
+        self._places = tuple(places)
+        self._system = system
+        self._offload = offload
+        self._plans: dict[tuple[int, int, int, str], Collective] = {}
+        self._let_go_of_all()
+
+    def gather(self, place: int, stage: int | None, algorithm: str) -> None:
+        """Put together the weights of ``stage`` on ``place``, or (None) all that its weight update needs."""
+        held = [self._arrays(executor, place, stage) for executor in self._executors]
+        for arrays in zip(*held, strict=True):
+            plan = self._plan(place, arrays[0], algorithm)
+            parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
+            for array, whole in zip(arrays, run(plan, parts), strict=True):
+                array[...] = whole.reshape(array.shape)
+
+    def let_go(self, replica: int, place: int, stage: int | None) -> None:
+        """Keep the part of one replica alone."""
+        for array in self._arrays(self._executors[replica], place, stage):
+            own = self._plan(place, array, "ring").chunk_of(replica)
+            kept = array.flat[own]  # a copy
+            array[...] = np.nan
+            array.flat[own] = kept  # whatever the order of the array in memory, where reshape may write into a copy
+
+    @contextmanager
+    def all_gathered(self) -> Iterator[None]:
+        """Have everything put together inside the block, outside of simulated time."""
+        for place in self._places:
+            self.gather(place, None, "ring")
+        try:
+            yield
+        finally:
+            self._let_go_of_all()
+
+    def _let_go_of_all(self) -> None:
+        """Keep each replica's own parts alone."""
+        for place in self._places:
+            for replica in range(len(self._executors)):
+                self.let_go(replica, place, None)
+
+    def _plan(self, place: int, array: Array, algorithm: str) -> Collective:
+        key = (place, array.size, array.itemsize, algorithm)
+        if key not in self._plans:  # a ring is found by comparing routes, which is longer than what it gathers takes
+            group = range(place, self._system.count, self._system.shards)
+            self._plans[key] = ALGORITHMS["all_gather"][algorithm](self._system, group, array.size, array.itemsize)
+        return self._plans[key]
+
+    def _arrays(self, executor: NumpyExecutor, place: int, stage: int | None) -> list[Array]:
+        """Return what is spread over the replicas of a stage's weights, or (None) of a place's weights and state."""
+        if stage is not None:
+            return list(executor.variables(place, stage).values())
+        found = []
+        for each in executor.stages_of(place):
+            if self._offload.weights:
+                found += list(executor.variables(place, each).values())
+            if self._offload.sharded_state:
+                state = executor.state(place, each).values()
+                found += [array for array in state if array.ndim and array.nbytes >= self._offload.least_bytes]
+        return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from functools import partial
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +10,16 @@ import numpy.typing as npt
 import simpy
 
 from ipusim.machine import resources
-from ipusim.machine.context import Context
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Handler, IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description
 
 Numbers = npt.NDArray[np.int64]
-#: What is sent within an IPU, or carries no bytes.
-_NO_WAY = Send()
 
 
 def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count: int) -> Numbers:
@@ -33,6 +28,11 @@ def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count
     ``count`` is that of the micro-batches of an execution.
     """
     return (2 * source + (target < source)) * count + micro_batch
+
+
+def _plain(send: Send) -> Send:
+    """Return a send in plain numbers, without the formulas that they are the values of: arithmetic is faster."""
+    return Send(send.bytes, int(send.lead_cycles), send.links, int(send.cycles))
 
 
 class _Way(NamedTuple):
@@ -54,14 +54,14 @@ class _Way(NamedTuple):
     ends: Workers
 
 
-class Delivery:
+class Delivery(Facility):
     """What is on its way, or has come, within one replica; tensors go by their numbers."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
         """Prepare for the sends between the stages of a replica."""
         shape, executor = context.plan.shape, context.executor(replica)
         self.ipus = tuple(context.ipus([replica]))
-        self.handlers: Mapping[Code, Handler] = {
+        self.handlers = {
             Code.SEND: self._send,
             Code.BLOCKING_SEND: self._send_blocking,
             Code.RECEIVE: self._receive,
@@ -84,7 +84,7 @@ class Delivery:
                 shape.mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 shape.mapping[source] == shape.mapping[target],
-                send := sends.get((source, target), _NO_WAY),
+                send := _plain(sends.get((source, target), Send())),
                 not (send.lead_cycles or send.links),
                 resources.ipus([self._ipu_of[source], self._ipu_of[target]]),
             )
@@ -92,10 +92,7 @@ class Delivery:
             for back in (False, True)
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
         ]
-        self._wait_of = {
-            ipu.number: context.recorder.describe(Description(SpanKind.RECEIVE_WAIT, ipu.number, replica=replica))
-            for ipu in self.ipus
-        }
+        self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
         self._what = self._described(context, replica)
 
     def _described(self, context: Context, replica: int) -> list[int]:
@@ -104,20 +101,17 @@ class Delivery:
         _, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._count)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
-        rows = np.empty((len(tensor), len(Description._fields)), np.int64)
-        fields = {
-            "kind": np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
-            "ipu": np.array(self._ipu_of)[stage],
-            "stage": stage,
-            "micro_batch": micro_batch,
-            "link": NONE,
-            "bytes": sizes[tensor // self._count],
-            "replica": replica,
-        }
-        for column, name in enumerate(Description._fields):
-            rows[:, column] = fields[name]
+        first = context.recorder.describe_columns(
+            len(tensor),
+            kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
+            ipu=np.array(self._ipu_of)[stage],
+            stage=stage,
+            micro_batch=micro_batch,
+            bytes=sizes[tensor // self._count],
+            replica=replica,
+        )
         what = np.full(len(self._ways) * self._count, NONE)
-        what[tensor] = np.arange(len(rows)) + context.recorder.describe_rows(rows)
+        what[tensor] = np.arange(first, first + len(tensor))
         return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
@@ -143,52 +137,54 @@ class Delivery:
         return delivered
 
     def _deliver(self, coming: Tensor, now: int) -> None:
-        """Note that a tensor has come."""
+        """Note that a tensor has come, and let the IPU go on that waits for it."""
         tensor, start, span = coming.number, coming.handed_over, coming.cause
         if now > start:
             span = self._record(self._what[tensor], coming.step, start, now, span)
-        way = self._ways[tensor // self._count]
         del self._on_way[tensor]
-        self._here[tensor] = span
         if self._hand_on is not None:
+            way = self._ways[tensor // self._count]
             self._hand_on(way.shard, way.made_in, tensor % self._count)
+        arrived = self._waiting.pop(tensor, None)
+        blocked = self._blocking.pop(tensor, None) if self._blocking else None
         if coming.waiting:
-            arrived = self._waiting[tensor] = self._clock.event()
+            arrived = self._clock.event()
             arrived.callbacks.extend(coming.waiting)
-        if tensor in self._blocking:
-            if tensor in self._waiting:
-                self._waiting.pop(tensor).succeed()
-            self._blocking.pop(tensor).succeed(span)
-        elif tensor in self._waiting:
-            self._clock.happen(self._waiting.pop(tensor), None)
+        if arrived is None:
+            if coming.is_awaited and coming.foreseen is not None:
+                coming.foreseen._value = span
+            else:
+                self._here[tensor] = span
+        elif blocked is None:
+            self._clock.happen(arrived, span)
+        else:
+            arrived.succeed(span)
+        if blocked is not None:
+            blocked.succeed(span)
 
     def _arrive(self, tensor: int, way: _Way, span: int) -> None:
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
         if not way.is_kept:
-            self._here[tensor] = span
             if tensor in self._waiting:
-                self._waiting.pop(tensor).succeed()
+                self._waiting.pop(tensor).succeed(span)
+            else:
+                self._here[tensor] = span
 
     def _receive(
-        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int
-    ) -> int | simpy.Event:
-        """Take a tensor, or wait until it has come; returns the span that has brought it where the IPU has waited."""
-        if self._here.pop(tensor, None) is not None:
+        self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
+    ) -> int | tuple[simpy.Event, int]:
+        """Take a tensor, or wait until it has come: behind the span that has brought it."""
+        if tensor in self._here:
+            del self._here[tensor]
             return cause
         coming = self._on_way.get(tensor)
         if coming is not None and coming.alone and coming.foreseen is not None:
             event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
+            coming.is_awaited = True
         else:
             event = self._waiting[tensor] = self._clock.event()
-        event.callbacks.append(partial(self._take, self._wait_of[ipu.number], tensor, step, self._clock.now, cause))
-        return event
-
-    def _take(self, wait: int, tensor: int, step: int, start: int, cause: int, event: simpy.Event) -> None:
-        """Take a tensor that has come for an IPU that has waited since ``start``, and goes on behind this event."""
-        now, event._value = self._clock.now, self._here.pop(tensor)
-        if now > start:
-            self._record(wait, step, start, now, cause)
+        return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return what has come and is not taken, what is on its way, who waits for it, and all that is on the links."""

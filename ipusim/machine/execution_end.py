@@ -1,32 +1,215 @@
-"""The end of an execution of the pipeline, where all IPUs meet: executions never overlap."""
+"""The end of an execution: where IPUs meet before a weight update, the update itself, and where they meet behind it.
+
+A run is one host's. Where the others are simulated too, each tells the others when it has come so far, and with what.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import simpy
-
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId
-from ipusim.machine.meeting import Meeting
+from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.machine import resources
+from ipusim.machine.clock import Process, Spans
+from ipusim.machine.facility import Context, Facility, IpuId
+from ipusim.machine.meeting import Meeting, carried_until, loads_until
 from ipusim.pipeline.instructions import Code
+from ipusim.pricing.costs import HostSum, HostUpdate, ReplicaCollective
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description
+from ipusim.timeline.timeline import ALL_IPUS, NONE
+
+
+class BeforeUpdate(Meeting):
+    """Where all IPUs of all replicas come by one instruction, once in an execution."""
+
+    def __init__(self, context: Context, code: Code) -> None:
+        """Prepare for an instruction."""
+        super().__init__(context, context.ipus())
+        self.handlers = {code: self._come}
+        self._describe, self._steps = context.recorder.describe, context.steps
+        self._step = context.steps - 1
+
+    def _work(self, step: int, cause: int) -> Spans:
+        """Do what all IPUs do together behind the last span of the last of them; returns the last span."""
+        raise NotImplementedError
+
+    def _meet(self, cause: int) -> None:
+        self._do_together(self._take_turn(cause))
+
+    def _take_turn(self, cause: int) -> Process:
+        """Do what is to be done, and release all IPUs; a SimPy process."""
+        self._record_waits(self._step)
+        span = yield from self._work(self._step, cause)
+        self._step += self._steps
+        self._release(span)
+
+    def _of_all(self, kind: SpanKind, size: int = 0) -> int:
+        """Return the description of spans of all IPUs."""
+        return self._describe(Description(kind, ALL_IPUS, bytes=size, replica=NONE))
+
+
+class ReplicaSum(BeforeUpdate):
+    """The sum of the gradients of all replicas over the IPU-Links."""
+
+    what = "the sum over replicas"
+
+    def __init__(self, context: Context, total: ReplicaCollective) -> None:
+        """Describe the load of each link direction in each round."""
+        super().__init__(context, Code.ALL_REDUCE)
+        self._cost, self._reduce = total.cost, context.together.reduce
+        links = {direction: number for number, direction in enumerate(context.costs.links)}
+        self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
+        self._loads = [
+            [
+                self._describe(Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE))
+                for load in each.links
+            ]
+            for each in total.cost.rounds
+        ]
+
+    def _work(self, step: int, cause: int) -> Spans:
+        """Synchronise, and carry out every round."""
+        start = self._clock.now
+        now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
+        for each, described in zip(self._cost.rounds, self._loads, strict=True):
+            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, each, now)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, each.latency_cycles)
+            now = yield self._clock.at(max((end for _, end in loads), default=hops))
+            for what, (first_byte, end) in zip(described, loads, strict=True):
+                self._record(what, step, first_byte, end, cause)
+        self._reduce()
+        return self._record(self._all, step, start, self._clock.now, cause)
+
+
+class ByHost(BeforeUpdate):
+    """What all IPUs hand over to the host: they copy there at once, wait while it works, and copy back."""
+
+    def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
+        """Prepare for copies that are spans of a kind, and for the host's work on a track."""
+        super().__init__(context, code)
+        self._kind, self._track, self._together = kind, track, context.together
+        self._ports = resources.host_ports(track, context.replicas)
+        self._wait = self._of_all(SpanKind.HOST_WAIT)
+
+    def _worked(self, size: int) -> int:
+        """Return the description of the host's work on so many bytes."""
+        return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
+
+    def _copy(self, what: int, cycles: int, step: int, cause: int) -> Spans:
+        """Copy to the host, or from there, as ``what`` describes, if anything; returns the last span."""
+        if not cycles:
+            return cause
+        start = self._clock.now
+        end: int = yield self._clock.spend(self._ports, self._kind, cycles)
+        return self._record(what, step, start, end, cause)
+
+    def _await(self, work: int, end: int, step: int, cause: int) -> Spans:
+        """Wait while the host works until ``end``, as ``work`` describes, if it does; returns the last span."""
+        start = self._clock.now
+        if end == start:
+            return cause
+        yield self._clock.at(end)
+        done = self._record(work, NONE, start, end, cause)
+        self._record(self._wait, step, start, end, cause)
+        return done
+
+
+class HostSumming(ByHost):
+    """The sum of the gradients of all hosts, behind that over the replicas of each: over their network, or over links.
+
+    ``sum_over_hosts`` of the context's arithmetic is called with the cycle in which this host is ready, and returns
+    that in which the last host is.
+    """
+
+    what = "the sum over hosts"
+
+    def __init__(self, context: Context, cost: HostSum) -> None:
+        """Describe the copies."""
+        super().__init__(context, Code.HOST_SUM, SpanKind.HOST_SUM, HostTrack.NETWORK)
+        self._cost = cost
+        self._copied = self._of_all(SpanKind.HOST_SUM, cost.bytes)
+        self._network, self._late = self._worked(cost.bytes), self._worked(0)
+
+    def _work(self, step: int, cause: int) -> Spans:
+        """Sum up over the network or over links."""
+        links = self._cost.over_links
+        return self._over_network(step, cause) if links is None else self._over_links(links.cost, step, cause)
+
+    def _over_network(self, step: int, cause: int) -> Spans:
+        """Write, wait for the slowest host, sum up, and read."""
+        cause = yield from self._copy(self._copied, self._cost.write, step, cause)
+        last = self._together.sum_over_hosts(self._clock.now)
+        done = self._clock.end(resources.NETWORK, SpanKind.HOST, last, self._cost.network)
+        cause = yield from self._await(self._network, done, step, cause)
+        return (yield from self._copy(self._copied, self._cost.read, step, cause))
+
+    def _over_links(self, cost: CollectiveCost, step: int, cause: int) -> Spans:
+        """Wait for the slowest host, and sum up over the links."""
+        cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
+        start = self._clock.now
+        end = carried_until(self._clock, self._workers, SpanKind.HOST_SUM, cost)
+        if end == start:
+            return cause
+        yield self._clock.at(end)
+        return self._record(self._copied, step, start, end, cause)
+
+
+class HostUpdating(ByHost):
+    """The weight update of all stages by the host: gradients go there, and new weights come back."""
+
+    what = "the weight update on the host"
+
+    def __init__(self, context: Context, cost: HostUpdate) -> None:
+        """Describe the copies and the host's work."""
+        super().__init__(context, Code.HOST_UPDATE, SpanKind.HOST_UPDATE, HostTrack.VARIABLES)
+        self._cost, self._shards = cost, context.plan.ipus
+        self._gradients, self._weights = (self._of_all(self._kind, size) for size in (cost.gradients, cost.weights))
+        self._apply = self._worked(cost.gradients)
+
+    def _work(self, step: int, cause: int) -> Spans:
+        """Take the gradients, update, and hand out the weights."""
+        cause = yield from self._copy(self._gradients, self._cost.write, step, cause)
+        done = self._clock.end(resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply)
+        cause = yield from self._await(self._apply, done, step, cause)
+        self._together.update(self._shards)
+        return (yield from self._copy(self._weights, self._cost.read, step, cause))
+
+
+class Variables(Facility):
+    """The variables of all IPUs."""
+
+    def __init__(self, context: Context) -> None:
+        """Describe the weight update of each IPU."""
+        self.ipus = tuple(context.ipus())
+        self.handlers = {Code.UPDATE: self._update, Code.LET_GO: self._release}
+        self._context = context
+        self._spans = context.described(SpanKind.WEIGHT_UPDATE, self.ipus)
+
+    def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
+        start = clock.now
+        self._context.executor(ipu.replica).update(ipu.shard)
+        end: int = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, cycles)
+        return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
+
+    def _release(self, ipu: IpuId, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
+        self._context.together.let_go(ipu.replica, ipu.shard, None if stage == NONE else stage)
+        return cause
 
 
 class ExecutionEnd(Meeting):
-    """Where the IPUs of some replicas meet, before the next execution begins."""
+    """Where the IPUs of some replicas meet before the next execution begins: executions never overlap."""
 
     what = "the end of the execution"
 
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
         """Begin the first execution of these replicas."""
-        super().__init__(context.clock, context.recorder, context.ipus(replicas))
-        self.handlers = {Code.END: self._end}
-        self._context, self._replicas = context, replicas
+        super().__init__(context, context.ipus(replicas))
+        self.handlers = {Code.END: self._come}
+        self._replicas = replicas
         self._ended = 0
         self._begin()
-
-    def _end(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
-        return self.arrive(ipu.number, cause)
 
     def _begin(self) -> None:
         for replica in self._replicas:
@@ -42,6 +225,15 @@ class ExecutionEnd(Meeting):
         self._release(cause)
 
 
-def build(context: Context) -> list[ExecutionEnd]:
-    """Return where IPUs meet at the end of an execution, in the same groups as after time-steps."""
-    return [ExecutionEnd(context, replicas) for replicas in context.groups]
+def build(context: Context) -> Iterator[Facility]:
+    """Yield where all IPUs meet before a weight update, what updates, and where they meet as after time-steps."""
+    costs = context.costs
+    if costs.gradient_sum is not None:
+        yield ReplicaSum(context, costs.gradient_sum)
+    if costs.host_sum is not None:
+        yield HostSumming(context, costs.host_sum)
+    if costs.host_update is not None:
+        yield HostUpdating(context, costs.host_update)
+    yield Variables(context)
+    for replicas in context.groups:
+        yield ExecutionEnd(context, replicas)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ipusim.pipeline.order import Edge
 
@@ -48,29 +48,10 @@ class Executor(Protocol):
 class NullExecutor:
     """Time without arithmetic: every call does nothing."""
 
-    def begin(self, execution: int) -> None:
+    def begin(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
 
-    def infeed(self, ipu: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def copy(self, edges: Sequence[Edge]) -> None:
-        """Do nothing."""
-
-    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def outfeed(self, micro_batch: int) -> None:
-        """Do nothing."""
-
-    def outfeed_total(self) -> None:
-        """Do nothing."""
-
-    def update(self, ipu: int) -> None:
-        """Do nothing."""
+    infeed = run = copy = deliver = outfeed = outfeed_total = update = begin
 
 
 @dataclass(frozen=True)
@@ -86,8 +67,7 @@ class Replicas:
         gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
             of the algorithm, when the replicas have put together the variables that it needs.
         let_go: called with a replica, a place and a stage or None when it needs them no more.
-        gather_all, let_go_of_all: the same for all variables, outside of simulated time: before and after
-            the host reads them.
+        all_gathered: returns a block in which all variables are put together, outside of simulated time, for the host.
     """
 
     executors: tuple[Executor, ...]
@@ -96,20 +76,10 @@ class Replicas:
     sum_over_hosts: Callable[[int], int] = lambda ready: ready
     gather: Callable[[int, int | None, str], object] = lambda place, stage, algorithm: None  # noqa: ARG005
     let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
-    gather_all: Callable[[], object] = lambda: None
-    let_go_of_all: Callable[[], object] = lambda: None
+    all_gathered: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def update(self, ipus: Iterable[int]) -> None:
         """Update the weights of all stages on these IPUs of each replica."""
         for executor in self.executors:
             for ipu in ipus:
                 executor.update(ipu)
-
-    @contextmanager
-    def all_gathered(self) -> Iterator[None]:
-        """Have all variables put together inside the block."""
-        self.gather_all()
-        try:
-            yield
-        finally:
-            self.let_go_of_all()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ipusim.hardware.system import System
-from ipusim.pipeline.instructions import COLUMNS, Code
+from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.terms import Thing, things
@@ -21,7 +19,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     places = system.replicas * len(plan.ipus)
     spans = sum(thing.times * thing.spans for thing in _things(plan, system, costs))
     # In point-to-point whoever receives waits, also where nothing is sent.
-    spans += system.replicas * int(np.count_nonzero(plan.instructions[:, COLUMNS.index("code")] == Code.RECEIVE))
+    spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
         spans += places * _OF_UPDATE
         spans += _OF_HANDING_OVER * ((costs.host_sum is not None) + (costs.host_update is not None))

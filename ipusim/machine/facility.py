@@ -1,14 +1,26 @@
-"""What a facility of the machine is: it carries out instructions of some IPUs, says who waits in it, and for whom."""
+"""What a facility of the machine is: it carries out instructions of some IPUs, says who waits in it, and for whom.
+
+All facilities of a run are built from one context.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine.clock import Spans
+from ipusim.hardware.system import System
+from ipusim.machine.clock import Clock, Spans
+from ipusim.machine.executor import Executor, Replicas
 from ipusim.pipeline.instructions import Code
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
+from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.recorder import Description, Recorder
 
 
 class IpuId(NamedTuple):
@@ -38,23 +50,89 @@ class Wait(NamedTuple):
 
 
 #: What carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the span that the IPU goes on
-#: behind. That is there at once, or the value of an event, or what a part of a process returns.
-Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | Spans]
+#: behind. That is there at once, or the value of an event, or what a part of a process returns. With an event comes the
+#: description of the IPU's wait for it, where that is a span.
+Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
-class Facility(Protocol):
-    """A part of the machine that IPUs meet in their instructions."""
+class Facility:
+    """A part of the machine that IPUs meet in their instructions.
 
-    @property
-    def ipus(self) -> Iterable[IpuId]:
-        """The IPUs whose instructions it carries out."""
+    Attributes:
+        ipus: whose instructions it carries out.
+        handlers: what carries out each of the instructions that it knows.
+    """
 
-    @property
-    def handlers(self) -> Mapping[Code, Handler]:
-        """What carries out each of the instructions that it knows."""
+    ipus: tuple[IpuId, ...]
+    handlers: Mapping[Code, Handler]
 
-    def waits_for(self, ipu: int) -> Wait | None:
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default nobody waits for anything but time
         """Return what logical IPU ``ipu`` waits for here; None where it does not."""
+        return None
 
-    def state(self, first_micro_batch: int) -> Hashable:
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
         """Return all that its future depends on: times from now on, micro-batches counted from the first one."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """A run that is being built.
+
+    Attributes:
+        clock, recorder: the time of the machine, and what it records.
+        plan, program, system, costs: what runs, on what, and what everything takes.
+        together: the arithmetic.
+        executions: of the pipeline.
+        progress: called with the time-steps behind.
+        ended: called with the number of executions that have ended, before the next one begins.
+    """
+
+    clock: Clock
+    recorder: Recorder
+    plan: Plan
+    program: PipelineProgram
+    system: System
+    costs: Costs
+    together: Replicas
+    executions: int
+    progress: Callable[[int], object]
+    ended: Callable[[int], object]
+
+    @property
+    def steps(self) -> int:
+        """Time-steps of an execution; the weight update counts as the last."""
+        return self.plan.emitted + 1
+
+    @property
+    def replicas(self) -> range:
+        """The replicas of the pipeline."""
+        return range(self.system.replicas)
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """The replicas that meet after time-steps and executions: all together, or each by itself."""
+        together = len(self.costs.copies.meetings) == 1
+        return [list(self.replicas)] if together else [[replica] for replica in self.replicas]
+
+    def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:
+        """Return the IPUs of some replicas that hold a stage, by default of all."""
+        chosen = self.replicas if replicas is None else replicas
+        return [self.ipu(replica, shard) for replica in chosen for shard in self.plan.ipus]
+
+    def ipu(self, replica: int, shard: int) -> IpuId:
+        """Return an IPU of a replica."""
+        return IpuId(replica * self.system.shards + shard, replica, shard)
+
+    def ipu_of(self, replica: int, stage: int) -> IpuId:
+        """Return the IPU of a replica that holds a stage."""
+        return self.ipu(replica, self.plan.shape.mapping[stage])
+
+    def executor(self, replica: int) -> Executor:
+        """Return the arithmetic of a replica."""
+        return self.together.executors[replica]
+
+    def described(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
+        """Return the description of spans of a kind on each of these IPUs, by its number."""
+        of = ((ipu.number, Description(kind, ipu.number, replica=ipu.replica)) for ipu in ipus)
+        return {number: self.recorder.describe(description) for number, description in of}

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import Wait
+from ipusim.machine.facility import Context, Facility, IpuId
+from ipusim.pipeline.instructions import Code
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import NONE
 
 
-class HostServer:
-    """The host of one replica, which serves one call after the other, beside all else that it does (assumed).
-
-    Attributes:
-        ipus: who calls it.
-    """
+class HostServer(Facility):
+    """The host of one replica, which serves one call after the other, beside all else that it does (assumed)."""
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
         """Take the track of the host's work in the Timeline; copies of ``stages`` there and back are of ``kind``."""
@@ -31,15 +27,8 @@ class HostServer:
         self._ipu_of = {stage: context.ipu_of(replica, stage) for stage in stages}
         self.ipus = tuple(dict.fromkeys(self._ipu_of.values()))
         self._work = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
-        self._waits = {
-            stage: self._describe(Description(SpanKind.HOST_WAIT, ipu.number, replica=replica))
-            for stage, ipu in self._ipu_of.items()
-        }
+        self._waits = context.described(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
-
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves every call
-        """Return None: whoever waits here is served in time."""
-        return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - it serves calls, of whatever micro-batch
         """Return the cycles for which the host is still busy."""
@@ -51,20 +40,12 @@ class HostServer:
             return cause
         stage, micro_batch = of
         if (stage, size) not in self._copies:
-            self._copies[stage, size] = self._described(stage, size)
+            copy = Description(self._kind, self._ipu_of[stage].number, stage, bytes=size, replica=self._replica)
+            described = self._describe(*(copy._replace(micro_batch=number) for number in range(self._micro_batches)))
+            self._copies[stage, size] = described
         start = self._clock.now
         end: int = yield self._clock.spend(self._port, self._kind, cycles)
         return self._record(self._copies[stage, size] + micro_batch, step, start, end, cause)
-
-    def _described(self, stage: int, size: int) -> int:
-        """Return the description of a copy for the first micro-batch; those of the others follow."""
-        ipu = self._ipu_of[stage]
-        return self._describe(
-            *(
-                Description(self._kind, ipu.number, stage, micro_batch, bytes=size, replica=self._replica)
-                for micro_batch in range(self._micro_batches)
-            )
-        )
 
     def _call(self, stage: int, cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked so long on a call; returns the span of that."""
@@ -72,7 +53,7 @@ class HostServer:
         ready, work = self._serve(cycles, cause)
         if ready > called:
             yield self._clock.at(ready)
-            self._record(self._waits[stage], step, called, ready, cause)
+            self._record(self._waits[self._ipu_of[stage].number], step, called, ready, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
@@ -85,3 +66,63 @@ class HostServer:
         self._busy_until = self._clock.end(self._worker, SpanKind.HOST, start, cycles)
         self._last = cause = self._record(self._work, NONE, start, self._busy_until, cause)
         return self._busy_until, cause
+
+
+class Tables(HostServer):
+    """The tables of one replica.
+
+    An IPU writes the ids, waits while the host gathers their rows, and reads these. Gradients it writes and goes on;
+    a look-up that comes before the host has applied them waits for that, so that it finds the rows as they then are.
+    """
+
+    def __init__(self, context: Context, replica: int) -> None:
+        """Prepare for the look-ups and updates of every stage that has tables."""
+        self._costs = context.costs.tables
+        super().__init__(context, replica, list(self._costs), HostTrack.TABLES, SpanKind.HOST_ROWS)
+        self.handlers = {Code.LOOK_UP: self._look_up, Code.UPDATE_ROWS: self._update}
+
+    def _look_up(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        """Bring the rows that the next forward pass of a stage asks for; returns the last span."""
+        cost, of = self._costs[stage], (stage, micro_batch)
+        cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
+        cause = yield from self._call(stage, cost.gather, step, cause)
+        return (yield from self._copy(cost.bytes.rows, cost.rows, of, step, cause))
+
+    def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        """Send the gradients of rows to the host, which applies them while the IPU goes on; returns the last span."""
+        cost = self._costs[stage]
+        cause = yield from self._copy(cost.bytes.back, cost.gradients, (stage, micro_batch), step, cause)
+        self._serve(cost.apply, cause)
+        return cause
+
+
+class HostCompute(HostServer):
+    """What the passes of one replica have its host compute: its IPUs send, wait, and read what comes of it.
+
+    They do so before the pass: its parts are as long in any order.
+    """
+
+    def __init__(self, context: Context, replica: int) -> None:
+        """Prepare for the calls of every (pass, stage)."""
+        self._passes = context.costs.outside
+        stages = sorted({stage for _, stage in self._passes})
+        super().__init__(context, replica, stages, HostTrack.OUTSIDE, SpanKind.OUTSIDE)
+        self.handlers = {Code.OUTSIDE: self._compute}
+
+    def _compute(self, _ipu: IpuId, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        """Do all that a pass has the host compute, one after the other; returns the last span."""
+        of = stage, micro_batch
+        for each in self._passes[kind, stage]:
+            cause = yield from self._copy(each.call.sent_bytes, each.send, of, step, cause)
+            cause = yield from self._call(stage, each.host, step, cause)
+            cause = yield from self._copy(each.call.returned_bytes, each.read, of, step, cause)
+        return cause
+
+
+def build(context: Context) -> Iterator[HostServer]:
+    """Yield the tables of each replica on its host, and what its passes have the host compute; nothing without any."""
+    for replica in context.replicas:
+        if context.costs.tables:
+            yield Tables(context, replica)
+        if context.costs.outside:
+            yield HostCompute(context, replica)

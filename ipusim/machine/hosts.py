@@ -31,13 +31,14 @@ class Host:
     Attributes:
         rank: its number.
         count: of hosts.
-        wait: gives what it waits for and what it brings, and returns what each brings, by rank.
+        exchange: waits until every host has come to what the words name, and returns what each has brought, by rank;
+            raises ProgramStateError where another has come to something else, or has ended.
         owed: what hosts have done together since its last program run, whose time is not in a Timeline yet.
     """
 
     rank: int
     count: int
-    wait: Callable[[str, Any], Sequence[Any]]
+    exchange: Callable[[str, Any], Sequence[Any]]
     owed: list[HostExchange] = field(default_factory=list)
 
     def settle(self) -> tuple[HostExchange, ...]:
@@ -45,13 +46,6 @@ class Host:
         found = tuple(self.owed)
         self.owed.clear()
         return found
-
-    def exchange(self, what: str, brought: Any) -> Sequence[Any]:
-        """Wait until every host has come to ``what``, and return what each has ``brought``, by rank.
-
-        Raises ProgramStateError where another has come to something else, or has ended.
-        """
-        return self.wait(what, brought)
 
 
 _HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)

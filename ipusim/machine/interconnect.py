@@ -8,8 +8,7 @@ from functools import partial
 import simpy
 
 from ipusim.machine.bundles import Bundle, bundles_of
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId, Wait
+from ipusim.machine.facility import Context, IpuId, Wait
 from ipusim.machine.meeting import Meeting
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import StepCopy
@@ -41,7 +40,7 @@ class Interconnect(Meeting):
 
     def __init__(self, context: Context, replicas: Sequence[int], copies: Sequence[StepCopy]) -> None:
         """Prepare for the IPUs of some replicas, whose distinct copies behind time-steps are ``copies``."""
-        super().__init__(context.clock, context.recorder, context.ipus(replicas))
+        super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.MEET: self._arrive}
         self._copies, self._copy_of = tuple(copies), context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]

@@ -8,12 +8,10 @@ from typing import Any, Final, Protocol, cast
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Moment, Process, Spans
-from ipusim.machine.columns import InstructionColumns
-from ipusim.machine.context import Context
+from ipusim.machine.columns import MARK, InstructionColumns
 from ipusim.machine.disturbances import Work
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Facility, Handler, IpuId, Wait
-from ipusim.machine.marks import MARK
+from ipusim.machine.facility import Context, Facility, Handler, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 
@@ -104,6 +102,13 @@ class Ipu:
                 kind = type(answer)
                 if kind is int:
                     cause = answer
+                    continue
+                if kind is tuple:
+                    event, wait = answer
+                    start, before, cause = now, cause, (yield event)
+                    now = clock.now
+                    if now > start:
+                        record(wait, first + step, start, now, before)
                     continue
                 cause = (yield from answer) if kind is GeneratorType else (yield answer)
                 now = clock.now

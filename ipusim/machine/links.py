@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Final
 
 import simpy
 
@@ -28,9 +28,9 @@ from ipusim.timeline.timeline import NONE
 
 #: Looked up once: a member of an enumeration takes as long as a call.
 _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
-_NOBODY: Final[tuple[Callable[[simpy.Event], None], ...]] = ()
 
 
+@dataclass(slots=True, eq=False)
 class Tensor:
     """A tensor that has been handed over and has not come.
 
@@ -42,41 +42,27 @@ class Tensor:
         then: called with it and the cycle in which it has come.
         begin, end: when its first byte leaves, and when its last one comes if nothing changes.
         alone: whether it has all of its links to itself from begin to end.
+        is_awaited: whether its receiver waits for what was foreseen.
         foreseen: the event of its end; one that was foreseen before is void.
         waiting: what was to be called behind an end that is void, and is so behind the true one.
         left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
     """
 
-    __slots__ = (
-        "alone",
-        "begin",
-        "cause",
-        "end",
-        "foreseen",
-        "handed_over",
-        "left",
-        "number",
-        "rate",
-        "send",
-        "since",
-        "step",
-        "then",
-        "waiting",
-    )
-
-    begin: int
-    end: int
-    since: int
-    left: Fraction
-    rate: Fraction
-    foreseen: simpy.Event | None
-    waiting: tuple[Callable[[simpy.Event], None], ...]
-
-    def __init__(self, number: int, send: Send, step: int, cause: int, handed_over: int, then: Then) -> None:
-        """Take what is to be carried."""
-        self.number, self.send, self.step, self.cause = number, send, step, cause
-        self.handed_over, self.then = handed_over, then
-        self.alone, self.foreseen, self.waiting = False, None, _NOBODY
+    number: int
+    send: Send
+    step: int
+    cause: int
+    handed_over: int
+    then: Then
+    alone: bool = False
+    is_awaited: bool = False
+    foreseen: simpy.Event | None = None
+    waiting: tuple[Callable[[simpy.Event], None], ...] = ()
+    begin: int = field(init=False)
+    end: int = field(init=False)
+    since: int = field(init=False)
+    left: Fraction = field(init=False)
+    rate: Fraction = field(init=False)
 
 
 #: What is called with a tensor and the cycle in which it has come.
@@ -139,10 +125,6 @@ class Links:
             rate = min(self._rates[link] for link in tensor.send.links)
             return max(Fraction(0), tensor.send.bytes - rate * (now - tensor.begin))
         return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
-
-    def _foresee(self, tensor: Tensor, end: int) -> None:
-        """Let a tensor come in a cycle, unless that changes."""
-        tensor.foreseen = self._clock.call_at(end, partial(self._end, tensor))
 
     def _watch(self, tensor: Tensor) -> None:
         """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
@@ -221,7 +203,8 @@ class Links:
             each.rate = rate
             self._void(each)
             if rate:
-                self._foresee(each, self._clock.end((), _LINK, now, math.ceil(each.left / rate)))
+                end = self._clock.end((), _LINK, now, math.ceil(each.left / rate))
+                each.foreseen = self._clock.call_at(end, partial(self._end, each))
         if not self._clock.steady:
             self._share_anew(tensor, {link for each in together for link in each.send.links})
 

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 
 import simpy
 
+from ipusim.hardware.collectives.cost import CollectiveCost, RoundCost
+from ipusim.hardware.copies import LinkLoad
 from ipusim.machine import resources
 from ipusim.machine.clock import Clock, Process
-from ipusim.machine.facility import Handler, IpuId, Wait
-from ipusim.pipeline.instructions import Code
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
 
 
-class Meeting:
+class Meeting(Facility):
     """A place where IPUs meet. A kind of meeting is a subclass with ``_meet``, which in the end calls ``_release``.
 
     Attributes:
         what: what those who wait here wait for, in words.
-        ipus: who meets.
-        handlers: of the instructions by which they come here.
     """
 
     what: str
-    handlers: Mapping[Code, Handler]
 
-    def __init__(self, clock: Clock, recorder: Recorder, ipus: Iterable[IpuId]) -> None:
+    def __init__(self, context: Context, ipus: Iterable[IpuId]) -> None:
         """Prepare for ``ipus``."""
         self.ipus = tuple(ipus)
-        self._clock = clock
-        self._record = recorder.record
+        self._context, self._clock, self._record = context, context.clock, context.recorder.record
         self._numbers = tuple(ipu.number for ipu in self.ipus)
         self._workers = resources.ipus(self._numbers)
         self._arrived: dict[int, tuple[int, int]] = {}
         self._busy = False
-        self._done = clock.event()
-        self._wait_of = {
-            ipu.number: recorder.describe(Description(SpanKind.SYNC_WAIT, ipu.number, replica=ipu.replica))
-            for ipu in self.ipus
-        }
+        self._done = self._clock.event()
+        self._wait_of = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note that ``ipu`` is here, its last span being ``cause``; return what it waits for, whose value is a span."""
@@ -48,6 +41,10 @@ class Meeting:
         if len(self._arrived) == len(self.ipus):
             self._meet(cause)
         return done
+
+    def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
+        """Note that ``ipu`` is here by an instruction of which there is nothing more to know."""
+        return self.arrive(ipu.number, cause)
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
@@ -92,3 +89,20 @@ class Meeting:
         done, self._done = self._done, self._clock.event()
         self._busy = False
         done.succeed(value)
+
+
+def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
+    """Yield the load of each link direction in a round that begins in ``start``, with its first and its last cycle."""
+    for load in round_cost.links:
+        link = resources.links([load.direction.label])
+        first_byte = clock.end(link, what, start, round_cost.latency_cycles)
+        yield load, first_byte, clock.end(link, SpanKind.LINK, first_byte, load.cycles)
+
+
+def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
+    """Return when a collective ends whose IPUs, the ``workers``, begin it now: each round ends with its last link."""
+    now = clock.end(workers, what, clock.now, cost.lead_cycles)
+    for each in cost.rounds:
+        hops = clock.end(workers, what, now, each.latency_cycles)
+        now = max((end for *_, end in loads_until(clock, what, each, now)), default=hops)
+    return now

@@ -14,13 +14,9 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
-from ipusim.machine.ipu_memory import IpuMemory
-from ipusim.machine.pieces import Payload
 from ipusim.machine.placed_variables import PlacedVariables
-from ipusim.machine.results import Results
 from ipusim.machine.stage_memory import StageMemory
-from ipusim.machine.transfers import Transfers
-from ipusim.machine.weight_updates import WeightUpdates
+from ipusim.machine.tensors import IpuMemory, Payload, Results, Transfers
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.untrained import Untrained, holding
@@ -49,9 +45,8 @@ class NumpyExecutor(PlacedVariables):
         not_finite: what made the first value that is not finite in the first micro-batch's forward passes; empty
             where all are finite.
         executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
-        untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
         acting: the block in which passes run that may ask for their replica; None for layers and the only replica.
-        copy, deliver: move tensors; see :class:`~ipusim.machine.transfers.Transfers`.
+        copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
         together: runs each (pass, stage) that calls collectives, for all replicas; it calls :meth:`run_alone`.
     """
@@ -71,7 +66,7 @@ class NumpyExecutor(PlacedVariables):
         The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
         each execution, with its number, and ``received`` when there is one more of the ``results``.
         """
-        super().__init__(shape.mapping)
+        super().__init__(shape.mapping, workload.optimizer)
         self._shape = shape
         self._last = shape.stages - 1
         self._recomputes = [
@@ -101,8 +96,6 @@ class NumpyExecutor(PlacedVariables):
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.acting = Acting(Replica(replica, _refuse)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
-        self.untrained: dict[str, Array] = {}
-        self._updates = WeightUpdates(workload.optimizer, shape.mapping, self._memories, self.untrained)
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
             here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
@@ -153,14 +146,6 @@ class NumpyExecutor(PlacedVariables):
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
         return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}")
-
-    def begin_update(self) -> None:
-        """Let the optimizer see this replica's gradients before they are averaged over replicas."""
-        self._updates.begin()
-
-    def update(self, ipu: int) -> None:
-        """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
-        self._updates.update(ipu)
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""

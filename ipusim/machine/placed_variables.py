@@ -1,21 +1,33 @@
-"""The variables of one replica, on the IPUs where they lie."""
+"""The variables of one replica, on the IPUs where they lie, and what an optimizer does with their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ipusim.machine.ipu_memory import IpuMemory
 from ipusim.machine.stage_memory import Array
-from ipusim.model.learning.optimizers import State
+from ipusim.machine.tensors import IpuMemory
+from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
 
 
 class PlacedVariables:
-    """Parameters, accumulators and the optimizer's state of every stage, by the IPU of its replica."""
+    """Parameters, accumulators and the optimizer's state of every stage, by the IPU of its replica.
 
-    def __init__(self, mapping: Sequence[int]) -> None:
+    Weights are updated stage by stage, or by an optimizer that looks at all stages at once.
+
+    Attributes:
+        untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
+    """
+
+    def __init__(self, mapping: Sequence[int], optimizer: Optimizer | None) -> None:
         """Make room on the IPU of each stage."""
         self._mapping = mapping
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(mapping))}
+        self._optimizer = optimizer
+        self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
+        self._updated: set[int] = set()
+        self._rest: Callable[[], object] | None = None
+        self.untrained: dict[str, Array] = {}
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
@@ -42,3 +54,29 @@ class PlacedVariables:
         """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""
         stages = self._memories[ipu].stages
         return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own]
+
+    def begin_update(self) -> None:
+        """Let the optimizer see this replica's gradients before they are averaged over replicas."""
+        if self._joint is not None:
+            with holding(Untrained(self.untrained)):
+                self._rest = self._joint.begin(self._all_stages(), True)
+
+    def update(self, ipu: int) -> None:
+        """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
+        if self._joint is not None:
+            self._updated.add(ipu)
+            if len(self._updated) == len(self._memories):
+                self._updated.clear()
+                with holding(Untrained(self.untrained)):
+                    rest = self._rest or self._joint.begin(self._all_stages(), False)
+                    self._rest = None
+                    rest()
+        elif self._optimizer is not None:
+            for stage in self._memories[ipu].stages.values():
+                self._optimizer.apply(stage.own, stage.accumulators, stage.state)
+
+    def _all_stages(self) -> list[Updated]:
+        stages = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._mapping))
+        return [
+            Updated(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state) for stage in stages
+        ]

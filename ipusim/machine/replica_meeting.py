@@ -10,13 +10,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.machine.carrying import carried_until
 from ipusim.machine.clock import Process
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId
-from ipusim.machine.meeting import Meeting
+from ipusim.machine.facility import Context, IpuId
+from ipusim.machine.meeting import Meeting, carried_until
 from ipusim.pipeline.instructions import NONE, Code
-from ipusim.pricing.costs import Gather
+from ipusim.pricing.costs import ReplicaCollective
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
@@ -35,21 +33,25 @@ class Part(NamedTuple):
     done: Callable[[], object] = lambda: None
 
 
-#: Returns the collectives of an instruction by its stage, micro-batch and number.
-PartsOf = Callable[[int, int, int], Sequence[Part]]
-
-
 class ReplicaMeeting(Meeting):
-    """Where the IPUs of one shard meet, those of the same stages in all replicas."""
+    """Where the IPUs of one shard meet, those of the same stages in all replicas, for collectives that are spans."""
 
-    def __init__(self, context: Context, shard: int, code: Code, what: str, kind: SpanKind, parts: PartsOf) -> None:
-        """Prepare for an instruction, ``what`` in words, whose collectives are spans of a kind."""
-        ipus = [context.ipu(replica, shard) for replica in context.replicas]
-        super().__init__(context.clock, context.recorder, ipus)
-        self.what, self.handlers = what, {code: self._join}
-        self._kind, self._parts_of = kind, parts
+    def __init__(self, context: Context, shard: int, code: Code, kind: SpanKind) -> None:
+        """Prepare for an instruction whose collectives are spans of a kind."""
+        super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
+        self.handlers = {code: self._join}
+        self._shard, self._kind = shard, kind
         self._parts: Sequence[Part] = ()
         self._step = 0
+
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
+        """Return the collectives of an instruction by its stage, micro-batch and number."""
+        raise NotImplementedError
+
+    def _described(self, **fields: Any) -> int:
+        """Return the description of the first replica's span of a collective; those of the others follow."""
+        describe = self._context.recorder.describe
+        return describe(*(Description(self._kind, ipu.number, replica=ipu.replica, **fields) for ipu in self.ipus))
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
         """Note that ``ipu`` is here, and wait for the end of it all; returns the span behind it."""
@@ -73,6 +75,49 @@ class ReplicaMeeting(Meeting):
         self._release(spans)
 
 
+class WeightGather(ReplicaMeeting):
+    """The all-gathers of one shard: of the weights of a stage, or (NONE) of what the weight update needs."""
+
+    what = "the all-gather"
+
+    def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
+        """Describe the all-gather of each stage."""
+        super().__init__(context, shard, Code.GATHER, SpanKind.ALL_GATHER)
+        gathered = context.together.gather
+        self._gathers = {
+            stage: [
+                Part(
+                    gather.cost,
+                    self._described(bytes=gather.bytes),
+                    partial(gathered, shard, None if stage == NONE else stage, gather.algorithm),
+                )
+            ]
+            for stage, gather in gathers.items()
+        }
+
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:  # noqa: ARG002 - as every kind
+        return self._gathers[stage]
+
+
+class CalledCollectives(ReplicaMeeting):
+    """The collectives that passes of one shard call."""
+
+    what = "a collective of its stage"
+
+    def __init__(self, context: Context, shard: int) -> None:
+        """Prepare for the passes of a shard."""
+        super().__init__(context, shard, Code.COLLECTIVE, SpanKind.COLLECTIVE)
+        self._called: dict[tuple[int, int, int], list[Part]] = {}
+
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
+        key = number, stage, micro_batch
+        if key not in self._called:  # described once: every execution has them again
+            calls = self._context.costs.collectives[number, stage]
+            of = {"stage": stage, "micro_batch": micro_batch}
+            self._called[key] = [Part(call.cost, self._described(bytes=call.bytes, **of)) for call in calls]
+        return self._called[key]
+
+
 def build(context: Context) -> Iterator[ReplicaMeeting]:
     """Yield where the replicas put variables together of which each stores a part, and where they join collectives."""
     shape, costs = context.plan.shape, context.costs
@@ -82,60 +127,6 @@ def build(context: Context) -> Iterator[ReplicaMeeting]:
         if shard in costs.update_gathers:
             gathers[NONE] = costs.update_gathers[shard]
         if gathers:
-            parts = _Gathered(context, shard, gathers)
-            yield ReplicaMeeting(context, shard, Code.GATHER, "the all-gather", SpanKind.ALL_GATHER, parts)
+            yield WeightGather(context, shard, gathers)
         if any(stage in mine for _, stage in costs.collectives):
-            called, what = _Called(context, shard), "a collective of its stage"
-            yield ReplicaMeeting(context, shard, Code.COLLECTIVE, what, SpanKind.COLLECTIVE, called)
-
-
-class _Gathered:
-    """The all-gathers of one shard: of the weights of a stage, or (NONE) of what the weight update needs."""
-
-    def __init__(self, context: Context, shard: int, gathers: Mapping[int, Gather]) -> None:
-        self._parts = {
-            stage: [
-                Part(
-                    gather.cost,
-                    _described(context, SpanKind.ALL_GATHER, shard, bytes=gather.bytes),
-                    partial(context.together.gather, shard, None if stage == NONE else stage, gather.algorithm),
-                )
-            ]
-            for stage, gather in gathers.items()
-        }
-
-    def __call__(self, stage: int, _micro_batch: int, _number: int) -> Sequence[Part]:
-        return self._parts[stage]
-
-
-class _Called:
-    """The collectives that passes of one shard call."""
-
-    def __init__(self, context: Context, shard: int) -> None:
-        self._context, self._shard = context, shard
-        self._parts: dict[tuple[int, int, int], list[Part]] = {}
-
-    def __call__(self, stage: int, micro_batch: int, kind: int) -> Sequence[Part]:
-        key = kind, stage, micro_batch
-        if key not in self._parts:  # described once: every execution has them again
-            self._parts[key] = [
-                Part(
-                    call.cost,
-                    _described(
-                        self._context,
-                        SpanKind.COLLECTIVE,
-                        self._shard,
-                        stage=stage,
-                        micro_batch=micro_batch,
-                        bytes=call.bytes,
-                    ),
-                )
-                for call in self._context.costs.collectives[kind, stage]
-            ]
-        return self._parts[key]
-
-
-def _described(context: Context, kind: SpanKind, shard: int, **fields: Any) -> int:
-    """Return the description of the first replica's span of a collective; those of the others follow."""
-    ipus = (context.ipu(replica, shard) for replica in context.replicas)
-    return context.recorder.describe(*(Description(kind, ipu.number, replica=ipu.replica, **fields) for ipu in ipus))
+            yield CalledCollectives(context, shard)

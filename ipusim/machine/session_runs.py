@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipusim.machine.clock import Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId
+from ipusim.machine.facility import Context, IpuId
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.host_track import HostTrack
@@ -27,10 +26,7 @@ class SessionRuns:
             for execution, together in exchanges.items()
         }
         self._recorded: set[int] = set()
-        self._waits = {
-            ipu: context.recorder.describe(Description(SpanKind.HOST_CALL, ipu.number, replica=ipu.replica))
-            for ipu in context.ipus()
-        }
+        self._waits = context.described(SpanKind.HOST_CALL, context.ipus())
 
     def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait before ``execution`` where a session run begins with it, the last of them behind all; returns a span."""
@@ -46,7 +42,7 @@ class SessionRuns:
         if end == start:
             return cause
         yield self._clock.at(end)
-        return self._recorder.record(self._waits[ipu], step, start, end, cause)
+        return self._recorder.record(self._waits[ipu.number], step, start, end, cause)
 
     def _exchanged(self, execution: int, cause: int) -> int:
         """Return when hosts have done what they do together before an execution, if they begin now.

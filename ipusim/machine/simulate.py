@@ -10,26 +10,21 @@ import simpy
 from ipusim.errors import DeadlockError, ProgramError
 from ipusim.hardware.system import System
 from ipusim.machine import (
-    before_update,
     delivery,
     execution_end,
     feeds,
-    host_compute,
+    host_server,
     interconnect,
     replica_meeting,
     streaming_memory,
-    tables,
-    variables,
 )
 from ipusim.machine.clock import Clock
-from ipusim.machine.columns import instruction_columns
-from ipusim.machine.context import Context
+from ipusim.machine.columns import Marks, instruction_columns
+from ipusim.machine.columns import marked as with_marks
 from ipusim.machine.disturbances import speed_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
-from ipusim.machine.facility import Facility
+from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
-from ipusim.machine.marks import Marks
-from ipusim.machine.marks import marked as with_marks
 from ipusim.machine.recurrence import Mark, queue_state, size_of
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info
@@ -51,13 +46,10 @@ _NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
 #: What builds the facilities of a machine; a deadlock is told of the first of them that an IPU waits in.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
-    before_update.build,
     replica_meeting.build,
     streaming_memory.build,
-    tables.build,
-    host_compute.build,
+    host_server.build,
     feeds.build,
-    variables.build,
     interconnect.build,
     delivery.build,
     execution_end.build,

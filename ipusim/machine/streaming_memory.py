@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import simpy
 
@@ -13,8 +14,7 @@ from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
 from ipusim.machine.clock import Clock, Process, Spans
-from ipusim.machine.context import Context
-from ipusim.machine.facility import IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.resources import streaming_memory
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
@@ -94,23 +94,23 @@ class RemoteMemory:
         self._since = now
 
 
-class RemotePort:
+class RemotePort(Facility):
     """One IPU's end of its Streaming Memory."""
 
     def __init__(self, context: Context, memory: RemoteMemory, ipu: IpuId, passes: Passes, update: Stream) -> None:
         """Describe the transfers of ``ipu``: before and after each (pass, stage), and those of its weight update."""
         self.ipus = (ipu,)
-        self.handlers = {Code.LOAD: self._load, Code.STORE: self._store}
+        self.handlers = {Code.LOAD: partial(self._move, 0), Code.STORE: partial(self._move, 1)}
         self._passes, self._update = passes, update
         self._clock, self._record, self._memory = context.clock, context.recorder.record, memory
         self._under_way = ""
-        self._loads, self._stores = (
+        self._spans = [
             {
                 size: context.recorder.describe(Description(kind, ipu.number, bytes=size, replica=ipu.replica))
                 for size in sorted({stream[side] for stream in (*passes.values(), update)})
             }
             for side, kind in enumerate((SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
-        )
+        ]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
         """Return which transfer the IPU waits for; None where it waits for none."""
@@ -120,24 +120,16 @@ class RemotePort:
         """Return what is under way for the IPU, and all transfers of its machine's memory."""
         return self._under_way, self._memory.state()
 
-    def _stream(self, stage: int, kind: int) -> Stream:
-        return self._update if stage == NONE else self._passes[kind, stage]
-
-    def _load(self, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        return self._move("load", self._stream(stage, kind).load, self._loads, step, cause)
-
-    def _store(self, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        return self._move("store", self._stream(stage, kind).store, self._stores, step, cause)
-
-    def _move(self, word: str, size: int, described: Mapping[int, int], step: int, cause: int) -> Spans:
-        """Load or store so many bytes; returns the span of that, without any ``cause``."""
+    def _move(self, store: int, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+        """Load or store what an instruction says; returns the span of that, or without any bytes the ``cause``."""
+        size = (self._update if stage == NONE else self._passes[kind, stage])[store]
         if not size:
             return cause
         start = self._clock.now
-        self._under_way = f"the {word} of {size} bytes in Streaming Memory"
+        self._under_way = f"the {'store' if store else 'load'} of {size} bytes in Streaming Memory"
         yield self._memory.transfer(size)
         self._under_way = ""
-        return self._record(described[size], step, start, self._clock.now, cause)
+        return self._record(self._spans[store][size], step, start, self._clock.now, cause)
 
 
 def build(context: Context) -> Iterator[RemotePort]:

@@ -15,6 +15,7 @@ def timeline_info(
     plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
 ) -> TimelineInfo:
     """Return it for a run of so many executions, whose link directions have the numbers of ``links``."""
+    layers = tuple(layers_text(profile.layers) for profile in program.stages)
     return TimelineInfo(
         name=program.name,
         system=system.name,
@@ -35,12 +36,6 @@ def timeline_info(
         replicas=system.replicas,
         positions=plan.shape.position_of if plan.shape.sizes else (),
         sync=plan.sync,
-        layers=_layers(program),
+        layers=layers if any(layers) else (),
         hosts=system.hosts,
     )
-
-
-def _layers(program: PipelineProgram) -> tuple[str, ...]:
-    """Return the names of each stage's layers; nothing where no stage says them."""
-    found = tuple(layers_text(profile.layers) for profile in program.stages)
-    return found if any(found) else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -99,6 +100,11 @@ class Plan:
         made = self._make()
         made.flags.writeable = False
         return made
+
+    def instructions_of(self, code: int) -> Counter[int]:
+        """Return how many instructions of a code each stage has; those of stage -1 have none."""
+        table = self.instructions
+        return Counter(table[table[:, COLUMNS.index("code")] == code, COLUMNS.index("stage")].tolist())
 
     @cached_property
     def waiting(self) -> Mapping[tuple[int, int], int]:

@@ -78,6 +78,20 @@ def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
 
 
+def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[StageProfile, ...]:
+    """Return ``stages`` with the bytes that the products of each hold for a while on the IPUs of ``system``."""
+    return tuple(replace(stage, temporary_bytes=_most_temporary(stage, system)) for stage in stages)
+
+
+def _most_temporary(stage: StageProfile, system: System) -> int:
+    """Return the most that a product of any pass holds, on all tiles as on the busiest."""
+    rates = PlannerRates.of(system.rates)
+    passes = (stage.forward, stage.backward, *stage.halves, stage.update)
+    works = {leaf for cost in passes for leaf in leaves(cost)}
+    held = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
+    return system.ipu.tiles * max(held, default=0)
+
+
 def _works(costs: Iterable[PassCost]) -> Iterator[Work]:
     """Yield the works of passes that ask anything."""
     return (work for cost in costs for work in leaves(cost) if not work.is_nothing)

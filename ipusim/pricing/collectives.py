@@ -12,17 +12,12 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.costs import Gather, GradientSum, HostSum, HostUpdate, PassCollective
+from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
     """Return the bytes of the gradient accumulators on each IPU of a replica, in rising order of the IPUs."""
     return by_ipu(program, lambda profile: profile.accumulator_bytes)
-
-
-def weights_by_ipu(program: PipelineProgram) -> dict[int, int]:
-    """Return the bytes of the trained variables on each IPU of a replica, in rising order of the IPUs."""
-    return by_ipu(program, lambda profile: profile.parameter_bytes)
 
 
 def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
@@ -33,7 +28,7 @@ def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[
     return held
 
 
-def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> GradientSum | None:
+def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> ReplicaCollective | None:
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
     Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
@@ -48,18 +43,18 @@ def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> Gra
     return all_reduce(system, held, itemsize)
 
 
-def all_reduce(system: System, held: Mapping[int, int], itemsize: int) -> GradientSum:
+def all_reduce(system: System, held: Mapping[int, int], itemsize: int) -> ReplicaCollective:
     """Return the all-reduces of buffers of so many bytes on each IPU of a replica, in all replicas and all at once."""
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
-    return GradientSum(plans[0].algorithm, cost, sum(held.values()))
+    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
 
 
-def all_gathers(system: System, held: Mapping[int, int]) -> dict[int, Gather]:
+def all_gathers(system: System, held: Mapping[int, int]) -> dict[int, ReplicaCollective]:
     """Return the all-gathers of so many bytes on each IPU of a replica, in all replicas and all at once."""
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
-    return {ipu: Gather(plans[0].algorithm, cost, size) for ipu, size in held.items()}
+    return {ipu: ReplicaCollective(plans[0].algorithm, cost, size) for ipu, size in held.items()}
 
 
 def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum | None:
@@ -90,7 +85,7 @@ def host_update(program: PipelineProgram, system: System, asked: Around) -> Host
     """
     if not asked.updated_by_host:
         return None
-    gradients, weights = accumulators_by_ipu(program), weights_by_ipu(program)
+    gradients, weights = accumulators_by_ipu(program), by_ipu(program, lambda profile: profile.parameter_bytes)
     write, apply, read = host_update_cycles(system, max(gradients.values()), max(weights.values()))
     there = asked.summed_by_hosts and system.joined is None
     return HostUpdate(
@@ -111,7 +106,9 @@ def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[in
     )
 
 
-def _sum_over_links(held: Mapping[int, int], program: PipelineProgram, system: System, joined: System) -> GradientSum:
+def _sum_over_links(
+    held: Mapping[int, int], program: PipelineProgram, system: System, joined: System
+) -> ReplicaCollective:
     """Return the all-reduces of the IPUs of all hosts, which ``joined`` has one host's behind the other's."""
     itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
     groups, elements = [], []
@@ -120,10 +117,10 @@ def _sum_over_links(held: Mapping[int, int], program: PipelineProgram, system: S
             groups.append(range(place, system.hosts * system.count, system.count))
             elements.append(-(-size // itemsize))
     plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
-    return GradientSum(plans[0].algorithm, cost, sum(held.values()))
+    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
 
 
-def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, Gather]:
+def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, ReplicaCollective]:
     """Return the all-gather before each pass of each stage whose weights are spread over the replicas.
 
     Each is priced as if it had the links for itself (assumed).
@@ -135,7 +132,7 @@ def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> d
     return found
 
 
-def update_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, Gather]:
+def update_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, ReplicaCollective]:
     """Return the all-gather of each place's weights and optimizer state before a weight update, all at once."""
     if not asked.gathered_updates:
         return {}
@@ -161,7 +158,7 @@ def pass_collectives(
             size = call.elements(system.replicas)
             groups = [[replica * system.shards + place for replica in each] for each in call.groups(system.replicas)]
             plans, cost = fastest(call.operation, system, groups, [size] * len(groups), call.itemsize)
-            known[place, call] = PassCollective(call, plans[0].algorithm, cost, size * call.itemsize)
+            known[place, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
         return known[place, call]
 
     return {

@@ -129,18 +129,30 @@ class TableCosts:
 
 
 @dataclass(frozen=True)
-class GradientSum:
-    """The all-reduces of one weight update: of every IPU of a replica with its likes in the others, all at once.
+class ReplicaCollective:
+    """Collectives of IPUs of a replica with their likes in the others, all at once.
 
     Attributes:
         algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of all of them together, on the links that they share.
-        bytes: gradient accumulators of one replica.
+        cost: of all that run at the same time, on the links that they share.
+        bytes: of the gradient accumulators of one replica; of what each replica holds behind an all-gather; of the
+            whole buffer of a group, where a pass calls it.
     """
 
     algorithm: str
     cost: CollectiveCost
     bytes: int
+
+
+@dataclass(frozen=True)
+class PassCollective(ReplicaCollective):
+    """What the replicas do together in the middle of a pass, all groups of them at once.
+
+    Attributes:
+        call: what a replica calls.
+    """
+
+    call: CollectiveCall
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ class HostSum:
     network: int
     read: int
     bytes: int
-    over_links: GradientSum | None = None
+    over_links: ReplicaCollective | None = None
 
 
 @dataclass(frozen=True)
@@ -179,38 +191,6 @@ class HostUpdate:
     read: int
     gradients: int
     weights: int
-
-
-@dataclass(frozen=True)
-class Gather:
-    """An all-gather of one IPU of a replica with its likes in the others.
-
-    Attributes:
-        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of it and those that run at the same time.
-        bytes: what each replica holds behind it.
-    """
-
-    algorithm: str
-    cost: CollectiveCost
-    bytes: int
-
-
-@dataclass(frozen=True)
-class PassCollective:
-    """What the replicas do together in the middle of a pass, all groups of them at once.
-
-    Attributes:
-        call: what a replica calls.
-        algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of it.
-        bytes: of the whole buffer of a group.
-    """
-
-    call: CollectiveCall
-    algorithm: str
-    cost: CollectiveCost
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -268,11 +248,11 @@ class Costs:
     tables: Mapping[int, TableCosts] = field(default_factory=dict)
     pass_streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     update_streams: Mapping[int, Stream] = field(default_factory=dict)
-    gradient_sum: GradientSum | None = None
+    gradient_sum: ReplicaCollective | None = None
     host_sum: HostSum | None = None
     host_update: HostUpdate | None = None
-    weight_gathers: Mapping[int, Gather] = field(default_factory=dict)
-    update_gathers: Mapping[int, Gather] = field(default_factory=dict)
+    weight_gathers: Mapping[int, ReplicaCollective] = field(default_factory=dict)
+    update_gathers: Mapping[int, ReplicaCollective] = field(default_factory=dict)
     collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)
     outside: Mapping[tuple[int, int], tuple[PassOutside, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()

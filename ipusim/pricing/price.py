@@ -22,7 +22,6 @@ from ipusim.pricing.collectives import (
 )
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
-from ipusim.pricing.instructions import instruction_cycles
 from ipusim.pricing.outside import pass_outside
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.reuse import Reuse
@@ -61,7 +60,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | N
         outside=again(pass_outside, kinds, program, system, asked),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
-        instructions=instruction_cycles(plan, program, system),
+        instructions=_instructions(plan, program, system),
     )
 
 
@@ -97,6 +96,16 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:
     """Whether a stage's weight update costs its IPU anything on ``system``."""
     return not program.offload.variables_on_host and (not system.free or isinstance(profile.update, int))
+
+
+def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
+    """Return the cycles of each (code, stage) of a Plan that a law prices alone; stage -1 where it has none."""
+    return {
+        (code, stage): law(law.cycles(program, system, stage))
+        for code, law in laws.OF_INSTRUCTIONS.items()
+        if law.cycles is not None
+        for stage in sorted(plan.instructions_of(code))
+    }
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:

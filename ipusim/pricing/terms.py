@@ -19,7 +19,6 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.instructions import instructions_of
 from ipusim.pricing.laws import Law, Term
 
 _Called = TypeVar("_Called")
@@ -101,7 +100,7 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     yield from _collectives(costs, passes, system)
     for (code, stage), cycles in costs.instructions.items():
         of = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
-        runs = system.replicas * instructions_of(plan, Code(code))[stage]
+        runs = system.replicas * plan.instructions_of(code)[stage]
         yield Thing(of, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
 
 

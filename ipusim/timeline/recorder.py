@@ -7,28 +7,15 @@ description is stored once and a span is five integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
+from ipusim.timeline.records import WIDTH, Records
+from ipusim.timeline.span import Description
+from ipusim.timeline.timeline import Timeline, TimelineInfo
 
-#: Integers of one span in the log: description, step, start, end, cause.
-_WIDTH: Final = 5
-
-
-class Description(NamedTuple):
-    """What spans have in common that differ in time only; the fields are those of Span."""
-
-    kind: SpanKind
-    ipu: int = NONE
-    stage: int = NONE
-    micro_batch: int = NONE
-    link: int = NONE
-    bytes: int = 0
-    replica: int = 0
+__all__ = ["Description", "Recorder"]
 
 
 class Recorder:
@@ -63,7 +50,7 @@ class Recorder:
 
     def __len__(self) -> int:
         """The number of spans so far, of which a group's are one."""
-        return len(self._log) // _WIDTH
+        return len(self._log) // WIDTH
 
     def describe(self, *descriptions: Description) -> int:
         """Store descriptions and return the number by which ``record`` knows the first; the others follow."""
@@ -76,6 +63,13 @@ class Recorder:
         self._described += len(rows)
         return first
 
+    def describe_columns(self, count: int, **fields: npt.NDArray[np.int64] | int) -> int:
+        """Store so many descriptions, of which each field has a column or one value for all."""
+        rows = np.empty((count, len(Description._fields)), np.int64)
+        for column, value in zip(rows.T, Description(**fields), strict=True):  # type: ignore[arg-type]
+            column[:] = value
+        return self.describe_rows(rows)
+
     def group(self, descriptions: Sequence[int]) -> int:
         """Return a number by which ``record`` knows several described spans that begin and end together.
 
@@ -86,51 +80,7 @@ class Recorder:
 
     def timeline(self, info: TimelineInfo) -> Timeline:
         """Return all that was recorded as a Timeline, sorted by start, causes renumbered; begin anew."""
-        log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, _WIDTH)
+        log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
         self._log.clear()  # it takes more memory than the Timeline
-        # Groups become their spans behind the sorting: each has one start, and there are far fewer records than spans.
-        order = np.argsort(log[:, 2], kind="stable")
-        what, step, start, end, cause = np.ascontiguousarray(log[order].T)
-        counts = self._sizes(what)
-        rows = np.cumsum(counts)
-        record = np.repeat(np.arange(len(order)), counts)
-        described = self._described_by(what, record, rows - counts)
-        row_of = np.empty(len(order) + 1, dtype=np.int64)
-        row_of[order] = rows - 1
-        row_of[NONE] = NONE  # the last place, which a cause of NONE (-1) picks
-        columns: dict[str, npt.NDArray[np.int64]] = {
-            "start": start,
-            "end": end,
-            "time_step": np.where(step >= 0, step % self._steps, NONE),
-            "execution": np.where(step >= 0, step // self._steps, NONE),
-            "cause": row_of[np.where(cause == NONE, NONE, cause // _WIDTH - 1)],
-        }
-        table = np.empty((len(described), len(Span._fields)), dtype=np.int64, order="F")
-        descriptions = np.concatenate(self._descriptions) if self._descriptions else np.empty((0, 7), np.int64)
-        for index, name in enumerate(Span._fields):  # by "clip", as NumPy buffers what may raise: 20 times as slow
-            if name in columns:
-                np.take(columns[name], record, out=table[:, index], mode="clip")
-            else:
-                column = np.ascontiguousarray(descriptions[:, Description._fields.index(name)])
-                np.take(column, described, out=table[:, index], mode="clip")
-        return Timeline(info, table)
-
-    def _sizes(self, what: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of spans of each of the records ``what``."""
-        sizes = np.array([1, *map(len, self._groups)], dtype=np.int64)
-        return sizes[np.maximum(-what, 0)]
-
-    def _described_by(
-        self, what: npt.NDArray[np.int64], record: npt.NDArray[np.int64], first: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """Return the description of each span: its record is ``record``, of which ``what`` and ``first`` tell."""
-        if not self._groups:
-            return what
-        # A table of single descriptions with the groups behind it: the spans of a record follow each other in it.
-        table = np.concatenate([np.arange(self._described), *self._groups])
-        sizes = np.array([len(group) for group in self._groups], dtype=np.int64)
-        begins = self._described + np.cumsum(sizes) - sizes
-        begin = np.where(what < 0, begins[np.maximum(-what, 1) - 1], what)
-        place = np.take(begin - first, record)
-        place += np.arange(len(record))
-        return np.take(table, place)
+        empty = np.empty((0, len(Description._fields)), dtype=np.int64)
+        return Timeline(info, Records(log, np.concatenate([empty, *self._descriptions]), self._groups, self._steps))

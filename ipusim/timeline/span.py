@@ -1,8 +1,10 @@
-"""A span: one row of a Timeline."""
+"""A span: one row of a Timeline, and what is known of it before it happens."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+
+from ipusim.timeline.kinds import SpanKind
 
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
@@ -35,3 +37,15 @@ class Span(NamedTuple):
     bytes: int
     cause: int
     replica: int
+
+
+class Description(NamedTuple):
+    """What spans have in common that differ in time only; the fields are those of Span."""
+
+    kind: SpanKind
+    ipu: int = NONE
+    stage: int = NONE
+    micro_batch: int = NONE
+    link: int = NONE
+    bytes: int = 0
+    replica: int = 0

@@ -27,6 +27,7 @@ from ipusim.timeline.copies import (
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
 from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.records import Records
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
@@ -76,18 +77,47 @@ class Timeline:
     cause: Column
     replica: Column
 
-    def __init__(self, info: TimelineInfo, columns: npt.NDArray[np.int64], repeats: Sequence[Repeat] = ()) -> None:
-        """Take ``columns`` of shape (rows, 12) in the order of Span's fields, already sorted."""
+    def __init__(
+        self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
+    ) -> None:
+        """Take ``columns`` of shape (rows, 12) in the order of Span's fields, already sorted, or what makes them."""
         self.info = info
         self.repeats = tuple(repeats)
-        # A view of an array in column order is taken as it is: the recorder hands its own over.
-        self._table = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
-        self._table.flags.writeable = False
-        vars(self).update(self.columns)
+        self._records = columns if isinstance(columns, Records) else None
+        if isinstance(columns, Records):
+            self._space = np.empty((len(columns), len(Span._fields)), dtype=np.int64, order="F")
+        else:  # a view of an array in column order is taken as it is
+            self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
+
+    def __getattr__(self, name: str) -> Column:
+        """Return a column. Of records it is written when it is read first: many are never read."""
+        if name not in Span._fields:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        column = self._space[:, Span._fields.index(name)]
+        if self._records is not None:
+            self._records.write(name, column)
+        column.flags.writeable = False
+        setattr(self, name, column)
+        if vars(self).keys() >= set(Span._fields):
+            self._records = None
+        return column
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.int64]:
+        """All columns, of shape (rows, 12)."""
+        for name in Span._fields:
+            getattr(self, name)
+        table = self._space.view()
+        table.flags.writeable = False
+        return table
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what a copy in another process is made of."""
+        return Timeline, (self.info, self._table, self.repeats)
 
     def __len__(self) -> int:
         """The number of rows."""
-        return len(self._table)
+        return len(self._space)
 
     def __eq__(self, other: object) -> bool:
         """Compare info, every column and the blocks."""
@@ -109,7 +139,7 @@ class Timeline:
     @property
     def columns(self) -> dict[str, Column]:
         """Every column by its name."""
-        return {name: self._table[:, index] for index, name in enumerate(Span._fields)}
+        return {name: getattr(self, name) for name in Span._fields}
 
     @property
     def makespan_cycles(self) -> int:

@@ -15,7 +15,7 @@ HANDLER = """
     def _compare(self, ipu, stage, micro_batch, number, step, cause):
         clock, start = self._context.clock, self._context.clock.now
         end = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, CHECKSUM_CYCLES)
-        return self._context.recorder.record(self._spans[ipu], step, start, end, cause)
+        return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
 """
 SCENARIO = """\
 system: {name: m2000, auto_select_ipus: 2}
@@ -57,10 +57,10 @@ def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
     with (package / "pricing" / "laws.py").open("a") as laws:
         laws.write(f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n")
     handlers = "Code.LET_GO: self._release"
-    put(package / "machine" / "variables.py", *following(handlers, ", Code.CHECKSUM: self._compare"))
+    put(package / "machine" / "execution_end.py", *following(handlers, ", Code.CHECKSUM: self._compare"))
     law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
-    put(package / "machine" / "variables.py", *before_it("from ipusim.timeline.kinds import", law))
-    put(package / "machine" / "variables.py", *before_it("\n    def _release(", HANDLER))
+    put(package / "machine" / "execution_end.py", *before_it("from ipusim.timeline.kinds import", law))
+    put(package / "machine" / "execution_end.py", *before_it("\n    def _release(", HANDLER))
     after = outcome(tmp_path, f"pipeline.sync={sync}")
     assert before["often"] == 0
     assert after["often"] == 2, "once on each IPU"

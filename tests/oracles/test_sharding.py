@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.machine.cross_replica import Shards
 from ipusim.machine.numpy_executor import NumpyExecutor
-from ipusim.machine.shards import Shards
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
@@ -117,10 +117,10 @@ def test_parts_are_put_together_in_any_memory_layout(load, place):
     whole = {name: array.copy() for name, array in executors[0].variables(0, 0).items()}
     shards = Shards(executors, (0, 1), experiment.system, program.offload)
     assert all(np.isnan(array).any() for executor in executors for array in executor.variables(0, 0).values())
-    shards.gather_all()
-    for executor in executors:
-        for name, array in executor.variables(0, 0).items():
-            np.testing.assert_array_equal(array, whole[name])
+    with shards.all_gathered():
+        for executor in executors:
+            for name, array in executor.variables(0, 0).items():
+                np.testing.assert_array_equal(array, whole[name])
 
 
 def test_batch_serialization_shards_weights_by_default(load):

@@ -29,9 +29,11 @@ def one_span_longer(patch):
     real = Timeline.__init__
 
     def begin(self, info, columns, *more):
-        columns = columns.copy()
-        columns[-1, 1] += 1
         real(self, info, columns, *more)
+        table = self._table.copy(order="F")
+        table[-1, 1] += 1
+        vars(self).clear()
+        real(self, info, table, *more)
 
     patch.setattr(Timeline, "__init__", begin)
 

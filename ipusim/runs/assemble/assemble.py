@@ -12,7 +12,7 @@ from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.temporary import with_temporary
+from ipusim.pricing.code import with_temporary
 from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -132,3 +133,15 @@ def test_a_file_whose_replicas_do_not_share_its_ipus_is_refused() -> None:
     file.seek(0)
     with pytest.raises(TimelineError, match=r"info of IPUs, stages, mapping and replicas that do not go together$"):
         Timeline.load(file)
+
+
+def test_columns_are_written_when_they_are_read():
+    """A column costs its writing when somebody reads it; a copy in another process has all of them."""
+    timeline = recorded()
+    assert vars(timeline).keys().isdisjoint(Span._fields)
+    starts = timeline.start.tolist()
+    assert vars(timeline).keys() & set(Span._fields) == {"start"}
+    assert pickle.loads(pickle.dumps(timeline)) == timeline == recorded()
+    assert timeline.start.tolist() == starts
+    with pytest.raises(AttributeError, match="begin"):
+        _ = timeline.begin

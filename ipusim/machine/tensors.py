@@ -1,0 +1,214 @@
+"""Tensors between passes: on their IPUs, on their way to the next step of a micro-batch's life, and to the host.
+
+They come in pieces from concurrent stages to the next one, and as gradients back to the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipusim.machine.stage_memory import Array, StageMemory
+from ipusim.model.functions.untrained import Untrained
+from ipusim.model.layers.layer import Rest
+from ipusim.pipeline.order import Edge
+from ipusim.pipeline.program import Outfeed, PlanShape
+
+
+class Payload(NamedTuple):
+    """What travels from one step to the next: activations and labels forward, a gradient backward."""
+
+    tensor: Any  # an array, or None from the last forward to its backward
+    labels: Array | None = None
+
+
+class Pieces:
+    """What concurrent stages send to one stage, until all of it is there."""
+
+    def __init__(self, count: int) -> None:
+        """Wait for ``count`` pieces."""
+        self._payloads: list[Payload | None] = [None] * count
+
+    def put(self, number: int, payload: Payload) -> None:
+        """Take the piece of stage ``number`` of the concurrent ones."""
+        self._payloads[number] = payload
+
+    def concatenated(self) -> tuple[Payload, tuple[int, ...]] | None:
+        """Return outputs side by side along their last axis, and their widths; None while one is missing.
+
+        Of stages with several outputs each, all outputs in order, and the number of each stage's.
+        """
+        found = [payload for payload in self._payloads if payload is not None]
+        if len(found) < len(self._payloads):
+            return None
+        if isinstance(found[0].tensor, tuple):
+            every = [payload.tensor for payload in found]
+            return Payload(sum(every, ()), found[0].labels), tuple(map(len, every))
+        widths = tuple(payload.tensor.shape[-1] for payload in found)
+        return Payload(np.concatenate([payload.tensor for payload in found], axis=-1), found[0].labels), widths
+
+    def summed(self) -> Payload | None:
+        """Return the sum of gradients, in the order of the stages; None while one is missing."""
+        found = [payload for payload in self._payloads if payload is not None]
+        if len(found) < len(self._payloads):
+            return None
+        total = found[0].tensor
+        for payload in found[1:]:
+            if isinstance(total, tuple):  # None for inputs that have no gradient
+                total = tuple(
+                    a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
+                )
+            else:
+                total = total + payload.tensor
+        return Payload(total)
+
+
+def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
+    """Cut a gradient into what belongs to each of the concurrent stages, by the widths of their outputs."""
+    if isinstance(payload.tensor, tuple):
+        ends = np.cumsum(widths)
+        return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
+    cuts = np.cumsum(widths)[:-1]
+    return [Payload(np.ascontiguousarray(part)) for part in np.split(payload.tensor, cuts, axis=-1)]
+
+
+@dataclass
+class IpuMemory:
+    """All tensors on one IPU, by what they are for.
+
+    Attributes:
+        stages: the stages that live here.
+        arrived: inputs by (step, micro-batch), delivered by a copy or the infeed.
+        inputs: stage inputs kept for recomputation, by (stage, micro-batch), with untrained variables as they were.
+        saved: what a forward keeps for its backward, by (stage, micro-batch).
+        rests: what the first half of a backward keeps for the second, by (stage, micro-batch).
+        outbox: outputs by (step, micro-batch) that wait for the next copy.
+        waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
+    """
+
+    stages: dict[int, StageMemory] = field(default_factory=dict)
+    arrived: dict[tuple[int, int], Payload | Pieces] = field(default_factory=dict)
+    inputs: dict[tuple[int, int], tuple[Payload, Untrained | None]] = field(default_factory=dict)
+    saved: dict[tuple[int, int], Any] = field(default_factory=dict)
+    rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
+    outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
+    waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
+
+    def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
+        """Keep the last of what a pass has made under ``names``, and return the rest of it."""
+        if not names:
+            return made
+        for name, array in zip(names, made[-len(names) :], strict=True):
+            self.waiting[backward, name, micro_batch] = array
+        rest = made[: -len(names)]
+        return rest[0] if len(rest) == 1 else rest
+
+    def take(self, names: Sequence[str], micro_batch: int, given: Any, backward: bool = False) -> Any:
+        """Return ``given`` with what waits under ``names`` behind it; raises KeyError where it does not."""
+        if not names:
+            return given
+        found = [self.waiting.pop((backward, name, micro_batch)) for name in names]
+        return (*(given if isinstance(given, tuple) else (given,)), *found)
+
+
+class Transfers:
+    """The tensors that are between two passes of a replica."""
+
+    def __init__(self, shape: PlanShape, memories: Mapping[int, IpuMemory]) -> None:
+        """Move tensors between the memories of IPUs, by their numbers within the replica."""
+        self._memories, self._positions, self._concurrent = memories, shape.positions, bool(shape.sizes)
+        #: The IPUs of each step of a micro-batch's life: several for concurrent stages.
+        self._ipus_of_step = [
+            [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)
+        ]
+        self._widths: dict[int, tuple[int, ...]] = {}
+        self._edges: Sequence[Edge] = ()
+        self._next_step: dict[int, int] = {}
+
+    def copy(self, edges: Sequence[Edge]) -> None:
+        """Move every output along its edge to the IPU of the next step."""
+        if edges is not self._edges:  # the same few tuples come again after every time-step
+            self._edges, self._next_step = edges, dict(edges)
+        for ipu, memory in self._memories.items():
+            for (step, micro_batch), payload in memory.outbox.items():
+                target = self._next_step.get(step)
+                if target is None:
+                    continue
+                if self._concurrent:
+                    self._spread(ipu, step, target, micro_batch, payload)
+                else:
+                    self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
+            memory.outbox.clear()
+
+    def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
+        """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
+        payload = self._memories[ipu].outbox.pop((step, micro_batch))
+        self._memories[self._ipus_of_step[step + 1][0]].arrived[step + 1, micro_batch] = payload
+
+    def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
+        """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
+        sources, targets = self._ipus_of_step[step], self._ipus_of_step[target]
+        parts = [payload] * len(targets)
+        if len(targets) > 1 and step >= self._positions:
+            parts = split(payload, self._widths[target])
+        for to, part in zip(targets, parts, strict=True):
+            arrived = self._memories[to].arrived
+            if len(sources) == 1:
+                arrived[target, micro_batch] = part
+                continue
+            pieces = arrived.setdefault((target, micro_batch), Pieces(len(sources)))
+            assert isinstance(pieces, Pieces)
+            pieces.put(sources.index(ipu), part)
+
+    def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
+        """Take what has arrived for a step; None where it has not, or not all of its pieces."""
+        arrived = memory.arrived.pop((step, micro_batch), None)
+        if not isinstance(arrived, Pieces):
+            return arrived
+        if step >= self._positions:
+            return arrived.summed()
+        whole = arrived.concatenated()
+        if whole is None:
+            return None
+        # The gradient goes back to the concurrent stages, whose backward is as far from the end as they from the start.
+        self._widths[2 * self._positions - step] = whole[1]
+        return whole[0]
+
+
+class Results:
+    """The elements of an outfeed.
+
+    Attributes:
+        elements: those that the host has received, in order.
+    """
+
+    def __init__(self, outfeed: Outfeed, received: Callable[[], object]) -> None:
+        """Call ``received`` when there is one more."""
+        self._outfeed, self._received = outfeed, received
+        self._total: tuple[Array, ...] | None = None
+        self.elements: list[tuple[Array, ...]] = []
+
+    def add(self, results: tuple[Any, ...]) -> None:
+        """Hand the last stage's results of a micro-batch to the host, or add them up."""
+        element = tuple(results[place] for place in self._outfeed.kept)
+        if not self._outfeed.accumulate:
+            self._hand_over(element)
+        elif self._total is None:
+            dtype = self._outfeed.accumulate_dtype or None
+            self._total = tuple(np.array(array, dtype=dtype or np.asarray(array).dtype) for array in element)
+        else:
+            for total, array in zip(self._total, element, strict=True):
+                np.add(total, array, out=total, casting="same_kind")
+
+    def hand_over_total(self) -> None:
+        """Hand the sum of the execution's results to the host."""
+        total, self._total = self._total, None
+        if total is not None:
+            self._hand_over(total)
+
+    def _hand_over(self, element: tuple[Array, ...]) -> None:
+        self.elements.append(element)
+        self._received()
