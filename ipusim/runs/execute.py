@@ -15,6 +15,7 @@ from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.summary import summarise
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
+from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
@@ -77,10 +78,12 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     """Return the report of each selection order, of the whole Job: as often as its Timeline repeats a block."""
     block = next((repeat for repeat in timeline.repeats if repeat.micro_batches), None)
-    count, period = job.program.shape.micro_batches, None
+    whole = count = job.program.shape.micro_batches
+    period = None
     if block is not None:
-        count -= (block.times - 1) * block.micro_batches
         period = math.lcm(block.micro_batches, job.schedule.step(job.program.shape))
+        once = max(whole - (block.times - 1) * block.micro_batches, job.plan.shape.micro_batches)
+        count = nearest_count(once, whole, period)
 
     def reports(of: Job) -> tuple[OrderReport, ...]:
         return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
