@@ -25,11 +25,11 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset
-from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.structures import leaves
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Fetch, Running
+from ipusim.ipu.runtime.structures import leaves
+from ipusim.ipu.tensorflow.dataset import Dataset
 from ipusim.model.layers.layer import Array
 
 #: What an iterator gives after its last element, which may be anything.
