@@ -1,4 +1,10 @@
-"""Functions of Graphcore's ``utils`` that programs of pipelines call."""
+"""Functions of Graphcore's ``utils`` that programs of pipelines call.
+
+A run's events are the programs that the device executed: nothing is compiled and no engine is loaded. They are for
+programs that print their trace, such as graphcore/examples at commit 3c88014,
+applications/tensorflow/reinforcement_learning/rl_benchmark.py. Files of elements and inputs are in NumPy's own format,
+which ``numpy.load`` reads.
+"""
 
 from __future__ import annotations
 

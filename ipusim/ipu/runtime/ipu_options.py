@@ -1,4 +1,8 @@
-"""The configuration as releases up to SDK 2.1 make it, function by function; what they act on is an IPUConfig."""
+"""The configuration as releases up to SDK 2.1 make it, function by function; what they act on is an IPUConfig.
+
+Graphcore's programs of TensorFlow 1 are configured so, such as graphcore/examples at commit 3c88014,
+applications/tensorflow/autoencoder/util.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The order of arguments in Graphcore's releases, found out from the types of what is given by position.
 
-``pipeline`` of SDK 2.1 and before has one argument fewer than today's; its queues begin with a name.
+``pipeline`` of SDK 2.1 and before has one argument fewer than today's; its queues begin with a name. Programs of these
+releases say so by position, and ``pipeline_depth`` by name, such as graphcore/examples at commit 3c88014,
+code_examples/tensorflow/pipelining/pipelining.py; others follow today's reference.
 """
 
 from __future__ import annotations
