@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final
 
 from ipusim.ipu.config import ExecutionProfileType, IPUConfig
-from ipusim.ipu.options_table import ATTRIBUTES, WITHOUT_EFFECT
+from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT
 from reports.graphcore_names import CONFIG, Name, names
 
 

@@ -7,14 +7,14 @@ import sys
 
 def forget_programs() -> None:
     """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""
-    if found := sys.modules.get("ipusim.ipu.tensorflow.seeds"):
+    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.set_random_seed(0)
-    if found := sys.modules.get("ipusim.ipu.configured"):
+    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.configure(None)
-    if found := sys.modules.get("ipusim.ipu.variable_store"):
+    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.forget()
         found.wait_for_sessions(now=False)
     if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
         found.forget()
-    if found := sys.modules.get("ipusim.ipu.names"):
+    if found := sys.modules.get("ipusim.ipu.runtime.names"):
         found.forget_models()

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ipusim.ipu.ipu_compiler import compiled
-from ipusim.ipu.program_file import ProgramFile
-from ipusim.ipu.recording import Recorded, Recorder, recording
-from ipusim.ipu.tensorflow import synthetic
+from ipusim.ipu.programs.program_file import ProgramFile
+from ipusim.ipu.runtime.recording import Recorded, Recorder, recording
+from ipusim.ipu.tensorflow.keras import datasets
 from tests.places import SCENARIOS
 
 PROGRAMS = SCENARIOS / "python"
@@ -38,7 +38,7 @@ class Ran(ProgramFile):
         super().__init__(path)
         printed = io.StringIO()
         with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(synthetic, "synthetic_classes", _drawn)
+            patch.setattr(datasets, "synthetic_classes", _drawn)
             contextvars.Context().run(self._recorded, arguments)
         self.out = printed.getvalue()
         self.compiled: tuple[Any, ...] = self.context.run(compiled)
@@ -54,7 +54,7 @@ class Ran(ProgramFile):
 
 
 #: Most programs learn the same images.
-_drawn = functools.cache(synthetic.synthetic_classes)
+_drawn = functools.cache(datasets.synthetic_classes)
 
 
 @functools.cache

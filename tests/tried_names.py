@@ -26,7 +26,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 import ipusim
-from ipusim.ipu.attributes import Category
+from ipusim.ipu.runtime.attributes import Category
 from reports.graphcore_names import CONFIG, Name, names
 from reports.graphcore_status import Status, said_of, said_of_arguments
 from tests.places import ROOT

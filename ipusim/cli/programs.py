@@ -106,7 +106,7 @@ def check_options(
 
 
 def _check_hosts(hosts: int) -> None:
-    from ipusim.ipu.horovod.hosts import MOST
+    from ipusim.ipu.horovod import MOST
 
     if hosts > MOST:
         raise OptionError("hosts", f"expected at most {MOST:,}, got {hosts:,}")
@@ -118,7 +118,7 @@ def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
 
     Leaves with the program's own exit code where that ends the program.
     """
-    from ipusim.ipu.program_file import ProgramEnded
+    from ipusim.ipu.programs.program_file import ProgramEnded
 
     keep_watch()
     numbered = nullcontext() if hosts is None else _numbered()
@@ -164,8 +164,8 @@ def profiled(
     With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
     and leaves with the program's own exit code where that ends the program.
     """
-    from ipusim.ipu.profiling import profile
-    from ipusim.ipu.program_file import ProgramFile
+    from ipusim.ipu.programs.profiling import profile
+    from ipusim.ipu.programs.program_file import ProgramFile
 
     program, process = ProgramFile(path), os.getpid()
     with (

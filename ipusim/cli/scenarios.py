@@ -13,7 +13,7 @@ from ipusim.errors import FileError, OptionError
 from ipusim.terminal import print_text
 
 if TYPE_CHECKING:
-    from ipusim.ipu.recording import Recorded
+    from ipusim.ipu.runtime.recording import Recorded
 
 
 @app.command()
@@ -45,10 +45,10 @@ def scenario(
 ) -> None:
     """Write what a program asks for as a scenario, which takes the same time to the cycle."""
     from ipusim.files import write_file
-    from ipusim.ipu.as_scenario import as_scenario
-    from ipusim.ipu.poplar_flags import synthetic_data
-    from ipusim.ipu.program_file import ProgramFile
-    from ipusim.ipu.recording import Recorder, recording
+    from ipusim.ipu.programs.as_scenario import as_scenario
+    from ipusim.ipu.programs.program_file import ProgramFile
+    from ipusim.ipu.runtime.poplar_flags import synthetic_data
+    from ipusim.ipu.runtime.recording import Recorder, recording
     from ipusim.scenario.write import scenario_text
     from ipusim.study.output_file import SCENARIO, check_output, mark_of
     from ipusim.study.versions import versions

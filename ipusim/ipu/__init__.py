@@ -36,13 +36,17 @@ it leaves the files of a run there.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from ipusim.ipu.runtime.offered import found_in, rows
 
 if TYPE_CHECKING:
-    from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, optimizers, pipelining_ops
-    from ipusim.ipu.import_names import install
-    from ipusim.ipu.profiling import profile
+    from ipusim.ipu.programs.profiling import profile
+    from ipusim.ipu.runtime.import_names import install
     from ipusim.model.functions.variables import get_variable
 
 __all__ = [
@@ -56,75 +60,42 @@ __all__ = [
     "profile",
 ]
 
-#: Modules, each imported when it is first asked for.
+_HERE: Final = "ipusim.ipu"
+_TENSORFLOW: Final = f"{_HERE}.tensorflow"
+#: Modules of this name, each imported when it is first asked for.
 _MODULES: Final = (
-    "all_to_all_op",
-    "autoshard",
-    "config",
-    "cross_replica_ops",
-    "cross_replica_optimizer",
-    "custom_ops",
-    "data",
-    "dataset",
-    "dataset_benchmark",
-    "distributed",
-    "embedding_ops",
-    "functional_ops",
-    "gradient_accumulation_optimizer",
-    "horovod",
-    "image_ops",
-    "internal_ops",
-    "ipu_compiler",
-    "ipu_estimator",
-    "ipu_infeed_queue",
-    "ipu_multi_worker_strategy",
-    "ipu_outfeed_queue",
-    "ipu_pipeline_estimator",
-    "ipu_run_config",
-    "ipu_session_run_hooks",
-    "ipu_strategy",
-    "keras",
-    "layers",
-    "loops",
-    "map_gradient_optimizer",
-    "math_ops",
-    "nn_ops",
-    "normalization_ops",
-    "ops",
-    "optimizers",
-    "pipelining_ops",
-    "rand_ops",
-    "reduce_scatter_op",
-    "replication_ops",
-    "rnn_ops",
-    "scopes",
-    "sharded_optimizer",
-    "sharding",
-    "slicing_ops",
-    "statistics_ops",
-    "summary_ops",
-    "tensorflow",
-    "utils",
+    "all_to_all_op autoshard config cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops "
+    "functional_ops horovod image_ops internal_ops ipu_compiler ipu_estimator ipu_infeed_queue "
+    "ipu_multi_worker_strategy ipu_outfeed_queue ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks "
+    "ipu_strategy keras loops math_ops nn_ops normalization_ops ops optimizers pipelining_ops rand_ops "
+    "reduce_scatter_op replication_ops rnn_ops scopes sharding slicing_ops statistics_ops summary_ops tensorflow utils"
+)
+#: Modules of Graphcore's that have the names of one of its optimizers, too.
+_OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
+_DATASETS: Final = found_in(f"{_TENSORFLOW}.dataset", "BufferDataset")
+
+__getattr__, __dir__ = rows(
+    __name__,
+    {name: f"{_HERE}.{name}" for name in _MODULES.split()}
+    | {name: f"{_HERE}.optimizers.{name}" for name in _OPTIMIZERS.split()}
+    | {"dataset": f"{_TENSORFLOW}.dataset", "layers": f"{_HERE}.runtime.layers"}
+    | {"data": found_in(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
+    | found_in(f"{_HERE}.runtime.import_names", "install")
+    | found_in(f"{_HERE}.programs.profiling", "profile")
+    | found_in("ipusim.model.functions.variables", "get_variable"),
 )
 
 
-#: The modules of what is no module itself.
-_HOMES: Final = {
-    "get_variable": "ipusim.model.functions.variables",
-    "install": "ipusim.ipu.import_names",
-    "profile": "ipusim.ipu.profiling",
-}
+class _Rows:
+    """Lets imports find the modules below this one that are rows, such as ``keras.optimizers.schedules``."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if not fullname.startswith(f"{_HERE}."):
+            return None
+        from ipusim.ipu.runtime.import_names import spec_below  # noqa: PLC0415 - a module of its own is found before
+
+        return spec_below(fullname)
 
 
-def __getattr__(name: str) -> Any:
-    """Return a module of Graphcore's by its name, or a function of ours; raises AttributeError for another."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
-
-
-def __dir__() -> list[str]:
-    """Return the modules and functions."""
-    return sorted([*_HOMES, *_MODULES])
+sys.meta_path.append(_Rows)

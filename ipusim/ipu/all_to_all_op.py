@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.ipu import checks
-from ipusim.ipu.collective_arguments import check_inside, factor, tensor
+from autograd import numpy as anp
+
+from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
+from ipusim.ipu.runtime import checks
+from ipusim.model.functions import collectives
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
@@ -19,8 +22,6 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     check_inside("all_gather")
     if size == 1:
         return x[None]
-    from ipusim.model.functions import collectives  # noqa: PLC0415 - autograd takes a while to import
-
     return collectives.all_gather(x, size)
 
 
@@ -45,10 +46,6 @@ def all_to_all(
     check_inside("all_to_all")
     if size == 1:
         return x
-    from autograd import numpy as anp  # noqa: PLC0415 - autograd takes a while to import
-
-    from ipusim.model.functions import collectives  # noqa: PLC0415 - as above
-
     blocks = anp.stack(anp.split(x, size, axis=split))
     return anp.concatenate(list(collectives.all_to_all(blocks, size)), axis=joined)
 

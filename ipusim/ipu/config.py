@@ -12,8 +12,8 @@ from typing import Any, Final
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.system import System
-from ipusim.ipu import checks
-from ipusim.ipu.attributes import (
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.attributes import (
     AttributeMetadata,
     Category,
     Field,
@@ -26,10 +26,10 @@ from ipusim.ipu.attributes import (
     text,
     whole,
 )
-from ipusim.ipu.chosen_devices import chosen_device, device_count
-from ipusim.ipu.configured import configure, configured
-from ipusim.ipu.stage_options import plan_options, poplar_options
-from ipusim.ipu.verification import KeyId, VerificationOptions
+from ipusim.ipu.runtime.devices import chosen_device, device_count
+from ipusim.ipu.runtime.options_table import KeyId, VerificationOptions
+from ipusim.ipu.runtime.pipeline_options import plan_options, poplar_options
+from ipusim.ipu.runtime.program_state import configure, configured
 from ipusim.machine.hosts import this_host
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes

@@ -1,11 +1,25 @@
-"""Functions of Graphcore's ``cross_replica_ops``."""
+"""Functions of Graphcore's ``cross_replica_ops``, and what checks the arguments of all functions of replicas.
+
+Graphcore's compiler refuses such arguments with no text here.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from ipusim.ipu import checks
-from ipusim.ipu.collective_arguments import check_inside, factor, tensor
+from autograd.tracer import isbox
+
+from ipusim.errors import ProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import captured
+from ipusim.ipu.tensorflow import array_functions
+from ipusim.model.functions import collectives
+from ipusim.model.functions.variables import inside
+
+#: What Graphcore's collectives take: float16, float32 and int32, here in any width.
+_KINDS: Final = "fiu"
+#: More than any machine has; a stage is tried before the device is known, and makes room for as many.
+_MOST_REPLICAS: Final = 4096
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
@@ -20,8 +34,6 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
     check_inside("cross_replica_sum")
     if size == 1:
         return x
-    from ipusim.model.functions import collectives  # noqa: PLC0415 - autograd takes a while to import
-
     return collectives.all_reduce(x, size)
 
 
@@ -29,3 +41,30 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     """Return ``tensors`` as they are: conditions of a simulated program are Python's, and may differ in replicas."""
     checks.truth("inplace", inplace)
     return tensors
+
+
+def check_inside(function: str) -> None:
+    """Refuse to call ``function`` outside of a stage; raises ProgramError."""
+    if not inside():
+        raise ProgramError(f"{function} was called outside of a pipeline stage: call it inside its function")
+
+
+def tensor(x: Any, kinds: str = _KINDS) -> Any:
+    """Return ``x`` as an array, or as it is under a trace; Python's own numbers become float32 and int32.
+
+    Raises ProgramTypeError for anything else, and for elements of another of NumPy's ``kinds``, ProgramError for a
+    tensor of the host.
+    """
+    found = captured(array_functions.tensor(x, "x"))
+    if found.dtype.kind not in kinds:
+        numbers = "floating-point or whole numbers" if "f" in kinds else "whole numbers"
+        checks.wrong_type("x", f"a tensor of {numbers}", found.dtype.name if isbox(found) else x)
+    return found
+
+
+def factor(name: str, value: Any) -> int:
+    """Return the number of replicas in a group; raises ProgramTypeError and ProgramError for what is none."""
+    found = checks.whole(name, value, least=1)
+    if found > _MOST_REPLICAS:
+        checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", found)
+    return found

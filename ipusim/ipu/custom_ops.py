@@ -12,19 +12,26 @@ Where Graphcore takes a compiled library, here stands a file of Python. With ``o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ipusim.errors import UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.operations.users import Expression, UserOperation
+import numpy as np
+
+from ipusim.errors import ModelError, UnsupportedProgramError
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
+from ipusim.model.functions.counting import count_passes
 from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.outside import outside
+from ipusim.model.functions.outside import on_ipu_alone, outside
 from ipusim.model.functions.python_file import load_file
+from ipusim.model.functions.users_code import Failing
+from ipusim.model.layers.layer import Array, LayerCost, Saved, Shape
+from ipusim.model.work import MeasuredWork, VectorWork, Work
 
 
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> Any:
@@ -155,3 +162,149 @@ def _library(library: str) -> ModuleType:
 def _loaded(library: str, path: Path, _changed: int) -> ModuleType:
     """Run a file once as long as it is the same: a stage's function asks for it in every micro-batch."""
     return load_file(library, path)[0]
+
+
+@dataclass(frozen=True)
+class UserOperation:
+    """A user's functions of arrays.
+
+    Attributes:
+        name: what messages call it.
+        run: takes the inputs and ``attributes``, and returns an array or several.
+        pull_back: takes the gradients of the results, these, the inputs, and ``attributes``, and returns the gradients
+            of the inputs; with ``separate`` it takes before them the place of one, and returns that. None without one.
+        cycles: takes the inputs and returns the cycles of both passes, ``forward`` and ``backward``; None to count an
+            operation for each element that is written.
+        outputs: type and shape of each result.
+        attributes, gradient_attributes: handed to the functions.
+        separate: whether gradients are asked for one by one.
+        learns: places of the inputs that have gradients; None for all.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    pull_back: Callable[..., Any] | None
+    cycles: Callable[..., Any] | None
+    outputs: tuple[tuple[np.dtype[Any], Shape], ...]
+    attributes: str = ""
+    gradient_attributes: str = ""
+    separate: bool = False
+    learns: tuple[int, ...] | None = None
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return the results; raises ModelError for others than were said, and for what the function raises."""
+        with Failing(f"user operation {self.name!r}"):
+            made = self.run(*arrays, attributes=self.attributes)
+        found = tuple(np.asarray(each) for each in (made if isinstance(made, tuple | list) else _some(made)))
+        forms = [(each.dtype, each.shape) for each in found]
+        if forms != list(self.outputs):
+            raise ModelError(
+                f"user operation {self.name!r}: expected results {_text(self.outputs)}, as outs says, got "
+                f"{_text(forms)}"
+            )
+        return found, (arrays, found)
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
+
+        None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
+        gradients that are missing or of other shapes, and for what it raises.
+        """
+        arrays, results = saved
+        if self.pull_back is None:
+            raise ModelError(
+                f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
+            )
+        places = list(range(len(arrays)) if self.learns is None else self.learns)
+        rest = list(grads), list(results), list(arrays)
+        with Failing(f"gradient of user operation {self.name!r}"):
+            if self.separate:
+                given = [
+                    self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in wanted
+                ]
+                places = [at for at in places if at in wanted]
+            else:
+                made = self.pull_back(*rest, attributes=self.gradient_attributes)
+                given = list(made) if isinstance(made, tuple | list) else [made]
+            if len(given) != len(places):
+                raise ModelError(f"expected gradients of {len(places)} inputs, got {len(given)}")
+            found = {}
+            for at, each in zip(places, given, strict=True):
+                if each is not None:
+                    found[at] = np.asarray(each, arrays[at].dtype)
+                elif at in wanted:
+                    raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
+            for at, each in found.items():
+                if each.shape != arrays[at].shape:
+                    raise ModelError(
+                        f"expected a gradient of shape {arrays[at].shape} for input {at}, got {each.shape}"
+                    )
+        return [found.get(at, np.zeros_like(arrays[at])) for at in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
+        size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
+        if self.cycles is not None:
+            with Failing(f"cost of user operation {self.name!r}"):
+                given = self.cycles(*arrays)
+                return LayerCost(_measured(given, "forward", size), _measured(given, "backward", size))
+        written = sum(math.prod(shape) for _, shape in self.outputs)
+        moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
+        read = sum(array.nbytes for array in arrays)
+        back = sum(arrays[at].size for at in wanted)
+        forward = Work(vector=VectorWork(written), sram_bytes=read + moved, itemsize=size)
+        backward = Work(
+            vector=VectorWork(back),
+            sram_bytes=read + 2 * moved + sum(arrays[at].nbytes for at in wanted),
+            itemsize=size,
+            compute_sets=len(wanted) if self.separate else 1,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A function of the elements of several arrays, computed in one go; as Graphcore's it has no gradient."""
+
+    function: Callable[..., Any]
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
+        with Failing("vertex_expression"), on_ipu_alone("a vertex_expression"):
+            found = np.asarray(self.function(*arrays))
+            if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(each.shape for each in arrays)):
+                raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")
+        return (found,), None
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Refuse. Raises ModelError."""
+        raise ModelError(
+            "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
+            "compute with the arrays themselves, or behind tf.stop_gradient"
+        )
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the work of all its operations as one compute set, which reads and writes each array once."""
+        shape = np.broadcast_shapes(*(each.shape for each in arrays))
+        size = max(each.dtype.itemsize for each in arrays)
+        floats = [each.astype(np.float64) for each in arrays]
+        with np.errstate(all="ignore"):
+            counted, _, _ = count_passes(self.function, floats, range(len(floats)))
+        moved = sum(each.nbytes for each in arrays) + math.prod(shape) * size
+        work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
+        return LayerCost(work, Work(itemsize=size))
+
+
+def _some(made: Any) -> tuple[Any, ...]:
+    return () if made is None else (made,)
+
+
+def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
+    return "[" + ", ".join(f"{dtype}{list(shape)}" for dtype, shape in forms) + "]"
+
+
+def _measured(given: Any, side: str, itemsize: int) -> Work:
+    cycles = given.get(side, 0) if isinstance(given, dict) else None
+    if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
+        raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {given!r}")
+    return MeasuredWork(cycles=cycles, itemsize=itemsize)

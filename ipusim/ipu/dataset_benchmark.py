@@ -1,7 +1,8 @@
 """How fast the host makes the elements of a dataset: they are made for real, and timed by the wall clock.
 
-What is measured is the host's code, which a simulation does not know. The rate goes into a scenario as
-``system.host.host_fill``, and the simulated host is then as fast as the real one:
+What is measured is the host's code, which a simulation does not know: Graphcore's programs measure theirs with it, such
+as graphcore/examples at commit de5eb78, ai_for_simulation/cosmoflow/tensorflow1/train.py. The rate goes into a scenario
+as ``system.host.host_fill``, and the simulated host is then as fast as the real one:
 
 >>> import json
 >>> import numpy as np
@@ -25,11 +26,11 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset
-from ipusim.ipu.host import Fetch, Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.structures import leaves
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Fetch, Running
+from ipusim.ipu.runtime.structures import leaves
+from ipusim.ipu.tensorflow.dataset import Dataset
 from ipusim.model.layers.layer import Array
 
 #: What an iterator gives after its last element, which may be anything.

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
-from ipusim.ipu import checks
-from ipusim.ipu.host_embeddings import (
-    HostEmbedding,
-    HostEmbeddingOptimizerSpec,
-    HostEmbeddingSGDGAOptimizerSpec,
-    create_host_embedding,
-)
-from ipusim.ipu.operations.serialized_lookup import SerializedLookup
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Operation, Running
+from ipusim.ipu.runtime.initializers import initial_value
+from ipusim.ipu.runtime.names import unique
+from ipusim.ipu.runtime.program_state import add
+from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.model.functions.operation_call import operate
-
-__all__ = [
-    "HostEmbedding",
-    "HostEmbeddingOptimizerSpec",
-    "HostEmbeddingSGDGAOptimizerSpec",
-    "create_host_embedding",
-    "embedding_lookup",
-]
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.layer import Array, Key, LayerCost, Saved
+from ipusim.model.work import VectorWork, Work, in_turn
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
@@ -36,3 +35,282 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
     if table.ndim != 2 or table.shape[0] % parts:
         checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {table.shape}", parts)
     return operate(SerializedLookup(parts), table, tensor(ids))[0]
+
+
+_STRATEGIES: Final = ("TOKEN", "ENCODING")
+
+
+class HostEmbeddingOptimizerSpec:
+    """SGD, by the gradients of each mini-batch as they come, for a table on the host.
+
+    Arguments:
+        learning_rate: its step size.
+        optimizer_name: without effect.
+    """
+
+    def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
+        """Take the step size; raises ProgramTypeError for what is no number."""
+        if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
+            checks.wrong_type("learning_rate", "a number", learning_rate)
+        self._learning_rate = float(learning_rate)
+
+    def get_learning_rate(self) -> float:
+        """Return the step size."""
+        return self._learning_rate
+
+    def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
+        """Return none: SGD keeps nothing."""
+        return []
+
+    def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
+        """Return the operation that connects a table with the IPUs."""
+        return Operation(f"{name}/register", lambda: _set_registered(embedding_tensor, self, True))
+
+    def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
+        """Return the operation that ends that."""
+        return Operation(f"{name}/deregister", lambda: _set_registered(embedding_tensor, self, False))
+
+    def create_lookup_instruction(
+        self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
+    ) -> Any:
+        """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does."""
+        return _table(embedding_tensor, self).look_up(indices, clip=False)
+
+    @property
+    def mini_batches(self) -> int:
+        """The mini-batches whose gradients are added up before the table changes."""
+        return 1
+
+
+class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
+    """SGD by the sum of the gradients of several mini-batches.
+
+    Arguments:
+        learning_rate: its step size.
+        accumulation_factor: mini-batches that are added up.
+    """
+
+    def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
+        """Take step size and number; raises ProgramError for a number below 1, ProgramTypeError for none."""
+        super().__init__(learning_rate)
+        self._accumulation_factor = checks.whole("accumulation_factor", accumulation_factor, 1)
+
+    def get_accumulation_factor(self) -> int:
+        """Return the mini-batches that are added up."""
+        return self._accumulation_factor
+
+    @property
+    def mini_batches(self) -> int:
+        """The mini-batches whose gradients are added up before the table changes."""
+        return self._accumulation_factor
+
+
+class HostEmbedding:
+    """An embedding on the host that IPUs look rows up in.
+
+    Rows come over the host's streams before the stage's forward pass, and in training their gradients go back behind
+    its backward pass. The host applies them at once, each micro-batch's for itself (or as the specification says), so
+    that micro-batches that are on their way see the table as it is when they look it up.
+
+    Arguments:
+        name: of the embedding.
+        embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
+        partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.
+        optimizer_spec: how it learns; None for a table that does not.
+
+    Raises ProgramError and ProgramTypeError for arguments of other forms.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embedding_tensor: Any,
+        partition_strategy: str = "TOKEN",
+        optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    ) -> None:
+        """Take the table."""
+        self._name = checks.text("name", name)
+        if partition_strategy not in _STRATEGIES:
+            checks.wrong_value("partition_strategy", " or ".join(_STRATEGIES), partition_strategy)
+        if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
+            checks.wrong_type("optimizer_spec", "a HostEmbeddingOptimizerSpec or None", optimizer_spec)
+        self._variable = embedding_tensor
+        if not isinstance(embedding_tensor, NamedVariable):
+            initial = checks.numbers("embedding_tensor", embedding_tensor)
+            self._variable = NamedVariable(self._name, np.array(initial), trainable=False)
+            add(self._variable)
+        if len(self._variable.shape) != 2 or self._variable.dtype.kind != "f":
+            checks.wrong_value(
+                "embedding_tensor",
+                f"a table of numbers of rank two and not {self._variable.dtype} of shape {self._variable.shape}",
+                name,
+            )
+        self._spec = optimizer_spec
+
+    def get_embedding_tensor(self) -> NamedVariable:
+        """Return the table as a variable of the host: a session evaluates it, and so does ``numpy()``."""
+        found: NamedVariable = self._variable
+        return found
+
+    def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
+        """Return rows in a stage, shape (*indices.shape, encoding).
+
+        ``clip_indices`` brings what is out of range into it. Raises ProgramTypeError for indices that are no whole
+        numbers, and ProgramError for those out of range, of which Graphcore leaves open what they give.
+        """
+        return _table(self._variable, self._spec).look_up(indices, checks.truth("clip_indices", clip_indices))
+
+    @contextmanager
+    def register(self, session: object = None) -> Iterator[HostEmbedding]:
+        """Connect the table with the IPUs in the block, in which programs that look it up run."""
+        if (spec := self._spec) is None:
+            yield self
+            return
+        slots = spec.create_slot_variables(self._variable, self._name)
+        spec.create_register_instruction(self._variable, slots, self._name).evaluate(Running())
+        try:
+            yield self
+        finally:
+            spec.create_deregister_instruction(self._variable, slots, self._name).evaluate(Running())
+
+
+def create_host_embedding(
+    name: str,
+    shape: Any,
+    dtype: Any,
+    partition_strategy: str = "TOKEN",
+    optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    initializer: Any = None,
+) -> HostEmbedding:
+    """Return an embedding on the host with a new table of ``shape`` (tokens, encoding), drawn by its name.
+
+    ``initializer`` is as that of ``tf.get_variable``. Raises as :class:`HostEmbedding` and get_variable do.
+    """
+    kind = checks.dtype("dtype", dtype, "f")
+    return HostEmbedding(
+        name, initial_value(checks.text("name", name), shape, kind, initializer), partition_strategy, optimizer_spec
+    )
+
+
+class _Table:
+    """A table at work: its rows as they are, and the gradients that it has not applied.
+
+    Attributes:
+        name, learns: see :class:`ipusim.model.functions.host_rows.HostTable`.
+        registered: whether programs may look it up.
+    """
+
+    def __init__(self, variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> None:
+        self.name, self.learns, self.registered = variable.name, spec is not None, 0
+        self._variable, self._spec = variable, spec
+        self._version, self._values = -1, variable.initial
+        self._sums: Array | None = None
+        self._touched: list[Array] = []
+        self._complete = 0
+        #: The rows that look-ups have given, by micro-batch and look-up, until their gradients come.
+        self._given: dict[Key, dict[int, Array]] = {}
+
+    def look_up(self, indices: Any, clip: bool) -> Any:
+        """Return rows in a stage."""
+        from ipusim.model.functions.host_rows import look_up  # noqa: PLC0415 - autograd takes a while to import
+
+        ids = np.asarray(indices)
+        if ids.dtype.kind not in "iu":
+            checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
+        tokens = self._variable.shape[0]
+        if clip:
+            ids = np.clip(ids, 0, tokens - 1)
+        elif ids.size and (ids.min() < 0 or ids.max() >= tokens):
+            wrong = int(ids.min() if ids.min() < 0 else ids.max())
+            checks.wrong_value("indices", f"numbers from 0 to {tokens - 1}, as the table {self.name!r} has", wrong)
+        return look_up(self, ids, unique(self.name))
+
+    def rows(self, ids: Array, key: Key | None) -> Array:
+        """Return rows; those of a look-up of a micro-batch again as they were."""
+        if key is None or not self.learns:
+            return self._now().take(ids, axis=0)
+        if not self.registered:
+            raise ProgramStateError(
+                f"HostEmbedding {self.name!r}: expected the program to run inside `with embedding.register(session):`"
+            )
+        *micro_batch, which = key
+        given = self._given.setdefault(tuple(micro_batch), {})
+        if which not in given:
+            given[which] = self._now().take(ids, axis=0)
+        return given[which]
+
+    def learn(self, ids: Array, gradients: Array, key: Key) -> None:
+        """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
+        assert self._spec is not None
+        values, (*micro_batch, which) = self._now(), key
+        if self._sums is None:
+            self._sums = np.zeros_like(values)
+        np.add.at(self._sums, ids.reshape(-1), np.asarray(gradients).reshape(-1, values.shape[1]))
+        self._touched.append(ids.reshape(-1))
+        given = self._given.get(tuple(micro_batch), {})
+        given.pop(which, None)
+        if given:
+            return
+        self._given.pop(tuple(micro_batch), None)
+        self._complete += 1
+        if self._complete == self._spec.mini_batches:
+            rows = np.unique(np.concatenate(self._touched))
+            values[rows] -= values.dtype.type(self._spec.get_learning_rate()) * self._sums[rows]
+            self._sums[rows] = 0
+            self._complete = 0
+            self._touched.clear()
+            self._version = self._variable.changed_by(self)
+
+    def value_of(self, name: str) -> Array:
+        """Return a copy of the table."""
+        return self._values.copy()
+
+    def _now(self) -> Array:
+        if self._version != self._variable.version:
+            self._values, self._version = self._variable.value_now(), self._variable.version
+            self._sums, self._complete = None, 0
+            self._touched.clear()
+            self._given.clear()
+        return self._values
+
+
+def _table(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> _Table:
+    """Return the table of a variable that learns as ``spec`` says."""
+    if not isinstance(variable, NamedVariable):
+        raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
+    if id(spec) not in variable.tables:  # which keeps the specification, so that its number stays its own
+        variable.tables[id(spec)] = _Table(variable, spec)
+    found: _Table = variable.tables[id(spec)]
+    return found
+
+
+def _set_registered(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec, now: bool) -> None:
+    _table(variable, spec).registered += 1 if now else -1
+
+
+@dataclass(frozen=True)
+class SerializedLookup:
+    """Rows of (table, ids), looked up in so many parts of the table one after another."""
+
+    parts: int
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return the rows, (..., elements); raises ModelError for ids that the table does not have."""
+        table, ids = arrays
+        rows, _ = Embedding(*table.shape).forward({"W": table}, ids)
+        return (rows,), (table, ids)
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return the table's gradient, of each row the sum of those of its uses."""
+        table, ids = saved
+        found = Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
+        return [found["W"] for _ in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
+        table, ids = arrays
+        size, taken = table.dtype.itemsize, ids.size * table.shape[1]
+        one = Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
+        add = Work(vector=VectorWork(taken), sram_bytes=3 * taken * size, itemsize=size)
+        there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
+        return LayerCost(in_turn(there, size), in_turn((one.backward,) * self.parts, size))

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu import checks
-from ipusim.ipu.host import Operation, Running, Tensor
-from ipusim.ipu.operations.without_gradient import WithoutGradient
-from ipusim.ipu.stage_call import is_running
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Operation, Running, Tensor
+from ipusim.ipu.runtime.operations import WithoutGradient
+from ipusim.ipu.runtime.stage_call import is_running
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.model.functions.operation_call import operate_without_gradient
 from ipusim.model.layers.layer import Array, LayerCost, Saved

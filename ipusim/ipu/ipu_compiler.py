@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks, variable_store
-from ipusim.ipu.compiled_computation import CompiledComputation, Result, TrialError
-from ipusim.ipu.compiling import collect
-from ipusim.ipu.host import After, Fetch, Operation
-from ipusim.ipu.lay_out import ProgramReached
-from ipusim.ipu.loop_body import check_takes
-from ipusim.ipu.remembered import Remembered
-from ipusim.ipu.run import Pipeline
-from ipusim.ipu.structures import mapped
-from ipusim.ipu.variable_store import VariableStore
+from ipusim.ipu.runtime import checks, program_state
+from ipusim.ipu.runtime.building import collect
+from ipusim.ipu.runtime.compiled_computation import CompiledComputation, Result, TrialError
+from ipusim.ipu.runtime.host import After, Fetch, Operation
+from ipusim.ipu.runtime.lay_out import ProgramReached
+from ipusim.ipu.runtime.loop_body import check_takes
+from ipusim.ipu.runtime.program_state import Remembered, VariableStore
+from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.structures import mapped
 
 #: What has been compiled so far, whose variables an initializer sets.
 _COMPILED: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
@@ -45,7 +44,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if not isinstance(given, list | tuple):
         checks.wrong_type("inputs", "a list of placeholders, other tensors of the host, or values", inputs)
     check_takes("computation", computation, given, {})
-    variables = variable_store.store()
+    variables = program_state.store()
     try:
         found, programs = collect(computation, given)
     except Exception as error:  # one without a pipeline or a loop computes what tensors of the host do not know
@@ -68,7 +67,7 @@ def _compiled_alone(
 
     Raises the ``error`` that the computation has raised where it does build a pipeline or a loop.
     """
-    variable_store.restore(before)
+    program_state.restore(before)
     try:
         program, laid_out = collect(CompiledComputation, (computation, inputs))
     except TrialError as failed:

@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_deprecated, ordinal_of_queue
-from ipusim.ipu.function_body import calling
-from ipusim.ipu.host import Operation
-from ipusim.ipu.releases import infeed_in_any_release
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
+from ipusim.ipu.runtime.function_body import calling
+from ipusim.ipu.runtime.host import Operation
+from ipusim.ipu.runtime.releases import infeed_in_any_release
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.layer import Array

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ipusim.ipu import checks
-from ipusim.ipu.host_strategy import HostStrategy
-from ipusim.ipu.tensorflow.cluster_resolver import TFConfigClusterResolver
+from ipusim.ipu.ipu_strategy import HostStrategy
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.tensorflow.distribute import TFConfigClusterResolver
 
 
 class IPUMultiWorkerStrategy(HostStrategy):

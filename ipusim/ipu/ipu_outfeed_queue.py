@@ -15,15 +15,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
-from ipusim.ipu import checks
-from ipusim.ipu.arrivals import Arrivals
-from ipusim.ipu.device_ordinal import check_deprecated, ordinal_of_queue
-from ipusim.ipu.eager import eager
-from ipusim.ipu.host import Fetch, Operation, Running, Tensor, compute
-from ipusim.ipu.loop_body import enqueue
-from ipusim.ipu.releases import outfeed_in_any_release
-from ipusim.ipu.stage_outfeeds import current
-from ipusim.ipu.variable import waits_for_session
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
+from ipusim.ipu.runtime.host import Fetch, Operation, Running, Tensor, compute
+from ipusim.ipu.runtime.loop_body import enqueue
+from ipusim.ipu.runtime.releases import outfeed_in_any_release
+from ipusim.ipu.runtime.stage_outfeeds import Arrivals, current
+from ipusim.ipu.runtime.variable import waits_for_session
 from ipusim.model.layers.layer import Array
 from ipusim.pipeline.program import OutfeedMode
 from ipusim.pipeline.rules import check_buffer_depth
@@ -263,3 +261,37 @@ class IPUOutfeedQueue:
 def sending_to(queue: IPUOutfeedQueue | None) -> AbstractContextManager[None]:
     """Return a context in which a program that sends to ``queue``, if to any, is built or runs."""
     return nullcontext() if queue is None else queue.sending()
+
+
+class EagerArray(np.ndarray[Any, Any]):
+    """An array, with what TensorFlow's tensors have beside.
+
+    What is computed of it and of Python's numbers is another one; of it and any other array a plain array.
+    """
+
+    def numpy(self) -> Any:
+        """Return the value: a plain array, or the number of an array without axes."""
+        return np.asarray(self)[()]
+
+    def __repr__(self) -> str:
+        """Say what a plain array says."""
+        return repr(np.asarray(self))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        """Compute on plain arrays."""
+        if out is not None:
+            options["out"] = tuple(map(_plain, out))
+        found = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        same = all(isinstance(each, EagerArray | int | float) and not isinstance(each, np.generic) for each in inputs)
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        return eager(found) if same and isinstance(found, np.ndarray | np.generic) else found
+
+
+def eager(value: Any) -> EagerArray:
+    """Return an array, or a number of NumPy's, as such a result, which shares its memory."""
+    return np.asarray(value).view(EagerArray)
+
+
+def _plain(value: Any) -> Array | Any:
+    return np.asarray(value) if isinstance(value, EagerArray) else value

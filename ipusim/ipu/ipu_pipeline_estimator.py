@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import checks, ipu_compiler, pipelining_ops
-from ipusim.ipu.estimators.calls import arguments_of, call_with
+from ipusim.ipu import ipu_compiler, pipelining_ops
 from ipusim.ipu.estimators.estimator import Estimator
-from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, mean_loss
+from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, arguments_of, call_with, mean_loss
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.estimator_spec import ModeKeys, check_mode, spec_hooks
-from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
+from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
 
 
 class _Fields(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.chosen_devices import device_count
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import device_count
 from ipusim.ipu.tensorflow import run_config
 from ipusim.pipeline.rules import check_prefetch_depth
 

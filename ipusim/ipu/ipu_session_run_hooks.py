@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import check_deprecated
-from ipusim.ipu.estimators.logged import logged
-from ipusim.ipu.host import Operation
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipusim.ipu.loop_body import asking
-from ipusim.ipu.optimizers.optimizer import is_tensor
-from ipusim.ipu.tensorflow.basic_session_run_hooks import log_values, timer_of
-from ipusim.ipu.tensorflow.session_run_hook import SessionRunContext, SessionRunHook, SessionRunValues
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.devices import check_deprecated
+from ipusim.ipu.runtime.host import Operation
+from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.tensorflow.session_run_hooks import (
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    log_values,
+    timer_of,
+)
 
 
 class IPULoggingTensorHook(SessionRunHook):
@@ -128,3 +136,59 @@ def _named(tensors: Any) -> dict[str, Any]:
         if not is_tensor(each):
             raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(each)}")
     return {f"tensor_{place}": each for place, each in enumerate(listed)}
+
+
+class Logs(Protocol):
+    """A hook that logs what it is handed after a run."""
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Take the values of all mini-batches of a run, by name."""
+
+
+@dataclass
+class Logged:
+    """What one run of a body logs.
+
+    Attributes:
+        hooks: in the order in which they log.
+        tensors: of each hook, by name.
+    """
+
+    hooks: list[Logs] = field(default_factory=list)
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, hook: Logs, tensors: dict[str, Any]) -> None:
+        """Log tensors by name for a hook."""
+        self.hooks.append(hook)
+        self.tensors.append(tensors)
+
+    def sent(self) -> dict[str, Any]:
+        """Return all tensors by names of their own."""
+        return {
+            f"{_name(number)}{name}": each for number, held in enumerate(self.tensors) for name, each in held.items()
+        }
+
+    def given(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand each hook what a run has sent for it, and return all."""
+        for number, hook in enumerate(self.hooks):
+            start = _name(number)
+            hook.take({name.removeprefix(start): each for name, each in results.items() if name.startswith(start)})
+        return results
+
+
+_LOGGED: Final[ContextVar[Logged | None]] = ContextVar("logged", default=None)
+
+
+def logged() -> Logged | None:
+    """Return what collects for the estimator's body that is running; None where none is."""
+    return _LOGGED.get()
+
+
+def collecting() -> AbstractContextManager[Logged]:
+    """Collect what is logged in the block."""
+    found = Logged()
+    return setting(_LOGGED, found)
+
+
+def _name(number: int) -> str:
+    return f"hook {number}/"

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ipusim.errors import ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.arguments import Arguments
-from ipusim.ipu.host import Fetch, Running, Tensor
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.lay_out import examples, lay_out
-from ipusim.ipu.layouts import Fed
-from ipusim.ipu.loop_body import check_body
-from ipusim.ipu.loop_program import LoopProgram, holds
-from ipusim.ipu.one_at_a_time import device
-from ipusim.ipu.repeated import once
-from ipusim.ipu.run import Pipeline
-from ipusim.ipu.stage_call import Inputs
-from ipusim.ipu.variable_store import using
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.arguments import Arguments
+from ipusim.ipu.runtime.function_body import device
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor
+from ipusim.ipu.runtime.lay_out import examples, lay_out
+from ipusim.ipu.runtime.layouts import Fed
+from ipusim.ipu.runtime.loop_body import check_body
+from ipusim.ipu.runtime.loop_program import LoopProgram, holds
+from ipusim.ipu.runtime.program_state import using
+from ipusim.ipu.runtime.repeated import once
+from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.model.stages.function_stage import as_results
 
 #: Most iterations that a condition is tried for.

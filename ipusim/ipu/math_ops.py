@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import autograd.numpy as anp
+import numpy as np
 
-from ipusim.ipu import checks
-from ipusim.ipu.operations.serialized_product import SerializedProduct
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.model.functions.operation_call import operate
+from ipusim.model.layers.layer import Array, LayerCost, Saved
 from ipusim.model.layers.serialized_matmul import SerializedMatmul
+from ipusim.model.work import Product, Work
 
 
 def serialized_matmul(
@@ -40,3 +45,43 @@ def serialized_matmul(
     parts = SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
     parts.check(left.shape[-2], left.shape[-1], right.shape[-1])
     return operate(SerializedProduct(parts), left, right)[0]
+
+
+@dataclass(frozen=True)
+class SerializedProduct:
+    """The products of (a, b), stacks of matrices, in parts as the core's dense layer has them."""
+
+    parts: SerializedMatmul
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return a @ b for each of the stack."""
+        a, b = arrays
+        made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
+        return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return grad @ b.T and a.T @ grad, in parts too."""
+        a, b = saved
+        of = self.parts.left_gradient, self.parts.right_gradient
+        stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
+        return [np.stack([of[place](*each) for each in stacked]).reshape((a, b)[place].shape) for place in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the work: one product there, and one back for each gradient; operands are read and written once.
+
+        Parts read or write once more what :meth:`SerializedMatmul.repeated` says, in each of the products.
+        """
+        a, b = arrays
+        (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
+        size, y = a.dtype.itemsize, groups * m * n
+        once = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
+        whole = Product(m, k, n, groups), (Product(m, n, k, groups), Product(k, m, n, groups))
+        back = tuple(self.parts.parts(whole[1][place], ("mnk", "kmn")[place]) for place in wanted)
+        return LayerCost(
+            Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=once * size, itemsize=size, compute_sets=0),
+            Work(back, sram_bytes=len(back) * once * size, itemsize=size, compute_sets=0),
+        )
+
+
+def _matrices(stack: Array) -> Array:
+    return stack.reshape(-1, *stack.shape[-2:])

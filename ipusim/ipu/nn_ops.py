@@ -9,14 +9,15 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import EachLoss
-from ipusim.ipu.layers import run_loss
-from ipusim.ipu.operations.ctc import BeamSearch, EachCTC
-from ipusim.ipu.sampled_losses import sampled_logits
+from ipusim.ipu import embedding_ops
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import EachLoss
+from ipusim.ipu.runtime.layers import run_loss
+from ipusim.ipu.runtime.operations import BeamSearch, EachCTC
 from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.activations import Activation
-from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
+from ipusim.ipu.tensorflow.array_functions import cast, stop_gradient, tensor, whole_numbers
+from ipusim.ipu.tensorflow.random import log_uniform_candidate_sampler
 from ipusim.model.functions.operation_call import operate, operate_without_gradient
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.layer import Array
@@ -219,9 +220,9 @@ def nce_loss(
     """Return the noise-contrastive loss of each sample (Gutmann and Hyvarinen 2010), of ``num_sampled`` classes drawn.
 
     Weights are (num_classes, elements), biases (num_classes,), labels (batch, num_true), inputs (batch, elements).
-    Raises as :func:`ipusim.ipu.sampled_losses.sampled_logits` does.
+    Raises as :func:`ipusim.ipu.nn_ops._sampled_logits` does.
     """
-    logits, targets = sampled_logits(
+    logits, targets = _sampled_logits(
         weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, None
     )
     return anp.sum(nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits), axis=1)
@@ -243,7 +244,55 @@ def sampled_softmax_loss(
 
     Arguments are as for :func:`nce_loss`; ``seed`` is of the draws. Raises as that does.
     """
-    logits, targets = sampled_logits(
+    logits, targets = _sampled_logits(
         weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, seed
     )
     return nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+
+
+def _sampled_logits(
+    weights: Any,
+    biases: Any,
+    labels: Any,
+    inputs: Any,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int,
+    sampled_values: Any,
+    seed: int | None,
+) -> tuple[Any, Any]:
+    """Return logits (batch, num_true + num_sampled) of true and drawn classes, and labels that sum to 1 in each row.
+
+    From each logit the logarithm of how often its class is expected is subtracted. Raises ProgramError for tensors
+    that do not fit, ProgramTypeError for labels that are no whole numbers.
+    """
+    table = (
+        anp.concatenate([tensor(each) for each in weights]) if isinstance(weights, list | tuple) else tensor(weights)
+    )
+    bias, x, true = tensor(biases), tensor(inputs), whole_numbers("labels", labels)
+    wanted = {
+        "weights": (table.shape, (num_classes, x.shape[-1])),
+        "biases": (bias.shape, (num_classes,)),
+        "labels": (true.shape, (x.shape[0], num_true)),
+    }
+    for name, (found, shape) in wanted.items():
+        if found != shape:
+            checks.wrong_value(name, f"a tensor of shape {shape}", found)
+    if sampled_values is None:
+        sampled_values = log_uniform_candidate_sampler(true, num_true, num_sampled, True, num_classes, seed)
+    drawn, true_expected, expected = sampled_values
+    classes = np.concatenate([true.reshape(-1), np.asarray(drawn, true.dtype)])
+    rows = cast(embedding_ops.embedding_lookup(table, classes), x.dtype)
+    offsets = cast(embedding_ops.embedding_lookup(anp.reshape(bias, (-1, 1)), classes), x.dtype)[:, 0]
+    count = true.size
+    own = anp.reshape(rows[:count], (*true.shape, -1))
+    true_logits = anp.sum(anp.expand_dims(x, 1) * own, axis=-1) + anp.reshape(offsets[:count], true.shape)
+    others = anp.dot(x, anp.transpose(rows[count:])) + offsets[count:]
+    logits = anp.concatenate([true_logits - _log(true_expected, x.dtype), others - _log(expected, x.dtype)], axis=1)
+    ones = np.zeros(logits.shape, x.dtype)
+    ones[:, :num_true] = 1 / num_true
+    return logits, ones
+
+
+def _log(expected: Any, dtype: Any) -> Any:
+    return stop_gradient(anp.log(cast(expected, dtype)))

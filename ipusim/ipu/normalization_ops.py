@@ -6,10 +6,10 @@ from typing import Any
 
 import autograd.numpy as anp
 
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.keras_layers import (
-    CoreLayer,
+from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
+from ipusim.ipu.tensorflow.keras.layers import (
     GroupNormalization,
     InstanceNormalization,
     LayerNormalization,

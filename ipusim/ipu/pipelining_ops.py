@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipusim.ipu.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
-from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipusim.ipu.host import example
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.lay_out import examples, lay_out
-from ipusim.ipu.layouts import Fed
-from ipusim.ipu.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.releases import in_any_release
-from ipusim.ipu.repeated import once
-from ipusim.ipu.run import Pipeline
-from ipusim.ipu.stage_options import PipelineStageOptions
+from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
+from ipusim.ipu.runtime.host import example
+from ipusim.ipu.runtime.lay_out import examples, lay_out
+from ipusim.ipu.runtime.layouts import Fed
+from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.pipeline_options import (
+    GradientAccumulationReductionMethod,
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+)
+from ipusim.ipu.runtime.releases import in_any_release
+from ipusim.ipu.runtime.repeated import once
+from ipusim.ipu.runtime.run import Pipeline
 from ipusim.model.stages.function_stage import as_results
 
 __all__ = [

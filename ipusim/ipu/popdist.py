@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.horovod.hosts import init, rank, size
+from ipusim.ipu.horovod import init, rank, size
 from ipusim.machine.hosts import this_host
 
 __all__ = [

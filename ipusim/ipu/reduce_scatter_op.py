@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ipusim.ipu import checks
-from ipusim.ipu.collective_arguments import check_inside, factor, tensor
+from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
+from ipusim.ipu.runtime import checks
 from ipusim.model.collective_call import Combination
+from ipusim.model.functions import collectives
 
 _ADD: Final = "COLLECTIVE_OP_ADD"
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
@@ -39,8 +40,6 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
     if len(x.shape) != 1:
         checks.wrong_value("x", "a tensor of rank 1", tuple(x.shape))
     check_inside("reduce_scatter")
-    from ipusim.model.functions import collectives  # noqa: PLC0415 - autograd takes a while to import
-
     if op == _LOCAL:
         return collectives.own_chunk(x, size)
     values = x * x if op == _SQUARE_ADD else x

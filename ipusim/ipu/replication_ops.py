@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.collective_arguments import check_inside
+from ipusim.ipu.cross_replica_ops import check_inside
 from ipusim.model.functions.replica import index
 
 

@@ -6,31 +6,25 @@ Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by si
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.names import inside, scope, unique
-from ipusim.ipu.operations.recurrent import RecurrentOperation
-from ipusim.ipu.stage_options import partials_itemsize
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.initializers import Constant, GlorotUniform
+from ipusim.ipu.runtime.names import inside, scope, unique
+from ipusim.ipu.runtime.operations import RecurrentOperation
+from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
-from ipusim.ipu.tensorflow.initializers import Constant, GlorotUniform
+from ipusim.ipu.tensorflow.rnn_cell import LSTMStateTuple
 from ipusim.ipu.tensorflow.scoping import get_variable
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
-
-
-class LSTMStateTuple(NamedTuple):
-    """TensorFlow's state of an LSTM, each part (batch, units)."""
-
-    c: Any
-    h: Any
 
 
 class _Popnn:

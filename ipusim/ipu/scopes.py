@@ -7,17 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.errors import UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.device_ordinal import device_ordinal, on_device, ordinal_of
-from ipusim.ipu.loop_body import asking
-from ipusim.ipu.names import in_stage
-from ipusim.ipu.places import ON_IPU, SHARD, setting
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.building import ON_IPU, SHARD
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.devices import device_ordinal, on_device, ordinal_of
+from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.names import in_stage
 from ipusim.model.functions.outside import outside
-
-
-def shard() -> int | None:
-    """Return the shard that the caller's computations are placed on, None for none."""
-    return SHARD.get()
 
 
 @contextmanager

@@ -11,10 +11,11 @@ import time
 
 import numpy as np
 
-from ipusim.ipu import lay_out, loops
+from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.runtime import lay_out
 
 
 def test_the_door_is_imported_soon():

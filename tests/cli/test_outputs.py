@@ -39,7 +39,7 @@ def place(ran, tmp_path, without_pixels):
 
 #: Of each command that writes one file: its words, the endings that the file may have, and where its work begins.
 FILES = {
-    "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.program_file.ProgramFile.run"),
+    "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.study.suggest.suggestion.suggest"),
     "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.study.calibration.calibrate"),
     "trace": (("trace", "run"), ".png", "ipusim.study.report.picture"),
@@ -49,7 +49,7 @@ FILES = {
 #: Of each command that writes a folder: its words, a file that it writes there, and where its work begins.
 FOLDERS = {
     "run": (("run", "m.yaml"), "summary.json", "ipusim.runs.execute.execute"),
-    "a program": (("run", "p.py"), "summary.json", "ipusim.ipu.program_file.ProgramFile.run"),
+    "a program": (("run", "p.py"), "summary.json", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "sweep": (
         ("sweep", "m.yaml", "--vary", "pipeline.schedule=grouped,interleaved"),
         "sweep.csv",

@@ -70,6 +70,7 @@ def program(tmp_path, monkeypatch):
     (tmp_path / "small.py").write_text(SMALL)
     (tmp_path / "beside.py").write_text("WORD = 'beside'\n")
     monkeypatch.chdir(tmp_path)
+    sys.modules.pop("beside", None)  # of a test before, in another folder
     yield Path("small.py")
     sys.modules.pop("beside", None)
 

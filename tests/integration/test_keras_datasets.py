@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.errors import FileError, ProgramError
 from ipusim.ipu.tensorflow import keras
-from ipusim.ipu.tensorflow.keras import dataset_folder, datasets
+from ipusim.ipu.tensorflow.keras import datasets
 
 #: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.
 IMAGES = {
@@ -25,7 +25,7 @@ IMAGES = {
 def home(tmp_path, monkeypatch):
     """An empty home, of which nothing has been said."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(dataset_folder, "_SAID", set())
+    monkeypatch.setattr(datasets, "_SAID", set())
     folder = tmp_path / ".keras" / "datasets"
     folder.mkdir(parents=True)
     return folder

@@ -13,10 +13,10 @@ from ipusim import ipu
 from ipusim.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import ipu_compiler, optimizers
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from ipusim.errors import UnsupportedProgramError
-from ipusim.ipu import as_scenario as said_so
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import optimizers
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.enums import PipelineSchedule, RecomputationMode
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.recording import Recorder, recording
-from ipusim.ipu.scope_names import short_names
+from ipusim.ipu.programs import as_scenario as said_so
+from ipusim.ipu.programs.as_scenario import as_scenario
+from ipusim.ipu.programs.written_calls import short_names
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationMode
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.scenario import load_job
@@ -254,7 +254,7 @@ def test_why_it_is_no_scenario_of_layers(changes, why):
 
 def test_one_that_no_scenario_says_is_refused(monkeypatch):
     program = ran(doubled)
-    monkeypatch.setattr(said_so.as_costs, "in_costs", lambda _job, _: {"pipeline": {"stages": []}})
+    monkeypatch.setattr(said_so, "in_costs", lambda _job, _: {"pipeline": {"stages": []}})
     with pytest.raises(
         UnsupportedProgramError, match="no scenario takes the time that the program 'small' takes; of its"
     ):

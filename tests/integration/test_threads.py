@@ -18,7 +18,7 @@ from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
-from ipusim.ipu.remembered import Remembered
+from ipusim.ipu.runtime.program_state import Remembered
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
 PATIENCE = 20.0

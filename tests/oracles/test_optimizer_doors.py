@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.ipu import get_variable, layers
+from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -24,6 +24,7 @@ from ipusim.ipu.optimizers import (
     ShardedOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 

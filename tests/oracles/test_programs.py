@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.import_names import install
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.run import Pipeline
+from ipusim.ipu.runtime.import_names import install
+from ipusim.ipu.runtime.run import Pipeline
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind

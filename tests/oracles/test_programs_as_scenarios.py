@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipusim.errors import UnsupportedProgramError
-from ipusim.ipu.as_scenario import as_scenario
+from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.runs.session import Session
 from ipusim.scenario import load_job
 from ipusim.scenario.write import scenario_text

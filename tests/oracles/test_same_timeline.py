@@ -8,12 +8,12 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.ipu import layers
 from ipusim.ipu.config import IPUConfig, SelectionOrder
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer, MomentumOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
+from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 

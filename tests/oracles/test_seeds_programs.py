@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ipusim.ipu.program_file import ProgramFile
+from ipusim.ipu.programs.program_file import ProgramFile
 from tests.cli.commands import ipusim
 from tests.seed_programs import names, seed_program, seeds_folder
 

@@ -15,13 +15,13 @@ from ipusim.errors import ProgramError, ProgramStateError, UnsupportedProgramErr
 from ipusim.ipu import config, ipu_multi_worker_strategy, optimizers, pipelining_ops
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.programs.as_scenario import as_scenario
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session

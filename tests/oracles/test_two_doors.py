@@ -8,12 +8,13 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.ipu import get_variable, layers
+from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.ipu.runtime import layers
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.runs.execute import execute

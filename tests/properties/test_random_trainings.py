@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ipusim.ipu import get_variable, layers, request
+from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -34,6 +34,7 @@ from ipusim.ipu.optimizers import (
     RMSPropOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
+from ipusim.ipu.runtime import layers, layouts
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
@@ -349,8 +350,8 @@ def in_pipeline(training, elements):
     config.device_connection.enable_remote_buffers = True
     config.optimizations.minimum_remote_tensor_size = 1
     queue = IPUOutfeedQueue()
-    asked = request._pipeline
-    with mock.patch.object(request, "_pipeline", lambda *given: asked(*given) | training.own):
+    asked = layouts._pipeline
+    with mock.patch.object(layouts, "_pipeline", lambda *given: asked(*given) | training.own):
         found = run(training, elements, queue, learn, config)
     return np.ravel(queue.dequeue()[0]), initial, found.variables
 

@@ -25,7 +25,7 @@ def test_no_module_is_long_and_no_function_but_one_of_graphcores_signature():
     modules = {path: path.read_text() for path in (ROOT / "ipusim").rglob("*.py")}
     lengths = {path: len(text.splitlines()) for path, text in modules.items()}
     assert {str(path): length for path, length in lengths.items() if length > 400} == {}
-    assert statistics.median(lengths.values()) <= 110
+    assert statistics.median(lengths.values()) <= 120
     functions = [
         (node.end_lineno - node.lineno + 1, node.name)
         for text in modules.values()

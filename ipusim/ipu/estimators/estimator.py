@@ -18,26 +18,20 @@ import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.files import write_file
-from ipusim.ipu import checks
-from ipusim.ipu.configured import configure
-from ipusim.ipu.device_ordinal import all_on_device
-from ipusim.ipu.estimators.calls import arguments_of, call_with, dataset_of
-from ipusim.ipu.estimators.predicted import examples_of
-from ipusim.ipu.estimators.program import EstimatorProgram
-from ipusim.ipu.estimators.session import StartInfeed, StopAfterRuns, inside, runs
-from ipusim.ipu.estimators.streamed import Streamed
-from ipusim.ipu.estimators.training import check_steps, counting, steps_of, training_hooks
+from ipusim.ipu.estimators import training
+from ipusim.ipu.estimators.program import EstimatorProgram, Streamed, arguments_of, call_with, dataset_of, examples_of
 from ipusim.ipu.estimators.warm_start import settings_of, warm_start
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
-from ipusim.ipu.tensorflow.basic_session_run_hooks import StopAtStepHook
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import all_on_device
+from ipusim.ipu.runtime.program_state import configure, set_random_seed
 from ipusim.ipu.tensorflow.estimator_spec import ModeKeys
 from ipusim.ipu.tensorflow.saver import Saver, latest_checkpoint, list_variables, load_variable
-from ipusim.ipu.tensorflow.seeds import set_random_seed
 from ipusim.ipu.tensorflow.session import Session, get_logger, reset_default_graph
-from ipusim.ipu.tensorflow.session_run_hook import checked_hooks, checked_listeners
-from ipusim.ipu.tensorflow.training_util import current_global_step, set_global_step
+from ipusim.ipu.tensorflow.session_run_hooks import StopAtStepHook, checked_hooks, checked_listeners
+from ipusim.ipu.tensorflow.variables import current_global_step, set_global_step
 
 T = TypeVar("T")
 
@@ -151,21 +145,21 @@ class Estimator(ABC):
 
         Raises ProgramError and ProgramTypeError in TensorFlow's and Graphcore's words, and as programs do.
         """
-        check_steps(steps, max_steps, self._config.ipu_run_config.iterations_per_loop)
+        training.check_steps(steps, max_steps, self._config.ipu_run_config.iterations_per_loop)
         own, listeners = checked_hooks("hooks", hooks), checked_listeners(saving_listeners)
         workers = self._workers(ModeKeys.TRAIN)
         workers.check(self._config.num_worker_replicas)
         start = self._agreed(workers)
-        if max_steps is not None and start is not None and steps_of(start) >= max_steps:
+        if max_steps is not None and start is not None and training.steps_of(start) >= max_steps:
             get_logger().info("Skipping training since max_steps has already saved.")
             return self
         stop = StopAtStepHook(num_steps=steps, last_step=max_steps)
 
         def train() -> None:
             program = self._built(ModeKeys.TRAIN, input_fn, workers)
-            every = training_hooks(self._config, program, [*own, stop], listeners, workers.is_chief)
-            restore, count, last = self._restoring(start, warm=True), counting(program.iterations), None
-            for loss in runs(program.loss, every, restore, count, workers.any):
+            every = training.training_hooks(self._config, program, [*own, stop], listeners, workers.is_chief)
+            restore, count, last = self._restoring(start, warm=True), training.counting(program.iterations), None
+            for loss in training.runs(program.loss, every, restore, count, workers.any):
                 last = loss
             if workers.is_chief:
                 get_logger().info(f"Loss for final step: {last}.")
@@ -193,7 +187,7 @@ class Estimator(ABC):
         Raises as :meth:`train` does.
         """
         iterations = self._config.ipu_run_config.iterations_per_loop
-        check_steps(steps, None, iterations)
+        training.check_steps(steps, None, iterations)
         assert steps is not None
         runs_wanted = steps // iterations
         folder, own = Path(self.eval_dir(name)), checked_hooks("hooks", hooks)
@@ -202,9 +196,9 @@ class Estimator(ABC):
 
         def evaluate() -> dict[str, Any]:
             program, metrics, losses = self._built(ModeKeys.EVAL, input_fn, workers), Streamed(), []
-            every = [*own, StopAfterRuns(runs_wanted), *program.hooks]
+            every = [*own, training.StopAfterRuns(runs_wanted), *program.hooks]
             fetches = [program.loss, program.values]
-            for loss, values in runs(fetches, every, self._restoring(start), agreed=workers.any):
+            for loss, values in training.runs(fetches, every, self._restoring(start), agreed=workers.any):
                 losses.append(np.float32(np.mean(loss)))
                 metrics.add(values)
             if workers.count > 1:
@@ -247,10 +241,10 @@ class Estimator(ABC):
 
         def predict() -> Iterator[Any]:
             program = self._built(ModeKeys.PREDICT, input_fn, workers)
-            for batches in runs(program.values, [*own, *program.hooks], self._restoring(start)):
+            for batches in training.runs(program.values, [*own, *program.hooks], self._restoring(start)):
                 yield from examples_of(batches, predict_keys, single, self._config.ipu_run_config.num_replicas > 1)
 
-        return itertools.islice(inside(context, predict()), num_predictions)
+        return itertools.islice(training.inside(context, predict()), num_predictions)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return the folder of an evaluation's metrics."""
@@ -343,7 +337,7 @@ class Estimator(ABC):
         with all_on_device(run.ordinal):
             infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
             program = self._program(mode, infeed)
-        return replace(program, loss=workers.mean(program.loss), hooks=(StartInfeed(infeed), *program.hooks))
+        return replace(program, loss=workers.mean(program.loss), hooks=(training.StartInfeed(infeed), *program.hooks))
 
     def _restoring(self, start: str | None, warm: bool = False) -> Callable[[Session], None]:
         """Return what gives the variables of a session their values: a checkpoint's, or those of a warm start."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.host import Fetch, Running
-from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
+from ipusim.errors import ProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Fetch, Running
+from ipusim.ipu.tensorflow.dataset import Dataset
+from ipusim.ipu.tensorflow.estimator_spec import checked_metrics
+from ipusim.ipu.tensorflow.metrics import Metric
+from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
 
 
 class Results(Fetch):
@@ -58,3 +65,144 @@ class EstimatorProgram:
 def mean_loss(losses: Any) -> np.float32:
     """Return the mean of a run's losses, over mini-batches and replicas."""
     return np.float32(np.mean(np.asarray(losses, np.float32)))
+
+
+def arguments_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments that a function still takes; raises ProgramTypeError for none."""
+    if not callable(function):
+        checks.wrong_type("model_fn", "a function", function)
+    taken = set(function.keywords) if isinstance(function, partial) else set()
+    return [name for name in inspect.signature(function).parameters if name not in taken]
+
+
+def call_with(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """Call a function with those of the arguments that it takes, each by its name."""
+    known = arguments_of(function)
+    return function(**{name: value for name, value in given.items() if name in known})
+
+
+def dataset_of(input_fn: Any, given: Mapping[str, Any]) -> Dataset:
+    """Return the dataset that an input function gives; raises ProgramError for anything else."""
+    if not callable(input_fn):
+        checks.wrong_type("input_fn", "a function that returns a dataset", input_fn)
+    found = call_with(input_fn, given)
+    if not isinstance(found, Dataset):
+        raise ProgramError("input_fn must return Dataset")
+    return found
+
+
+def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
+    """Check the arguments that a model function takes, as TensorFlow does; raises ProgramError."""
+    names = arguments_of(model_fn)
+    if "features" not in names:
+        raise ProgramError(f"model_fn ({model_fn}) must include features argument.")
+    if params is not None and "params" not in names:
+        raise ProgramError(
+            f"model_fn ({model_fn}) does not include params argument, but params ({params}) is passed to Estimator."
+        )
+    others = [name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")]
+    if others:
+        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {others}")
+
+
+def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return an element of the dataset as features and labels; raises ProgramError in Graphcore's words."""
+    if kwargs:
+        return dict(kwargs), None
+    if len(args) not in (1, 2):
+        raise ProgramError(f"Invalid dataset tuple, expected 1 or 2 elements, got {len(args)}")
+    return args if len(args) == 2 else (args[0], None)
+
+
+def examples_of(batches: Any, keys: Any, single: bool, replicated: bool) -> Iterator[Any]:
+    """Yield the predictions of one run, a value or a dictionary of them, sample by sample or batch by batch.
+
+    ``batches`` have an axis of mini-batches, and where they are ``replicated`` one of replicas behind it. Of a
+    dictionary the ``keys`` are yielded, by default all. Raises ProgramError in TensorFlow's words for others.
+    """
+    chosen = _chosen(batches, keys)
+    flat = {name: _joined(np.asarray(each), replicated) for name, each in chosen.items()}
+    alone = not isinstance(batches, dict)
+    for number in range(min(len(each) for each in flat.values())):
+        batch = {name: each[number] for name, each in flat.items()}
+        if not single:
+            yield batch[""] if alone else batch
+            continue
+        lengths = {np.shape(each)[:1] for each in batch.values()}
+        if len(lengths) != 1 or () in lengths:
+            raise ProgramError("Batch length of predictions should be same.")
+        for place in range(*lengths.pop()):
+            yield batch[""][place] if alone else {name: each[place] for name, each in batch.items()}
+
+
+def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
+    if not isinstance(batches, dict):
+        if keys is not None:
+            raise ProgramError("predict_keys argument is not valid in case of non-dict predictions.")
+        return {"": batches}
+    if keys is None:
+        return batches
+    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(each, str) for each in keys)):
+        checks.wrong_type("predict_keys", "a list of names", keys)
+    found = {name: each for name, each in batches.items() if name in keys}
+    if not found:
+        raise ProgramError(f"Expected to run at least one output from {list(batches)}, provided {list(keys)}.")
+    return found
+
+
+def _joined(array: Any, replicated: bool) -> Any:
+    """Return an array whose mini-batches of all replicas stand one behind the other."""
+    return array.reshape(-1, *array.shape[2:]) if replicated else array
+
+
+class Streamed:
+    """The metrics of an evaluation so far: sums of those of ``tf.metrics``, the last values of others."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._found: dict[str, Any] = {}
+
+    def add(self, metrics: Mapping[str, object]) -> None:
+        """Add those of one run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
+        for name, pair in checked_metrics(metrics).items():
+            before = self._found.get(name)
+            if isinstance(pair, Metric) and isinstance(before, Metric):
+                self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count])
+            else:
+                self._found[name] = pair
+
+    def join(self, each: Callable[[Any], Any]) -> None:
+        """Add up the sums of several workers, and average the last values of others; ``each`` gives a value of all."""
+        for name, pair in sorted(self._found.items()):
+            if isinstance(pair, Metric):
+                self._found[name] = pair.summed(each(pair.total), each(pair.count))
+            else:
+                value = np.mean(each(pair[1]), axis=0)
+                self._found[name] = value, value
+
+    def values(self) -> dict[str, Any]:
+        """Return them by name, each as a number or an array."""
+        return {name: np.asarray(pair[1])[()] for name, pair in sorted(self._found.items())}
+
+
+def metrics_to_send(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """Return what the body of a loop sends of its metrics, by names of their own."""
+    found: dict[str, Any] = {}
+    for name, pair in metrics.items():
+        if isinstance(pair, Metric):
+            found |= {f"metric/{name}/total": pair.total, f"metric/{name}/count": pair.count}
+        else:
+            found[f"metric/{name}"] = pair[1]
+    return found
+
+
+def metrics_received(metrics: Mapping[str, tuple[Any, Any]], results: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the metrics of a run: sums over its mini-batches, or the last values, over replicas their mean."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, pair in metrics.items():
+        if isinstance(pair, Metric):
+            found[name] = pair.summed(results[f"metric/{name}/total"], results[f"metric/{name}/count"])
+        else:
+            value = np.mean(results[f"metric/{name}"][-1])
+            found[name] = value, value
+    return found

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.checkpoint_files import of_checkpoint, read_checkpoint
-from ipusim.ipu.saved import go_on_from, state_now
-from ipusim.ipu.tensorflow.saver import latest_checkpoint
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.checkpoint_files import of_checkpoint, read_checkpoint
+from ipusim.ipu.tensorflow.saver import go_on_from, latest_checkpoint, state_now
 from ipusim.runs.checkpoint import is_variable
 
 

@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
-from ipusim.ipu import checks
-from ipusim.ipu.distribution import averaging, in_scope_of
 from ipusim.ipu.estimators.program import Of
-from ipusim.ipu.host import Fetch
-from ipusim.ipu.host_strategy import HostStrategy
-from ipusim.ipu.host_values import gathered, reduced
-from ipusim.ipu.tensorflow.input_context import InputContext
+from ipusim.ipu.ipu_strategy import HostStrategy
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.distribution import averaging, gathered, in_scope_of, reduced
+from ipusim.ipu.runtime.host import Fetch
+from ipusim.ipu.tensorflow.distribute import InputContext
 from ipusim.machine.hosts import this_host
 from ipusim.model.layers.layer import Array
 

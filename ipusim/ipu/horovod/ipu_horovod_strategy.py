@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.ipu.host_strategy import HostStrategy
+from ipusim.ipu.ipu_strategy import HostStrategy
 
 
 class IPUHorovodStrategy(HostStrategy):

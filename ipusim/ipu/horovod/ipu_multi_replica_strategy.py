@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ipusim.errors import ProgramTypeError
-from ipusim.ipu import checks
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.horovod.hosts import rank, size
-from ipusim.ipu.host_strategy import HostStrategy
+from ipusim.ipu.horovod import rank, size
+from ipusim.ipu.ipu_strategy import HostStrategy
+from ipusim.ipu.runtime import checks
 
 
 class IPUMultiReplicaStrategy(HostStrategy):

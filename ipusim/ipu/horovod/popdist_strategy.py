@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipusim.ipu import checks
 from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from ipusim.ipu.runtime import checks
 
 
 class PopDistStrategy(IPUMultiReplicaStrategy):

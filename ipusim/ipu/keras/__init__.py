@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime.offered import found_in, offering
 
-_HERE: Final = "ipusim.ipu.keras"
-_ASSIGNMENTS: Final = (
-    "FunctionalLayerPipelineStageAssignment",
-    "ModelLayerPipelineStageAssignment",
-    "SequentialLayerPipelineStageAssignment",
-)
+_KERAS: Final = "ipusim.ipu.tensorflow.keras"
 
 __getattr__, __dir__ = offering(
     "keras.ipu",
-    {
-        "extensions": f"{_HERE}.extensions",
-        "layers": f"{_HERE}.layers",
-        "Model": f"{_HERE}.models:Model",
-        "PipelineStage": f"{_HERE}.pipeline_stage:PipelineStage",
-        "Sequential": f"{_HERE}.models:Sequential",
-    }
-    | {name: f"{_HERE}.assignments:{name}" for name in _ASSIGNMENTS},
+    {"extensions": f"{_KERAS}.extensions", "layers": "ipusim.ipu.keras.layers"}
+    | found_in("ipusim.ipu.keras.models", "Model Sequential")
+    | found_in(
+        f"{_KERAS}.pipeline_stages",
+        "FunctionalLayerPipelineStageAssignment ModelLayerPipelineStageAssignment PipelineStage "
+        "SequentialLayerPipelineStageAssignment",
+    ),
 )

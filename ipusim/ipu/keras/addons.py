@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ipusim.ipu.keras import layers
+from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
-from ipusim.ipu.tensorflow.offered import found_in, offering
 
 
 class PopnnLSTM(layers.PopnnLSTM):

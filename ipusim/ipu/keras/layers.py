@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu.layers import run
-from ipusim.ipu.rnn_ops import LSTMStateTuple
-from ipusim.ipu.stage_options import partials_itemsize
-from ipusim.ipu.tensorflow import keras_layers
+from ipusim.ipu.runtime.layers import run
+from ipusim.ipu.runtime.pipeline_options import partials_itemsize
+from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
+from ipusim.ipu.tensorflow.rnn_cell import LSTMStateTuple
 from ipusim.model.layers.dropout import Dropout as CoreDropout
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 
@@ -28,7 +28,7 @@ _DEFAULTS: Final = {
 }
 
 
-class Dropout(keras_layers.Dropout):
+class Dropout(layers.Dropout):
     """Graphcore's Keras ``Dropout``: masks are drawn by the layer's place, so that ``seed`` has no effect."""
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, **kwargs: Any) -> None:
@@ -36,7 +36,7 @@ class Dropout(keras_layers.Dropout):
         super().__init__(rate, noise_shape=noise_shape, seed=seed, **kwargs)
 
 
-class Embedding(keras_layers.Embedding):
+class Embedding(layers.Embedding):
     """Graphcore's Keras ``Embedding``."""
 
     def __init__(self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform", **kwargs: Any) -> None:
@@ -44,7 +44,7 @@ class Embedding(keras_layers.Embedding):
         super().__init__(input_dim, output_dim, **_chosen(embeddings=embeddings_initializer), **kwargs)
 
 
-class GroupNormalization(keras_layers.GroupNormalization):
+class GroupNormalization(layers.GroupNormalization):
     """Graphcore's Keras ``GroupNormalization`` of the last axis."""
 
     def __init__(
@@ -70,7 +70,7 @@ class GroupNormalization(keras_layers.GroupNormalization):
         )
 
 
-class InstanceNormalization(keras_layers.InstanceNormalization):
+class InstanceNormalization(layers.InstanceNormalization):
     """Graphcore's Keras ``InstanceNormalization`` of the last axis."""
 
     def __init__(
@@ -92,7 +92,7 @@ class InstanceNormalization(keras_layers.InstanceNormalization):
         )
 
 
-class LayerNormalization(keras_layers.LayerNormalization):
+class LayerNormalization(layers.LayerNormalization):
     """Graphcore's Keras ``LayerNormalization`` of the last axis."""
 
     def __init__(
@@ -194,7 +194,7 @@ class _Popnn(RecurrentLayer):
 class PopnnLSTM(_Popnn):
     """Graphcore's Keras ``LSTM``."""
 
-    core, kind = keras_layers.LSTM.core, "popnn_lstm"
+    core, kind = layers.LSTM.core, "popnn_lstm"
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class PopnnLSTM(_Popnn):
 class PopnnGRU(_Popnn):
     """Graphcore's Keras ``GRU``."""
 
-    core, kind = keras_layers.GRU.core, "popnn_gru"
+    core, kind = layers.GRU.core, "popnn_gru"
 
     def __init__(
         self,

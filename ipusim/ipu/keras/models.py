@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListOf
 from typing import Any
 
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.model import Model as KerasModel
 from ipusim.ipu.tensorflow.keras.sequential import Sequential as KerasSequential
 

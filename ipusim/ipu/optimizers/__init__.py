@@ -2,53 +2,40 @@
 
 from __future__ import annotations
 
-from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipusim.ipu.optimizers.accumulation import Accumulation
-from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipusim.ipu.optimizers.gradient_accumulation_optimizer import (
-    CrossReplicaGradientAccumulationOptimizer,
-    CrossReplicaGradientAccumulationOptimizerV2,
-    GradientAccumulationOptimizer,
-    GradientAccumulationOptimizerV2,
-)
-from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.map_gradient_optimizer import MapGradientOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer, TrainOp
-from ipusim.ipu.optimizers.sharded_optimizer import ShardedOptimizer
-from ipusim.ipu.optimizers.train import (
-    AdadeltaOptimizer,
-    AdagradOptimizer,
-    AdamOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    LAMBOptimizer,
-    MomentumOptimizer,
-    RMSPropOptimizer,
-)
-from ipusim.ipu.optimizers.variable import Variable
-from ipusim.ipu.optimizers.weight_update import WeightUpdate
+from typing import Final
 
-__all__ = [
-    "Accumulation",
-    "AdadeltaOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "CrossReplicaGradientAccumulationOptimizer",
-    "CrossReplicaGradientAccumulationOptimizerV2",
-    "CrossReplicaOptimizer",
-    "FtrlOptimizer",
-    "GradientAccumulationOptimizer",
-    "GradientAccumulationOptimizerV2",
-    "GradientAccumulationReductionMethod",
-    "GradientDescentOptimizer",
-    "IpuOptimizer",
-    "LAMBOptimizer",
-    "MapGradientOptimizer",
-    "MomentumOptimizer",
-    "Optimizer",
-    "RMSPropOptimizer",
-    "ShardedOptimizer",
-    "TrainOp",
-    "Variable",
-    "WeightUpdate",
-]
+from ipusim.ipu.runtime.offered import found_in, rows
+
+_HERE: Final = "ipusim.ipu.optimizers"
+_RUNTIME: Final = "ipusim.ipu.runtime"
+
+__getattr__, __dir__ = rows(
+    __name__,
+    {
+        name: f"{_HERE}.{name}"
+        for name in (
+            "cross_replica_optimizer",
+            "gradient_accumulation_optimizer",
+            "map_gradient_optimizer",
+            "sharded_optimizer",
+        )
+    }
+    | found_in(f"{_HERE}.cross_replica_optimizer", "CrossReplicaOptimizer")
+    | found_in(
+        f"{_HERE}.gradient_accumulation_optimizer",
+        "CrossReplicaGradientAccumulationOptimizer CrossReplicaGradientAccumulationOptimizerV2 "
+        "GradientAccumulationOptimizer GradientAccumulationOptimizerV2",
+    )
+    | found_in(f"{_HERE}.map_gradient_optimizer", "MapGradientOptimizer")
+    | found_in(f"{_HERE}.sharded_optimizer", "ShardedOptimizer")
+    | found_in(
+        "ipusim.ipu.tensorflow.train",
+        "AdadeltaOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer GradientDescentOptimizer LAMBOptimizer "
+        "MomentumOptimizer RMSPropOptimizer",
+    )
+    | found_in(f"{_RUNTIME}.pipeline_options", "GradientAccumulationReductionMethod")
+    | found_in(f"{_RUNTIME}.ipu_optimizer", "IpuOptimizer")
+    | found_in(f"{_RUNTIME}.optimizer", "Accumulation Optimizer TrainOp")
+    | found_in(f"{_RUNTIME}.gradients", "Variable")
+    | found_in(f"{_RUNTIME}.weight_update", "WeightUpdate"),
+)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.ipu.averaging import averaged
-from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer, said
-from ipusim.ipu.optimizers.variable import GradientsAndVariables
+from ipusim.ipu.runtime.distribution import averaged
+from ipusim.ipu.runtime.gradients import GradientsAndVariables
+from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.runtime.optimizer import Optimizer, said
 
 
 class CrossReplicaOptimizer(IpuOptimizer):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipusim.ipu.optimizers.accumulation import Accumulation
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.runtime.optimizer import Accumulation, Optimizer
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.model.learning import optimizers as core
 
 __all__ = [

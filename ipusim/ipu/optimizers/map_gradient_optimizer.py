@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu import checks
-from ipusim.ipu.host import Tensor
-from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.known_gradients import UnknownGradient
-from ipusim.ipu.optimizers.optimizer import Optimizer
-from ipusim.ipu.optimizers.variable import GradientFunction, Pair, Variable
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.gradients import GradientFunction, Pair, UnknownGradient, Variable
+from ipusim.ipu.runtime.host import Tensor
+from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.runtime.optimizer import Optimizer
 
 
 class MapGradientOptimizer(IpuOptimizer):

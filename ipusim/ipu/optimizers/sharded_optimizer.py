@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipusim.ipu.optimizers.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.optimizers.optimizer import Optimizer, said
-from ipusim.ipu.optimizers.variable import GradientsAndVariables, Pair
+from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair
+from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
+from ipusim.ipu.runtime.optimizer import Optimizer, said
 
 
 class ShardedOptimizer(IpuOptimizer, maps_gradients=False):

@@ -15,63 +15,95 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.ipu.runtime.offered import Row, found_in, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow"
+_ARRAYS: Final = f"{_HERE}.array_functions"
+_INITIALIZERS: Final = "ipusim.ipu.runtime.initializers"
+_HOOKS: Final = f"{_HERE}.session_run_hooks"
+_STATE: Final = "ipusim.ipu.runtime.program_state"
 
-#: Draws that TensorFlow 1 has beside those of ``tf.random``.
-_DRAWS: Final = ("random_normal", "random_shuffle", "random_uniform", "truncated_normal")
+_MODULES: Final = "data distribute keras logging losses metrics nn random train"
+#: Functions of arrays that ``tf.math`` has too.
+_MATH: Final = (
+    "abs add argmax argmin cos divide equal exp greater greater_equal less less_equal log log1p logical_and "
+    "logical_not logical_or maximum minimum multiply negative not_equal pow reduce_max reduce_mean reduce_min "
+    "reduce_prod reduce_sum round sigmoid sign sin sqrt square squared_difference subtract tanh"
+)
+#: Functions of arrays that ``tf`` alone has.
+_OF_TF: Final = (
+    "add_n cast clip_by_value constant convert_to_tensor einsum eye fill identity linspace matmul ones ones_like "
+    "range rank shape size stop_gradient tensordot zeros zeros_like"
+)
+#: What model functions, hooks, configurations and trainings of estimators are written with.
+_ESTIMATOR: Final = (
+    found_in(f"{_HERE}.estimator_spec", "EstimatorSpec ModeKeys")
+    | found_in(f"{_HERE}.run_config", "RunConfig")
+    | found_in(
+        _HOOKS,
+        "CheckpointSaverListener LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
+        "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",
+    )
+    | found_in(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
+    | found_in("ipusim.ipu.estimators.warm_start", "WarmStartSettings")
+    | found_in("ipusim.ipu.estimators.train_and_evaluate", "EvalSpec TrainSpec train_and_evaluate")
+)
+#: The kinds of errors that programs catch, each one of ipusim's own. Their ``message`` is the whole text, as
+#: TensorFlow's is.
+_ERRORS: Final[dict[str, Row]] = {
+    "FailedPreconditionError": "ipusim.errors:ProgramStateError",
+    "InternalError": "ipusim.errors:PlanError",
+    "InvalidArgumentError": "ipusim.errors:ProgramError",
+    "NotFoundError": "ipusim.errors:FileError",
+    "OpError": "ipusim.errors:IpusimError",
+    "OutOfRangeError": "ipusim.errors:EndOfDataError",
+    "ResourceExhaustedError": "ipusim.errors:OutOfMemoryError",
+    "UnimplementedError": "ipusim.errors:UnsupportedProgramError",
+}
 
-_NAMES: Final = (
-    {name: f"{_HERE}.{name}" for name in ("data", "initializers", "keras", "layers", "losses", "math", "nn", "train")}
-    | {"random": f"{_HERE}.random", "estimator": f"{_HERE}.estimator", "metrics": f"{_HERE}.metrics"}
-    | {"logging": f"{_HERE}.logging", "errors": f"{_HERE}.errors", "optimizers": f"{_HERE}.keras.optimizers"}
-    | {"TensorShape": f"{_HERE}.tensor_shape:TensorShape"}
-    | {name: f"{_HERE}.random_draws:{name.removeprefix('random_')}" for name in _DRAWS}
-    | found_in("numpy", "float16 float32 float64 int8 int16 int32 int64 uint8")
-    | {"bool": "numpy:bool_", "newaxis": "numpy:newaxis", "compat": f"{_HERE}.compat", "contrib": f"{_HERE}.contrib"}
-    | {"distribute": f"{_HERE}.distribute", "IndexedSlices": "ipusim.ipu.indexed_slices:IndexedSlices"}
+__getattr__, __dir__ = offering(
+    "tf",
+    {
+        name: f"{_HERE}.{name}"
+        for name in ["data", "distribute", "keras", "logging", "losses", "metrics", "nn", "random", "train"]
+    }
+    | {"compat": {"v1": _HERE}, "contrib": {"distribute": f"{_HERE}.distribute"}}
+    | {"errors": _ERRORS, "estimator": _ESTIMATOR, "math": found_in(_ARRAYS, _MATH)}
+    | {"initializers": _INITIALIZERS, "layers": f"{_HERE}.keras.legacy_tf_layers"}
+    | {"optimizers": f"{_HERE}.keras.optimizers"}
+    | {f"random_{name}": f"{_HERE}.random:{name}" for name in ("normal", "shuffle", "uniform")}
+    | found_in(f"{_HERE}.random", "truncated_normal")
+    | found_in("numpy", "float16 float32 float64 int8 int16 int32 int64 newaxis uint8")
+    | {"bool": "numpy:bool_", "IndexedSlices": "ipusim.ipu.horovod:IndexedSlices"}
+    | {"set_random_seed": f"{_STATE}:set_random_seed"}
     | found_in(f"{_HERE}.scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
     | found_in(
         f"{_HERE}.session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
         "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_default_session "
         "get_logger global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
-        "placeholder_with_default reset_default_graph set_random_seed",
+        "placeholder_with_default reset_default_graph",
     )
-    | found_in(
-        f"{_HERE}.array_functions",
-        "abs add add_n argmax argmin cast clip_by_value constant convert_to_tensor cos divide einsum equal exp eye "
-        "fill greater greater_equal identity less less_equal linspace log log1p logical_and logical_not logical_or "
-        "matmul maximum minimum multiply negative not_equal ones ones_like pow range rank reduce_max reduce_mean "
-        "reduce_min reduce_prod reduce_sum round shape sigmoid sign sin size sqrt square squared_difference "
-        "stop_gradient subtract tanh tensordot zeros zeros_like",
-    )
+    | found_in(_ARRAYS, f"{_MATH} {_OF_TF}")
     | found_in(
         f"{_HERE}.shaping",
-        "broadcast_to concat expand_dims gather one_hot reshape split squeeze stack tile transpose unstack where",
+        "broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
+        "strided_slice tile transpose unstack where",
     )
-    | found_in(f"{_HERE}.slices", "pad reverse slice strided_slice")
+    | found_in(f"{_HERE}.tensor_shape", "TensorShape")
     | found_in(f"{_HERE}.control_flow", "cond while_loop")
-    | {"custom_gradient": f"{_HERE}.own_gradients:custom_gradient"}
+    | found_in(f"{_HERE}.own_gradients", "GradientTape custom_gradient")
     | found_in(
         f"{_HERE}.variables",
         "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "
         "variables_initializer",
     )
-    | {"GradientTape": f"{_HERE}.gradient_tape:GradientTape", "function": f"{_HERE}.compiled_function:function"}
-    | {"glorot_uniform_initializer": f"{_HERE}.initializers:GlorotUniform"}
-    | {"constant_initializer": f"{_HERE}.initializers:Constant", "zeros_initializer": f"{_HERE}.initializers:Zeros"}
+    | found_in("ipusim.ipu.runtime.function", "function")
     | {
-        f"{name}_initializer": f"{_HERE}.initializers:{kind}"
-        for name, kind in {
-            "ones": "Ones",
-            "random_normal": "RandomNormal",
-            "random_uniform": "RandomUniform",
-            "truncated_normal": "TruncatedNormal",
-            "glorot_normal": "GlorotNormal",
-            "variance_scaling": "VarianceScaling",
-        }.items()
-    }
+        f"{name}_initializer": f"{_INITIALIZERS}:{name.title().replace('_', '')}"
+        for name in (
+            *("constant", "glorot_normal", "glorot_uniform", "ones", "random_normal", "random_uniform"),
+            *("truncated_normal", "variance_scaling", "zeros"),
+        )
+    },
 )
-__getattr__, __dir__ = offering("tf", _NAMES)

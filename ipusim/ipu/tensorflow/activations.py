@@ -8,9 +8,9 @@ from typing import Any, Final
 import autograd.numpy as anp
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.host import also_on_host
-from ipusim.ipu.layers import run
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.layers import run
 from ipusim.ipu.tensorflow.array_functions import exp, tensor
 from ipusim.ipu.tensorflow.nn import log_softmax, softmax
 from ipusim.model.layers.layers import ActivationLayer

@@ -15,13 +15,12 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import EachLoss, concrete
-from ipusim.ipu.function_body import loop_range
-from ipusim.ipu.host import Tensor, also_on_host, captured, compute
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
+from ipusim.ipu.runtime.function_body import loop_range
+from ipusim.ipu.runtime.host import Tensor, also_on_host, captured, compute
+from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow import exact_gradients
-from ipusim.ipu.tensorflow.einsum_terms import without_repeats
-from ipusim.ipu.variable import plain
 
 
 def tensor(value: Any, argument: str = "value") -> Any:
@@ -158,8 +157,6 @@ def add_n(inputs: Any, name: str | None = None) -> Any:
 @also_on_host
 def squared_difference(x: Any, y: Any, name: str | None = None) -> Any:
     """Return (x - y)^2 for each element; the mean of it is the core's mean squared error where it can be."""
-    from ipusim.ipu.tensorflow.squared_errors import squared_errors  # noqa: PLC0415 - which stands on this module's kind
-
     return squared_errors(tensor(x), tensor(y))
 
 
@@ -301,3 +298,42 @@ def rank(input: Any, name: str | None = None) -> Any:
 
 
 _as_tensor = tensor
+
+
+def without_repeats(equation: str, operands: list[Any]) -> tuple[str, list[Any]]:
+    """Return an equation of operands that name each axis once, and these: diagonals of those that name one twice.
+
+    autograd has no gradient of others. An equation without an arrow says its result as NumPy does: the axes that are
+    named once in all, in alphabetical order, behind those that have no names. Raises ProgramError for axes of one name
+    that are of several sizes.
+    """
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    if not arrow:
+        letters = terms.replace(",", "").replace(".", "")
+        once = "".join(sorted({each for each in letters if letters.count(each) == 1}))
+        result = ("..." if "..." in terms else "") + once
+    names = terms.split(",")
+    if len(names) != len(operands):
+        return equation, operands
+    found = [_diagonal(name, operand) for name, operand in zip(names, operands, strict=True)]
+    return f"{','.join(name for name, _ in found)}->{result}", [operand for _, operand in found]
+
+
+def _diagonal(names: str, x: Any) -> tuple[str, Any]:
+    """Return names of axes without repetition, and the array with a diagonal for each name that was there twice."""
+    for name in dict.fromkeys(names.replace(".", "")):
+        while names.count(name) > 1:
+            first, second = names.index(name), names.rindex(name)
+            axes = _axis(names, first), _axis(names, second)
+            if len({anp.shape(x)[axis] for axis in axes}) > 1:
+                checks.wrong_value("inputs", f"axes of one size for index {name!r}", anp.shape(x))
+            x = anp.moveaxis(x, axes, (-1, -2))
+            x = anp.diagonal(x, axis1=-1, axis2=-2)
+            names = names[:first] + names[first + 1 : second] + names[second + 1 :] + name
+    return names, x
+
+
+def _axis(names: str, place: int) -> int:
+    """Return the axis of the letter at a place; those behind an ellipsis are counted from the end."""
+    behind = "..." in names and place > names.index("...")
+    return place - len(names) if behind else place

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.basic_session_run_hooks import SecondOrStepTimer
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.saver import Saver
 from ipusim.ipu.tensorflow.session import get_logger
-from ipusim.ipu.tensorflow.session_run_hook import (
+from ipusim.ipu.tensorflow.session_run_hooks import (
     CheckpointSaverListener,
+    SecondOrStepTimer,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
     checked_listeners,
 )
-from ipusim.ipu.tensorflow.training_util import current_global_step
+from ipusim.ipu.tensorflow.variables import current_global_step
 
 
 class CheckpointSaverHook(SessionRunHook):

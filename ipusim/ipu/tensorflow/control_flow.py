@@ -15,12 +15,12 @@ import numpy as np
 from autograd.tracer import getval
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.host import Fetch, Placeholder, Running, Tensor, compute, example
-from ipusim.ipu.loop_body import asking
-from ipusim.ipu.names import Counts, counts, unique
-from ipusim.ipu.shards import refuse_written
-from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import Fetch, Placeholder, Running, Tensor, compute, example
+from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.names import Counts, counts, unique
+from ipusim.ipu.runtime.shards import refuse_written
+from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.model.functions.untrained import held
 from ipusim.model.functions.variables import inside

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu import checks
-from ipusim.ipu.dataset import Dataset
-from ipusim.ipu.dataset_iterator import SessionIterator
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.tensorflow.dataset import Dataset
+from ipusim.ipu.tensorflow.dataset_elements import SessionIterator
 
 #: As many as TensorFlow finds best; here what is prepared ahead takes no simulated time.
 AUTOTUNE: Final = -1

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import concrete
-from ipusim.ipu.loop_body import is_operation
-from ipusim.ipu.optimizers.optimizer import is_tensor
-from ipusim.ipu.tensorflow.session_run_hook import SessionRunHook
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import concrete
+from ipusim.ipu.runtime.loop_body import is_operation
+from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
 
 
 class ModeKeys:

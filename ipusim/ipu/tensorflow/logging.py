@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.session import get_logger
 
 DEBUG: Final = logging.DEBUG

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import autograd.numpy as anp
+import numpy as np
 
 from ipusim.errors import UnsupportedProgramError
-from ipusim.ipu.host import also_on_host
-from ipusim.ipu.tensorflow.array_functions import reduce_mean, tensor
-from ipusim.ipu.tensorflow.keras.labels import classes_of
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import squared_errors
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
-from ipusim.ipu.tensorflow.offered import found_in, offering
-from ipusim.ipu.tensorflow.squared_errors import squared_errors
 
 
 @also_on_host
@@ -43,3 +44,55 @@ def _refuse_weights(weights: Any) -> None:
 
 
 __getattr__, __dir__ = offering("tf.losses", found_in(__name__, "mean_squared_error sparse_softmax_cross_entropy"))
+
+
+def in_rows(labels: Any, predictions: Any) -> Any:
+    """Return labels (batch,) of predictions (batch, 1) as these are, as Keras gives them to losses and metrics."""
+    shape = anp.shape(predictions)
+    return anp.reshape(labels, shape) if len(shape) == 2 and (*anp.shape(labels), 1) == shape else labels
+
+
+def fitted(y_true: Any, y_pred: Any) -> Any:
+    """Return labels in the dtype of predictions, and in their shape where one has a last axis of one element more.
+
+    Raises ProgramError for labels whose axes do not go with those of the predictions.
+    """
+    labels, shape = tensor(y_true), anp.shape(y_pred)
+    own = anp.shape(labels)
+    if (*own, 1) == shape or own == (*shape, 1):
+        labels = anp.reshape(labels, shape)
+    elif own and (len(own) != len(shape) or any(a != b and 1 not in (a, b) for a, b in zip(own, shape, strict=True))):
+        checks.wrong_value("y_true", f"labels for predictions of shape {shape}", own)
+    return labels if labels.dtype == y_pred.dtype else cast(labels, y_pred.dtype)
+
+
+def shares_of(y_true: Any, y_pred: Any) -> Any:
+    """Return labels that have a share for each class; raises ProgramError for others, such as class numbers."""
+    labels, shape = fitted(y_true, y_pred), anp.shape(y_pred)
+    if anp.shape(labels) != shape:
+        expected = f"a share for each class, shape {shape}; of class numbers take the sparse loss and metrics"
+        checks.wrong_value("y_true", expected, anp.shape(labels))
+    return labels
+
+
+def fitted_weights(sample_weight: Any, values: Any) -> Any:
+    """Return weights in the shape of values: one of a sample, or of a step of it, is that of all that it has.
+
+    Raises ProgramError for weights of other axes.
+    """
+    weights, shape = tensor(sample_weight), anp.shape(values)
+    if anp.shape(weights) != shape:
+        own = anp.shape(weights)
+        own = own[:-1] if len(own) == len(shape) + 1 and own[-1] == 1 else (*own, *[1] * (len(shape) - len(own)))
+        if len(own) != len(shape) or any(size not in (1, axis) for size, axis in zip(own, shape, strict=True)):
+            checks.wrong_value("sample_weight", f"weights for values of shape {shape}", anp.shape(weights))
+        weights = anp.reshape(weights, own) * np.ones(shape, np.float32)
+    return cast(weights, np.float32)
+
+
+def classes_of(y_true: Any, y_pred: Any) -> Any:
+    """Return class numbers (batch, ...) for predictions (batch, ..., classes), without a last axis of one element."""
+    labels, axes = tensor(y_true), len(anp.shape(y_pred)) - 1
+    if len(anp.shape(labels)) == axes + 1 and anp.shape(labels)[-1:] == (1,):
+        labels = anp.reshape(labels, anp.shape(labels)[:-1])
+    return labels if labels.dtype.kind in "iu" else cast(labels, np.int32)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.model.layers.layer import Array
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import autograd.numpy as anp
@@ -9,23 +12,89 @@ import numpy as np
 from autograd.tracer import getval
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import EachLoss
-from ipusim.ipu.host import also_on_host
-from ipusim.ipu.layers import run, run_loss
-from ipusim.ipu.names import scope, unique
-from ipusim.ipu.operations.shaped_dropout import ShapedDropout
-from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.distribution import replicas_in_sync
+from ipusim.ipu.runtime.each_loss import EachLoss
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.layers import run, run_loss
+from ipusim.ipu.runtime.names import scope, unique
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, tensor
 from ipusim.ipu.tensorflow.shaping import one_hot
 from ipusim.model.functions.operation_call import operate
 from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.dropout import Dropout, check_rate
+from ipusim.model.layers.dropout import DROP, Dropout, check_rate, keep_mask
 from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.layer import Array, Key, LayerCost, Saved, Shape
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.windows import Padding
+from ipusim.model.work import VectorWork, Work
+
+
+@dataclass(frozen=True)
+class ShapedDropout:
+    """Elements of (x,) dropped by a mask that is spread over them, and the others scaled up, as the core's dropout.
+
+    Attributes:
+        rate: share of the mask that drops.
+        shape: of the mask.
+        key: of the draws; None for none, as in inference.
+    """
+
+    rate: float
+    shape: Shape
+    key: Key | None
+
+    def _dropped(self, x: Array) -> Array:
+        if self.key is None or self.rate == 0:
+            return x
+        found: Array = x * keep_mask(self.key, self.shape, self.rate)
+        found *= 1 / (1 - self.rate)
+        return found
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return ``x`` with elements dropped."""
+        return (self._dropped(arrays[0]),), None
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return the gradient dropped and scaled like the input: the mask is drawn anew."""
+        return [self._dropped(grads[0]) for _ in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the work of either pass: draws of the mask, and a choice and a product for each element."""
+        (x,) = arrays
+        drawn, size = math.prod(self.shape), x.dtype.itemsize
+        choose = VectorWork(2)
+        work = Work(vector=drawn * (DROP - choose) + x.size * choose, sram_bytes=2 * x.nbytes, itemsize=size)
+        return LayerCost(work, work)
+
+
+def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: int | None = None) -> Any:
+    """Return the sum of the losses of a batch, divided by the batch of all hosts of the strategy whose scope it is in.
+
+    Without weights and a given batch it is the mean over this host's samples, divided by the hosts.
+
+    Arguments:
+        per_example_loss: (batch, ...), whose first axis has the samples.
+        sample_weight: a factor of each sample, or of all.
+        global_batch_size: by default this host's batch times the hosts.
+
+    Raises ProgramTypeError and ProgramError for a batch that is no whole number from 1 up.
+    """
+    hosts = replicas_in_sync()
+    losses = per_example_loss if isinstance(per_example_loss, EachLoss) else tensor(per_example_loss)
+    given = None if global_batch_size is None else checks.whole("global_batch_size", global_batch_size, 1)
+    if not losses.ndim:
+        checks.wrong_value("per_example_loss", "a loss of each sample of a batch", per_example_loss)
+    samples = losses.shape[0]
+    if sample_weight is None and given in (None, hosts * samples) and losses.ndim == 1:
+        mean = reduce_mean(losses)
+        return mean if hosts == 1 else mean * mean.dtype.type(1 / hosts)
+    weighted = losses if sample_weight is None else losses * tensor(sample_weight)
+    total = reduce_sum(weighted)
+    return total / total.dtype.type(given or hosts * samples)
 
 
 @also_on_host
@@ -182,36 +251,27 @@ def conv2d(
     return run(layer, images, {"W": kernel}, draws_as="")
 
 
-@also_on_host
-def max_pool(
-    value: Any,
-    ksize: Any,
-    strides: Any,
-    padding: str = "VALID",
-    data_format: str | None = "NHWC",
-    name: str | None = None,
-    input: Any = None,
-) -> Any:
-    """Return the largest element of each window of images (batch, height, width, channels)."""
-    _channels_last(data_format)
-    layer = MaxPool2D(_steps(ksize), _steps(strides), padding.lower())  # type: ignore[arg-type]
-    return run(layer, tensor(value if input is None else input), {}, draws_as="")
+def _pool(called: str, kind: type[MaxPool2D | AveragePool2D], of: str) -> Any:
+    def pool(
+        value: Any,
+        ksize: Any,
+        strides: Any,
+        padding: str = "VALID",
+        data_format: str | None = "NHWC",
+        name: str | None = None,
+        input: Any = None,
+    ) -> Any:
+        _channels_last(data_format)
+        layer = kind(_steps(ksize), _steps(strides), padding.lower())  # type: ignore[arg-type]
+        return run(layer, tensor(value if input is None else input), {}, draws_as="")
+
+    pool.__name__ = called
+    pool.__doc__ = f"Return the {of} of each window of images (batch, height, width, channels)."
+    return also_on_host(pool)
 
 
-@also_on_host
-def avg_pool(
-    value: Any,
-    ksize: Any,
-    strides: Any,
-    padding: str = "VALID",
-    data_format: str | None = "NHWC",
-    name: str | None = None,
-    input: Any = None,
-) -> Any:
-    """Return the mean of each window of images (batch, height, width, channels)."""
-    _channels_last(data_format)
-    layer = AveragePool2D(_steps(ksize), _steps(strides), padding.lower())  # type: ignore[arg-type]
-    return run(layer, tensor(value if input is None else input), {}, draws_as="")
+max_pool = _pool("max_pool", MaxPool2D, "largest element")
+avg_pool = _pool("avg_pool", AveragePool2D, "mean")
 
 
 @also_on_host
@@ -251,5 +311,5 @@ __getattr__, __dir__ = offering(
     | {"sigmoid": f"{_ACTIVATIONS}:logistic"}
     | found_in("ipusim.ipu.tensorflow.rnn_cell", "dynamic_rnn")
     | {"rnn_cell": "ipusim.ipu.tensorflow.rnn_cell"}
-    | {"compute_average_loss": "ipusim.ipu.tensorflow.average_loss:compute_average_loss"},
+    | {"compute_average_loss": "ipusim.ipu.tensorflow.nn:compute_average_loss"},
 )

@@ -6,22 +6,28 @@ Each step is operations of its own, as TensorFlow has them; PopLibs' own layers 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.names import Scope, unique
-from ipusim.ipu.names import scope as around
-from ipusim.ipu.rnn_ops import LSTMStateTuple
-from ipusim.ipu.structures import mapped
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.initializers import Constant
+from ipusim.ipu.runtime.names import Scope, unique
+from ipusim.ipu.runtime.names import scope as around
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.activations import logistic, tanh
 from ipusim.ipu.tensorflow.array_functions import matmul, tensor
-from ipusim.ipu.tensorflow.initializers import Constant
-from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.ipu.tensorflow.scoping import AUTO_REUSE, VariableScope, get_variable, variable_scope
 from ipusim.ipu.tensorflow.shaping import concat, split, stack, where
+
+
+class LSTMStateTuple(NamedTuple):
+    """TensorFlow's state of an LSTM, each part (batch, units)."""
+
+    c: Any
+    h: Any
 
 
 class RNNCell:
@@ -202,6 +208,5 @@ def _chosen(runs: Any, after: Any, before: Any) -> Any:
 
 __getattr__, __dir__ = offering(
     "tf.nn.rnn_cell",
-    found_in(__name__, "BasicLSTMCell BasicRNNCell GRUCell RNNCell")
-    | {"LSTMStateTuple": "ipusim.ipu.rnn_ops:LSTMStateTuple"},
+    found_in(__name__, "BasicLSTMCell BasicRNNCell GRUCell LSTMStateTuple RNNCell"),
 )

@@ -7,10 +7,9 @@ from os import PathLike
 from typing import Any, Final, Generic, Self, TypeVar
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.host_strategy import HostStrategy
-from ipusim.ipu.tensorflow.cluster_config import cluster_config, cluster_of
-from ipusim.ipu.tensorflow.distribute_config import DistributeConfig
+from ipusim.ipu.ipu_strategy import HostStrategy
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.tensorflow.distribute import DistributeConfig, cluster_config, cluster_of
 
 T = TypeVar("T")
 

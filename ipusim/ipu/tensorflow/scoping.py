@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import checks
-from ipusim.ipu.names import Scope, counts, inside, scope, unique
-from ipusim.ipu.tensorflow.initializers import GlorotUniform, Initializer, initializer_of
-from ipusim.ipu.tensorflow.seeds import seed_of
-from ipusim.ipu.variable import NamedVariable, asked_for
-from ipusim.ipu.variable_store import add, store, used
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.initializers import initial_value
+from ipusim.ipu.runtime.names import Scope, counts, inside, scope, unique
+from ipusim.ipu.runtime.program_state import add, store, used
+from ipusim.ipu.runtime.variable import NamedVariable, asked_for
 from ipusim.model.functions import variables
-from ipusim.model.layers.layer import Array, Shape
 
 
 class _Reuse(Enum):
@@ -216,35 +213,3 @@ def _variable(
 def _made(variable: NamedVariable) -> NamedVariable:
     add(variable)
     return variable
-
-
-def initial_value(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
-    """Return what a variable begins with, as :func:`get_variable` says; raises as that does."""
-    if initializer is not None and not callable(initializer) and not isinstance(initializer, str):
-        value = checks.numbers("initializer", initializer)
-        if shape is not None:
-            raise ProgramError("If initializer is a constant, do not specify shape.")
-        return value.astype(dtype)
-    if shape is None:
-        raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was <unknown>.")
-    axes = _axes(name, shape)
-    chosen = GlorotUniform() if initializer is None else initializer_of(initializer)
-    if not isinstance(chosen, Initializer):  # a function of the user's own: called each time, used the first
-        return np.asarray(chosen(axes), dtype)
-    return drawn(chosen, axes, dtype, (seed_of(chosen.seed), zlib.crc32(name.encode())))
-
-
-def _axes(name: str, shape: Any) -> Shape:
-    given: Sequence[Any] = shape if isinstance(shape, list | tuple) else [shape]
-    for axis in given:
-        if axis is None:
-            raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was {shape}.")
-        checks.whole("shape", int(axis) if isinstance(axis, float) and axis.is_integer() else axis)
-    return tuple(int(axis) for axis in given)
-
-
-@lru_cache(maxsize=256)
-def drawn(initializer: Initializer, shape: Shape, dtype: np.dtype[Any], seed: tuple[int, ...]) -> Array:
-    """Return initial values; asked for in every call of a stage, drawn once."""
-    found: Array = initializer(shape, np.random.default_rng(seed)).astype(dtype)
-    return found

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import checks, variable_store
-from ipusim.ipu.control_inputs import depending_on, is_late
-from ipusim.ipu.host import Fetch, Operation, Placeholder, Running
+from ipusim.ipu import ipu_compiler
 from ipusim.ipu.ipu_compiler import compiled, forget
-from ipusim.ipu.loop_body import asking
-from ipusim.ipu.names import in_stage
-from ipusim.ipu.placed_tensors import SessionRun
-from ipusim.ipu.run import Pipeline
-from ipusim.ipu.scopes import ipu_scope
-from ipusim.ipu.structures import leaves, mapped
+from ipusim.ipu.runtime import checks, program_state
+from ipusim.ipu.runtime.building import depending_on, is_late
+from ipusim.ipu.runtime.compiled_computation import CompiledComputation
+from ipusim.ipu.runtime.host import Computed, Fetch, Operation, Placeholder, Running
+from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.names import Counts, counting_outside, in_stage
+from ipusim.ipu.runtime.program_state import (
+    VariableStore,
+    in_session,
+    session_here,
+    set_random_seed,
+    store,
+    wait_for_sessions,
+)
+from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.variable import NamedVariable, waits_for_session
+from ipusim.ipu.scopes import ipu_scope, ipu_shard
 from ipusim.ipu.tensorflow.array_functions import identity, tensor
-from ipusim.ipu.tensorflow.graphs import Graph, get_default_graph
-from ipusim.ipu.tensorflow.seeds import set_random_seed
-from ipusim.ipu.variable import NamedVariable, waits_for_session
-from ipusim.ipu.variable_store import in_session, session_here, store, wait_for_sessions
-
-__all__ = ["Graph", "get_default_graph", "set_random_seed"]
+from ipusim.model.functions.variables import looking_up_outside
+from ipusim.model.layers.layer import Array
 
 #: Places computations; a device other than an IPU is the host, where nothing is simulated.
 device = ipu_scope
@@ -218,7 +225,7 @@ def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
 def reset_default_graph() -> None:
     """Forget the programs that have been compiled, their variables, and the seed."""
     forget()
-    variable_store.forget()
+    program_state.forget()
     set_random_seed(0)
 
 
@@ -245,3 +252,121 @@ def _without_effect() -> None:
 
 
 disable_v2_tensorshape = enable_resource_variables = _without_effect
+
+
+class SessionRun(Running):
+    """A run of a session, which computes on the device what scopes place there."""
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch; raises as computations do."""
+        if not isinstance(fetch, Computed) or not fetch.on_ipu or not _is_of_placeholders(fetch):
+            return super().evaluate(fetch)
+        fetch.placed = fetch.placed or PlacedTensor(fetch)
+        return fetch.placed.value(self)
+
+
+class PlacedTensor:
+    """A tensor's programs, one for each form of what is fed."""
+
+    def __init__(self, tensor: Computed) -> None:
+        """Take the tensor, which is computed of placeholders alone."""
+        self._tensor = tensor
+        self._inputs = list(dict.fromkeys(_fetches(tensor)))
+        self._programs: dict[Any, CompiledComputation] = {}
+
+    def value(self, running: Running) -> Array:
+        """Run the program on what is fed; raises as computations do."""
+        values = [running.value(each) for each in self._inputs]
+        form = tuple((value.shape, value.dtype) for value in values)
+        if form in self._programs:
+            self._programs[form].run(values)
+        else:
+            self._programs[form] = CompiledComputation(self._computed, values, name="session_run", at_once=True)
+        found: Array = np.asarray(self._programs[form].values())
+        return found.astype(self._tensor.dtype, copy=False)
+
+    def _computed(self, *values: Any) -> Any:
+        known: dict[int, Any] = {id(each): value for each, value in zip(self._inputs, values, strict=True)}
+
+        def value(tensor: Any) -> Any:
+            if isinstance(tensor, Computed) and id(tensor) not in known:
+                given = [value(each) for each in tensor.arguments]
+                with nullcontext() if tensor.shard is None else ipu_shard(tensor.shard):
+                    known[id(tensor)] = tensor.function(*given)
+            return known.get(id(tensor), tensor)
+
+        return value(self._tensor)
+
+
+def _is_of_placeholders(tensor: Computed) -> bool:
+    """Tell whether a tensor is computed of placeholders alone, so that a program by itself can compute it."""
+    return all(isinstance(each, Placeholder) for each in _fetches(tensor))
+
+
+def _fetches(tensor: Computed) -> Iterator[Fetch]:
+    """Yield what a session has to evaluate to compute a tensor."""
+    for each in tensor.arguments:
+        if isinstance(each, Computed):
+            yield from _fetches(each)
+        elif isinstance(each, Fetch):
+            yield each
+
+
+class Graph:
+    """Variables by name, and the programs that were compiled where it was the default graph."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._variables = VariableStore()
+        self._programs: tuple[Fetch, ...] = ()
+        self._names = Counts()
+
+    @property
+    def name(self) -> str:
+        """``keras_scratch_graph`` while Keras tries layers for the shapes that they give, else ``graph``."""
+        from ipusim.ipu.tensorflow.variables import is_trying  # noqa: PLC0415 - Keras takes a while to import
+
+        return "keras_scratch_graph" if is_trying() else "graph"
+
+    @contextmanager
+    def as_default(self) -> Iterator[Graph]:
+        """Make variables, and compile, in this graph inside the block.
+
+        Layers are also computed there outside of programs, on the host, as for the shape and dtype of their results.
+        """
+        if get_default_graph() is self:
+            yield self
+            return
+        variables, programs = program_state.store(), ipu_compiler.compiled()
+        token = _DEFAULT.set(self)
+        program_state.restore(self._variables)
+        ipu_compiler.restore(self._programs)
+        try:
+            with looking_up_outside(_made), counting_outside(self._names):
+                yield self
+        finally:
+            self._variables, self._programs = program_state.store(), ipu_compiler.compiled()
+            program_state.restore(variables)
+            ipu_compiler.restore(programs)
+            _DEFAULT.reset(token)
+
+    def finalize(self) -> None:
+        """Do nothing."""
+
+
+def _made(name: str, initial: Array) -> Array:
+    """Return the value of a layer's variable of the graph, which is made where it has none of this name."""
+    if name not in program_state.store().by_name:
+        program_state.add(NamedVariable(name, initial, trainable=True))
+    value: Any = program_state.store().by_name[name].value_now()
+    return value  # type: ignore[no-any-return]  # the store is below the class of its variables
+
+
+#: The graph of a program that makes none.
+_FIRST: Final = Graph()
+_DEFAULT: Final[ContextVar[Graph]] = ContextVar("default_graph", default=_FIRST)
+
+
+def get_default_graph() -> Graph:
+    """Return the graph in which variables are made now."""
+    return _DEFAULT.get()

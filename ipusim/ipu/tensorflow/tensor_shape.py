@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 
 
 class TensorShape(tuple[int | None, ...]):

@@ -1,49 +1,258 @@
-"""``tf.train``: the optimizers of :mod:`ipusim.ipu.optimizers` that are TensorFlow's, checkpoints, and hooks."""
+"""TensorFlow's own optimizers (``tf.train``) and LAMB: the core's rules under their names and arguments.
+
+A number may be a tensor of one, such as a learning rate on its way from ``inputs``.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ipusim.ipu import optimizers
-from ipusim.ipu.tensorflow.offered import lack
+import numpy as np
 
-_NAMES: Final = (
-    "AdadeltaOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MomentumOptimizer",
-    "Optimizer",
-    "RMSPropOptimizer",
-)
+from ipusim.errors import ProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import captured
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.optimizer import Optimizer
+from ipusim.model.learning import optimizers as core
+from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
+from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
+
+#: A number, or a tensor of one.
+Scalar = Any
+
+
+def _number(name: str, value: Scalar) -> float:
+    """Return the number that the argument ``name`` is, or the value of a tensor of one.
+
+    Raises ProgramTypeError for what is no number, ProgramError for several.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
+
+    found = getval(captured(value))
+    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
+        checks.wrong_type(name, "a number, or a tensor of one number", found)
+    if found.ndim:
+        checks.wrong_value(name, f"a number, or a tensor of one number and not of shape {found.shape}", found)
+    return float(found)
+
+
+class GradientDescentOptimizer(Optimizer):
+    """TensorFlow's gradient descent: variable -= learning_rate * gradient."""
+
+    def __init__(self, learning_rate: Scalar, use_locking: bool = False, name: str = "GradientDescent") -> None:
+        """Take the step size, a number or a tensor of one.
+
+        Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        super().__init__(core.SGD(_number("learning_rate", learning_rate)), name)
+
+
+class MomentumOptimizer(Optimizer):
+    """TensorFlow 1's momentum: a = momentum * a + gradient; variable -= learning_rate * a; or Nesterov's."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        momentum: Scalar,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+    ) -> None:
+        """Take the step size, the decay of a, and whether it is Nesterov's; raises as gradient descent does."""
+        checks.truth("use_locking", use_locking)
+        rule = core.Momentum(
+            _number("learning_rate", learning_rate),
+            _number("momentum", momentum),
+            checks.truth("use_nesterov", use_nesterov),
+        )
+        super().__init__(rule, name)
+
+
+class AdamOptimizer(Optimizer):
+    """TensorFlow's Adam."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar = 0.001,
+        beta1: Scalar = 0.9,
+        beta2: Scalar = 0.999,
+        epsilon: Scalar = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
+        """Take the step size, the decays of both moments, and what is added to the root.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Adam(
+            _number("learning_rate", learning_rate),
+            _number("beta1", beta1),
+            _number("beta2", beta2),
+            _number("epsilon", epsilon),
+        )
+        super().__init__(rule, name)
+
+
+class RMSPropOptimizer(Optimizer):
+    """TensorFlow 1's RMSProp."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        decay: Scalar = 0.9,
+        momentum: Scalar = 0.0,
+        epsilon: Scalar = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+    ) -> None:
+        """Take the step size, the decays of the mean square and of the steps, and what is added under the root.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = RMSProp(
+            _number("learning_rate", learning_rate),
+            _number("decay", decay),
+            _number("momentum", momentum),
+            _number("epsilon", epsilon),
+            checks.truth("centered", centered),
+        )
+        super().__init__(rule, name)
+
+
+class AdagradOptimizer(Optimizer):
+    """TensorFlow 1's Adagrad."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        initial_accumulator_value: Scalar = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+    ) -> None:
+        """Take the step size, and what the sums of squares begin with.
+
+        Raises ModelError for a step size below 0, ProgramError for a first sum that is not above 0, and as gradient
+        descent does.
+        """
+        checks.truth("use_locking", use_locking)
+        first = _number("initial_accumulator_value", initial_accumulator_value)
+        if first <= 0:
+            raise ProgramError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
+        super().__init__(Adagrad(_number("learning_rate", learning_rate), first), name)
+
+
+class AdadeltaOptimizer(Optimizer):
+    """TensorFlow 1's Adadelta."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar = 0.001,
+        rho: Scalar = 0.95,
+        epsilon: Scalar = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adadelta",
+    ) -> None:
+        """Take the step size, the decay of the means, and what is added under the roots.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Adadelta(_number("learning_rate", learning_rate), _number("rho", rho), _number("epsilon", epsilon))
+        super().__init__(rule, name)
+
+
+class FtrlOptimizer(Optimizer):
+    """TensorFlow 1's FTRL."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        learning_rate_power: Scalar = -0.5,
+        initial_accumulator_value: Scalar = 0.1,
+        l1_regularization_strength: Scalar = 0.0,
+        l2_regularization_strength: Scalar = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: Scalar = 0.0,
+        beta: Scalar | None = None,
+    ) -> None:
+        """Take the step size, its power of the sums of squares, what these begin with, and the penalties.
+
+        ``accum_name`` and ``linear_name`` have no effect. Raises ModelError for values out of range, ProgramTypeError
+        and ProgramError for what is no single number.
+        """
+        checks.truth("use_locking", use_locking)
+        rule = Ftrl(
+            _number("learning_rate", learning_rate),
+            _number("learning_rate_power", learning_rate_power),
+            _number("initial_accumulator_value", initial_accumulator_value),
+            _number("l1_regularization_strength", l1_regularization_strength),
+            _number("l2_regularization_strength", l2_regularization_strength),
+            _number("l2_shrinkage_regularization_strength", l2_shrinkage_regularization_strength),
+            0.0 if beta is None else _number("beta", beta),
+        )
+        super().__init__(rule, name)
+
+
+class LAMBOptimizer(Optimizer):
+    """LAMB, with the arguments of Graphcore's addons."""
+
+    def __init__(
+        self,
+        learning_rate: Scalar,
+        weight_decay_rate: Scalar = 0.0,
+        beta_1: Scalar = 0.9,
+        beta_2: Scalar = 0.999,
+        epsilon: Scalar = 1e-6,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        name: str = "LAMBOptimizer",
+    ) -> None:
+        """Take the step size, the decays of weights and of both moments, and parts of the names that do not decay.
+
+        Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is of another type.
+        """
+        parts = () if exclude_from_weight_decay is None else exclude_from_weight_decay
+        if not isinstance(parts, list | tuple) or not all(isinstance(each, str) and each for each in parts):
+            checks.wrong_type("exclude_from_weight_decay", "a list of parts of names", parts)
+        rule = LAMB(
+            _number("learning_rate", learning_rate),
+            _number("beta_1", beta_1),
+            _number("beta_2", beta_2),
+            _number("epsilon", epsilon),
+            _number("weight_decay_rate", weight_decay_rate),
+            tuple(parts),
+        )
+        super().__init__(rule, name)
 
 
 _HERE: Final = "ipusim.ipu.tensorflow"
-#: What is not an optimizer, with its module.
-_OTHERS: Final = {
-    name: f"{_HERE}.{module}"
-    for module, found in {
-        "variables": "create_global_step get_global_step get_or_create_global_step",
-        "saver": "CheckpointState Saver checkpoint_exists get_checkpoint_state latest_checkpoint list_variables "
-        "load_variable",
-        "checkpoint_saver_hook": "CheckpointSaverHook",
-        "session_run_hook": "CheckpointSaverListener SessionRunArgs SessionRunContext SessionRunHook SessionRunValues",
-        "basic_session_run_hooks": "LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
-        "StepCounterHook StopAtStepHook",
-    }.items()
-    for name in found.split()
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return what there is; raises AttributeError for anything else."""
-    if name not in __dir__():
-        lack("tf.train", name, __dir__())
-    return getattr(import_module(_OTHERS[name]) if name in _OTHERS else optimizers, name)
-
-
-def __dir__() -> list[str]:
-    """Return the names of all."""
-    return [*(name for name in _NAMES if hasattr(optimizers, name)), *_OTHERS]
+__getattr__, __dir__ = offering(
+    "tf.train",
+    found_in(
+        __name__,
+        "AdadeltaOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer GradientDescentOptimizer MomentumOptimizer "
+        "RMSPropOptimizer",
+    )
+    | found_in("ipusim.ipu.runtime.optimizer", "Optimizer")
+    | found_in(f"{_HERE}.variables", "create_global_step get_global_step get_or_create_global_step")
+    | found_in(
+        f"{_HERE}.saver",
+        "CheckpointState Saver checkpoint_exists get_checkpoint_state latest_checkpoint list_variables load_variable",
+    )
+    | found_in(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
+    | found_in(
+        f"{_HERE}.session_run_hooks",
+        "CheckpointSaverListener LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
+        "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",
+    ),
+)

@@ -29,7 +29,7 @@ from ipusim.ipu.embedding_ops import HostEmbedding
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
-from ipusim.ipu.keras import extensions, layers
+from ipusim.ipu.keras import layers
 from ipusim.ipu.optimizers import (
     CrossReplicaOptimizer,
     GradientAccumulationOptimizer,
@@ -39,6 +39,7 @@ from ipusim.ipu.optimizers import (
     ShardedOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.tensorflow.keras import extensions
 from ipusim.ipu.tensorflow.train import SessionRunArgs, SessionRunContext, SessionRunValues
 from ipusim.ipu.utils import create_ipu_config, set_recomputation_options
 

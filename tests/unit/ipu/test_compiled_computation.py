@@ -11,7 +11,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.timeline.kinds import SpanKind
 
 X = np.array([[1, 2], [3, -1], [0.5, 4]], np.float32)

@@ -18,9 +18,7 @@ from ipusim.ipu.config import (
     StochasticRoundingBehaviour,
 )
 from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import (
-    OptimizerFunctionOutput,
-)
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
 

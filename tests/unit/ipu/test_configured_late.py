@@ -14,7 +14,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.timeline.kinds import SpanKind
 
 X = np.random.default_rng(2).normal(2.0, 3.0, (64, 2, 3)).astype(np.float32)

@@ -10,8 +10,8 @@ import pytest
 
 from ipusim.analysis.verdict import verdict
 from ipusim.errors import ModelError
+from ipusim.ipu import data
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.data import Dataset, ops
 from ipusim.ipu.dataset_benchmark import dataset_benchmark, infeed_benchmark
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.runs.execute import execute
@@ -38,7 +38,7 @@ def slow(clock, elements=10**6, element=ELEMENT, taken=None):
             clock[0] += ELEMENT_NS if taken is None else taken(index)
             yield element
 
-    return Dataset.from_generator(generate)
+    return data.Dataset.from_generator(generate)
 
 
 def epochs_of(benchmark):
@@ -70,14 +70,14 @@ def test_epochs_go_on_where_the_one_before_ended_and_each_run_begins_anew(clock)
 @pytest.mark.parametrize("do_memcpy", [True, False])
 def test_all_arrays_of_an_element_count(clock, do_memcpy):
     element = {"a": np.zeros(3, np.float32), "b": np.zeros((2, 2), np.int64)}
-    dataset = Dataset.from_tensors(element).repeat()
+    dataset = data.Dataset.from_tensors(element).repeat()
     (epoch,) = epochs_of(dataset_benchmark(dataset, 1, 3, False, True, do_memcpy))["epochs"]
     assert epoch["total_bytes_processed"] == 3 * (12 + 32)
     assert epoch["time_elapsed"] == 1e-9  # the dataset moved no clock: one tick of it
 
 
 def test_elements_of_several_forms_are_copied(clock):
-    dataset = Dataset.from_tensor_slices(np.arange(10.0, dtype=np.float32)).batch(4)
+    dataset = data.Dataset.from_tensor_slices(np.arange(10.0, dtype=np.float32)).batch(4)
     (epoch,) = epochs_of(dataset_benchmark(dataset, 1, 3, False))["epochs"]
     assert epoch["total_bytes_processed"] == 4 * 10
 
@@ -117,7 +117,7 @@ def test_a_queue_misses_no_element(clock):
         (
             ValueError,
             "Expected `number_of_epochs` to be at least 1.",
-            lambda: dataset_benchmark(Dataset.range(3), 0, 1),
+            lambda: dataset_benchmark(data.Dataset.range(3), 0, 1),
         ),
         (
             ValueError,
@@ -127,7 +127,7 @@ def test_a_queue_misses_no_element(clock):
         (
             ValueError,
             "Detected a tensor in the dataset with a dimension of size 0",
-            lambda: dataset_benchmark(Dataset.from_tensors(np.zeros((4, 0))), 1, 1).numpy(),
+            lambda: dataset_benchmark(data.Dataset.from_tensors(np.zeros((4, 0))), 1, 1).numpy(),
         ),
     ],
 )
@@ -141,12 +141,12 @@ def test_elements_that_come_once_and_too_few():
     with pytest.raises(
         ModelError, match=r"reached the end of the dataset: expected 4 elements, give more or repeat it"
     ):
-        dataset_benchmark(Dataset.range(3), 2, 2, False).numpy()
+        dataset_benchmark(data.Dataset.range(3), 2, 2, False).numpy()
 
 
 @pytest.mark.parametrize(("elements", "size", "kept"), [(7, 3, 6), (6, 3, 6), (2, 3, 0), (5, 1, 5), (0, 4, 0)])
 def test_a_buffer_dataset_drops_what_fills_no_buffer(elements, size, kept):
-    dataset = ops.dataset_ops.BufferDataset(Dataset.range(elements), size)
+    dataset = data.ops.dataset_ops.BufferDataset(data.Dataset.range(elements), size)
     for _ in range(2):
         assert list(dataset) == list(range(kept))
     assert list(dataset.map(lambda x: x + 1)) == list(range(1, kept + 1))
@@ -154,16 +154,16 @@ def test_a_buffer_dataset_drops_what_fills_no_buffer(elements, size, kept):
 
 def test_a_buffer_dataset_of_an_endless_one_reads_no_further_than_a_buffer(refused):
     read = []
-    dataset = Dataset.range(100).map(lambda x: read.append(int(x)) or x).repeat()
-    source = iter(ops.dataset_ops.BufferDataset(dataset, 4))
+    dataset = data.Dataset.range(100).map(lambda x: read.append(int(x)) or x).repeat()
+    source = iter(data.ops.dataset_ops.BufferDataset(dataset, 4))
     assert [int(next(source)) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert len(read) == 8
     refused(
         ValueError,
         "Buffer size must be greater than zero.",
-        lambda: ops.dataset_ops.BufferDataset(dataset, 0),
+        lambda: data.ops.dataset_ops.BufferDataset(dataset, 0),
     )
-    refused(TypeError, "input_dataset: expected a Dataset, got [1]", lambda: ops.dataset_ops.BufferDataset([1], 4))
+    refused(TypeError, "input_dataset: expected a Dataset, got [1]", lambda: data.ops.dataset_ops.BufferDataset([1], 4))
 
 
 #: A clock of 1 GHz, and stages that need two microseconds for a micro-batch.

@@ -9,11 +9,11 @@ import pytest
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.host import Operation
 from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
+from ipusim.ipu.runtime.host import Operation
 from tests.unit.ipu.test_misuse import TRUTH, VALUES, complaint, of
 
 TEXTS = ("text", "empty text")

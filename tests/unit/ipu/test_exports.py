@@ -8,10 +8,9 @@ import pytest
 from ipusim.errors import ModelError, OutputError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu import utils
-from ipusim.ipu.data import Dataset
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 
-PAIRS = Dataset.from_tensor_slices(
+PAIRS = tf.data.Dataset.from_tensor_slices(
     {"a": np.arange(12, dtype=np.float32).reshape(6, 2), "b": np.arange(6, dtype=np.int32)}
 ).repeat()
 
@@ -26,7 +25,7 @@ def test_each_array_of_an_element_has_a_file(tmp_path):
 
 def test_an_element_of_one_array_has_the_file_of_that_name(tmp_path):
     read = []
-    dataset = Dataset.range(9).map(lambda x: read.append(int(x)) or x)
+    dataset = tf.data.Dataset.range(9).map(lambda x: read.append(int(x)) or x)
     utils.export_dataset_to_file(dataset, tmp_path / "numbers", 3)
     assert np.load(tmp_path / "numbers").tolist() == read == [0, 1, 2]
 
@@ -73,7 +72,7 @@ def test_inputs_are_an_archive_by_name(tmp_path):
         (
             ModelError,
             "The dataset iterator has reached the end of the dataset: expected 4 elements, got 3",
-            lambda path: utils.export_dataset_to_file(Dataset.range(3), path, 4),
+            lambda path: utils.export_dataset_to_file(tf.data.Dataset.range(3), path, 4),
         ),
         (
             TypeError,
@@ -106,7 +105,7 @@ def test_elements_that_come_once_or_in_several_forms(tmp_path):
     with pytest.raises(TypeError, match=r"^dataset_or_infeed: expected a dataset that can be gone through again, "):
         utils.export_dataset_to_file(IPUInfeedQueue(repeat([1.0])), tmp_path / "file", 1)
     with pytest.raises(ValueError, match=r"^dataset_or_infeed: expected elements of one shape and type, got "):
-        utils.export_dataset_to_file(Dataset.range(3).batch(2), tmp_path / "file", 2)
+        utils.export_dataset_to_file(tf.data.Dataset.range(3).batch(2), tmp_path / "file", 2)
     with pytest.raises(OutputError, match=r"expected a place for a file, got a folder"):
-        utils.export_dataset_to_file(Dataset.range(3), tmp_path, 2)
+        utils.export_dataset_to_file(tf.data.Dataset.range(3), tmp_path, 2)
     assert list(tmp_path.iterdir()) == []

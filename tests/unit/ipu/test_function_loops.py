@@ -13,9 +13,8 @@ from ipusim.errors import ModelError, ProgramError, ProgramTypeError, Unsupporte
 from ipusim.ipu import loops, optimizers, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
-from ipusim.ipu.eager import eager
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, eager
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 from ipusim.ipu.rnn_ops import LSTMStateTuple

@@ -15,11 +15,11 @@ from ipusim.ipu import ipu_compiler, loops, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.dataset_benchmark import dataset_benchmark, infeed_benchmark
-from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientAccumulationOptimizer, GradientAccumulationOptimizerV2
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.runtime.host import Running
 from tests.unit.ipu.test_config import ATTRIBUTES, CONFIGURATIONS, configured
 from tests.unit.ipu.test_objects import OUTPUT, OUTPUTS, STAGE_OPTIONS
 from tests.unit.ipu.test_rules import ARGUMENT_RULES

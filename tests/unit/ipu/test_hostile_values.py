@@ -10,7 +10,7 @@ import pytest
 from ipusim import ipu
 from ipusim.errors import ProgramError
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.stage_options import plan_options
+from ipusim.ipu.runtime.pipeline_options import plan_options
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.machine import feeds
 from ipusim.render.lettering import cut, text_width

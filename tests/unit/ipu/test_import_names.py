@@ -11,8 +11,8 @@ import pytest
 from ipusim import ipu
 from ipusim.errors import MissingImportError, MissingNameError, OptionError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow
-from ipusim.ipu.import_names import NAMES, VERSIONS, install
-from ipusim.ipu.program_file import ProgramEnded, ProgramFile
+from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
+from ipusim.ipu.runtime.import_names import NAMES, VERSIONS, install
 
 
 def ran(text, **given):
@@ -174,5 +174,5 @@ def test_a_program_is_told_the_line_of_a_name_that_is_not_there(tmp_path):
 
 
 def test_the_finder_costs_nothing_until_it_is_installed():
-    code = "import sys, ipusim.ipu; print('ipusim.ipu.import_names' in sys.modules)"
+    code = "import sys, ipusim.ipu; print('ipusim.ipu.runtime.import_names' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

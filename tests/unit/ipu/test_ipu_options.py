@@ -17,7 +17,7 @@ from ipusim.ipu.config import (
     SelectionOrder,
     VerificationOptions,
 )
-from ipusim.ipu.options_table import ATTRIBUTES, WITHOUT_EFFECT
+from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT
 
 MERGE = MergeRemoteBuffersBehaviour.MERGE
 SETS = [

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
-from ipusim.ipu.keras import extensions
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.tensorflow import keras
-from ipusim.ipu.tensorflow.keras import layers
+from ipusim.ipu.tensorflow.keras import extensions, layers
 
 X = np.ones((64, 4), np.float32)
 

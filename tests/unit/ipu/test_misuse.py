@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 
 from ipusim.errors import IpusimError
-from ipusim.ipu import data, dataset_benchmark, get_variable, layers, loops, summary_ops, utils
+from ipusim.ipu import data, dataset_benchmark, get_variable, loops, summary_ops, utils
 from ipusim.ipu.all_to_all_op import all_gather, all_to_all
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum
-from ipusim.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
@@ -35,11 +34,13 @@ from ipusim.ipu.optimizers import (
     Optimizer,
     Variable,
 )
-from ipusim.ipu.options_table import ATTRIBUTES
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipusim.ipu.reduce_scatter_op import reduce_scatter
-from ipusim.ipu.tensorflow.compiled_function import function
-from ipusim.ipu.tensorflow.gradient_tape import GradientTape
+from ipusim.ipu.runtime import layers
+from ipusim.ipu.runtime.function import function
+from ipusim.ipu.runtime.options_table import ATTRIBUTES
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+from ipusim.ipu.tensorflow.own_gradients import GradientTape
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError

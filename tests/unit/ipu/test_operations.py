@@ -28,8 +28,8 @@ from ipusim.ipu import (
     statistics_ops,
 )
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.names import ProgramNames
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.variables import drawing, looking_up
 from ipusim.model.work import MeasuredWork, VectorWork, Work

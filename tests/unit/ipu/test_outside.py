@@ -21,14 +21,14 @@ from ipusim.errors import ModelError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.host import M2000_HOST
 from ipusim.ipu import custom_ops, embedding_ops, loops, map_gradient_optimizer, ops, scopes
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.programs.as_scenario import as_scenario
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
 from ipusim.model.functions.counting import count_several

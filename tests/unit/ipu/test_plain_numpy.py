@@ -15,10 +15,11 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from ipusim.errors import ModelError, UntraceableError
-from ipusim.ipu import get_variable, layers
+from ipusim.ipu import get_variable
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.ipu.runtime import layers
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 

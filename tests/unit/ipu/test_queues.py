@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.ipu import ipu_compiler, loops, structures
+from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, micro_batches, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.ipu.runtime import structures
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 

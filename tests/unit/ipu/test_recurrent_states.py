@@ -11,12 +11,12 @@ from ipusim.errors import ProgramError
 from ipusim.hardware.generations import GC200
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.import_names import install
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.keras import layers
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.ipu.rnn_ops import LSTMStateTuple
+from ipusim.ipu.runtime.import_names import install
 from ipusim.model.functions.counting import count_several
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES
 from ipusim.pricing.products import plans

@@ -14,7 +14,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import IPURunConfig
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.scopes import ipu_scope
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)

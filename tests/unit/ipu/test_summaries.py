@@ -9,11 +9,11 @@ import pytest
 
 from ipusim.ipu import get_variable, ipu_compiler, summary_ops, utils
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.ipu.trace_events import IpuTraceEventType
+from ipusim.ipu.runtime.host import Running
+from ipusim.ipu.utils import IpuTraceEventType
 
 
 def compiled(name, count=4):

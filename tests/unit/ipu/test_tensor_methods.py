@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipusim.errors import ProgramError
-from ipusim.ipu.program_file import ProgramFile
+from ipusim.ipu.programs.program_file import ProgramFile
 
 HEAD = """\
 import numpy as np

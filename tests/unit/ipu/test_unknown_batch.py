@@ -11,7 +11,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.ipu.recording import Recorder, recording
+from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.timeline.kinds import SpanKind
 
 BATCHES = (3, 500, 3, 1)

@@ -14,12 +14,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientAccumulationOptimizerV2
-from ipusim.ipu.pipelining_ops import (
-    OptimizerFunctionOutput,
-    PipelineSchedule,
-    RecomputationMode,
-    pipeline,
-)
+from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 
 #: Schedules and recomputation modes that Graphcore does not have together.
 UNSUPPORTED = {

@@ -16,11 +16,11 @@ from ipusim.errors import (
 )
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.runtime.host import Running
 
 X = np.ones((2, 3), np.float32)
 

@@ -9,10 +9,10 @@ from ipusim import ipu
 from ipusim.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import horovod, ipu_compiler, loops, pipelining_ops
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.as_scenario import as_scenario
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
+from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.timeline.kinds import SpanKind
 
 RNG = np.random.default_rng(3)

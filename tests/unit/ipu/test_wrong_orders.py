@@ -11,10 +11,10 @@ import pytest
 from ipusim.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.host import Running
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.ipu.runtime.host import Running
 from tests.unit.ipu.test_wrong_calls import X, body, feed, fetched, sgd
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.errors import ModelError
-from ipusim.ipu import layers
+from ipusim.ipu.runtime import layers
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer, Network

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime.offered import found_in, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow.keras"
+_MODULES: Final = "activations backend callbacks datasets layers losses metrics models optimizers preprocessing utils"
 
 __getattr__, __dir__ = offering(
     "tf.keras",
-    {
-        "activations": f"{_HERE}.activations",
-        "backend": f"{_HERE}.backend",
-        "callbacks": f"{_HERE}.callbacks",
-        "datasets": f"{_HERE}.datasets",
-        "layers": "ipusim.ipu.tensorflow.keras_layers",
-        "initializers": "ipusim.ipu.tensorflow.initializers",
-        "ipu": "ipusim.ipu.keras",
-        "losses": f"{_HERE}.losses",
-        "metrics": f"{_HERE}.metrics",
-        "models": f"{_HERE}.models",
-        "preprocessing": f"{_HERE}.preprocessing",
-        "optimizers": f"{_HERE}.optimizers",
-        "utils": f"{_HERE}.utils",
-        "Input": f"{_HERE}.input_layer:Input",
-        "Model": f"{_HERE}.model:Model",
-        "Sequential": f"{_HERE}.sequential:Sequential",
-    },
+    {name: f"{_HERE}.{name}" for name in _MODULES.split()}
+    | {"initializers": "ipusim.ipu.runtime.initializers", "ipu": "ipusim.ipu.keras"}
+    | found_in(f"{_HERE}.input_layer", "Input")
+    | found_in(f"{_HERE}.model", "Model")
+    | found_in(f"{_HERE}.sequential", "Sequential"),
 )

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import autograd.numpy as anp
 
-from ipusim.ipu import checks
-from ipusim.ipu.host import also_on_host
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow import activations
 from ipusim.ipu.tensorflow.array_functions import clip_by_value, tensor
-from ipusim.ipu.tensorflow.offered import found_in, offering
 
 
 @also_on_host

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.ipu.names import forget_models
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime.names import forget_models
+from ipusim.ipu.runtime.offered import offering
 
 
 def clear_session() -> None:

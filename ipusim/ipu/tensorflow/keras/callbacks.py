@@ -10,11 +10,11 @@ from typing import Any, Final, TextIO
 import numpy as np
 
 from ipusim.errors import FileError, ProgramError
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
-from ipusim.ipu.tensorflow.offered import found_in, offering
 from ipusim.runs.problems import one_of
 
 
@@ -327,7 +327,7 @@ class TerminateOnNaN(Callback):
 _OFFERED: Final = (
     "CSVLogger EarlyStopping LambdaCallback LearningRateScheduler ModelCheckpoint ReduceLROnPlateau TerminateOnNaN"
 )
-_BACKUP: Final = "ipusim.ipu.tensorflow.keras.backup"
+_BACKUP: Final = "ipusim.ipu.tensorflow.keras.saving"
 __getattr__, __dir__ = offering(
     "tf.keras.callbacks",
     found_in(__name__, _OFFERED)

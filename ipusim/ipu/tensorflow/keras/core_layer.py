@@ -11,22 +11,21 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu.layers import initial_parameters, run
-from ipusim.ipu.names import program_trains, scope
+from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
+from ipusim.ipu.runtime.layers import initial_parameters, run
+from ipusim.ipu.runtime.names import program_trains, scope
+from ipusim.ipu.runtime.program_state import seed_of
+from ipusim.ipu.runtime.variable import NamedVariable, asked_for
 from ipusim.ipu.tensorflow.activations import core_activation, gate_activation, keras_name
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
 from ipusim.ipu.tensorflow.keras import activations
-from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope, custom_objects
 from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
-from ipusim.ipu.tensorflow.keras.weight import is_trying, may_change
+from ipusim.ipu.tensorflow.keras.utils import custom_object_scope, custom_objects
 from ipusim.ipu.tensorflow.nn import softmax as softmax_of
-from ipusim.ipu.tensorflow.scoping import drawn
-from ipusim.ipu.tensorflow.seeds import seed_of
-from ipusim.ipu.variable import NamedVariable, asked_for
+from ipusim.ipu.tensorflow.variables import is_trying, may_change
 from ipusim.model.functions.variables import check_inside
 from ipusim.model.layers import layer as core_layer
 from ipusim.model.layers.layer import Array, Shape

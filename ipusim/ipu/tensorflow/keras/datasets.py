@@ -1,20 +1,242 @@
-"""``tf.keras.datasets``: a person's own files where Keras keeps them, else drawn ones of the same form.
-
-Nothing is loaded over a network. ``synthetic`` draws what a scenario's ``type: synthetic`` draws.
-"""
+"""``tf.keras.datasets``: a person's own files where Keras keeps them, else drawn ones of the same form."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from ipusim.ipu.tensorflow.offered import found_in, offering
+import numpy as np
 
-_HERE: Final = "ipusim.ipu.tensorflow.keras"
+from ipusim.errors import FileError, ProgramError
+from ipusim.files import open_file, read_arrays, read_up_to
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.model.data.dataset_files import read_idx
+from ipusim.model.data.plain_pickles import unpickled
+from ipusim.model.data.stand_ins import DrawnImages, drawn_houses
+from ipusim.model.data.synthetic import synthetic_classes
+from ipusim.model.layers.layer import Array, Shape
+
+T = TypeVar("T")
+
+#: Bytes of a pickled or JSON file that are read at most: several times as many as the largest of these datasets has.
+_MOST_BYTES: Final = 1 << 29
+#: Datasets of which this process has said that they are drawn.
+_SAID: Final[set[str]] = set()
+
+
+def place_of(file: str) -> Path:
+    """Return where Keras keeps a file of a dataset; a file with a folder of its own is there."""
+    return Path.home() / ".keras" / "datasets" / checks.path("path", file)
+
+
+def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw: Callable[[], T]) -> T:
+    """Return what ``read`` finds in a file of the person's, or what ``draw`` gives where there is none.
+
+    That it is drawn is said once on standard error. Raises FileError, with the file's name, for one that cannot be
+    read or does not hold the dataset.
+    """
+    place = place_of(file)
+    if not place.exists():
+        if dataset not in _SAID:
+            _SAID.add(dataset)
+            print(f"tf.keras.datasets.{dataset} is drawn, in the dataset's form: there is no {place}", file=sys.stderr)
+        return draw()
+    try:
+        return read(place)
+    except (OSError, FileError, ValueError, TypeError, LookupError) as error:
+        raise FileError(f"{place}: expected {dataset} as Keras keeps it, got a file that is not: {error}") from error
+
+
+def arrays_of(path: Path, *names: str) -> list[Array]:
+    """Return arrays of a NumPy archive, also of lists of numbers; raises OSError and FileError."""
+    with open_file(path) as file:
+        arrays = read_arrays(file, names, unpickle=unpickled)
+    return [arrays[name] for name in names]
+
+
+def pickle_of(path: Path) -> Any:
+    """Return what a pickle of plain containers and arrays holds; raises OSError and FileError."""
+    return unpickled(_content(path))
+
+
+def words_of(path: Path) -> dict[str, int]:
+    """Return the numbers of words from a JSON file; raises OSError, FileError and ValueError."""
+    found = json.loads(_content(path))
+    if not isinstance(found, dict) or not all(isinstance(number, int) for number in found.values()):
+        raise FileError("expected a number for each word")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    with open_file(path) as file:
+        content = read_up_to(file, _MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise FileError(f"expected at most {_MOST_BYTES >> 20} MiB")
+    return bytes(content)
+
+
+#: Images to train on and to test on, each with labels.
+Split = tuple[tuple[Array, Array], tuple[Array, Array]]
+
+_DIGIT: Final[Shape] = (28, 28)
+_PICTURE: Final[Shape] = (32, 32, 3)
+#: Images in a file of CIFAR-10, which has five of them to train on.
+_BATCH: Final = 10_000
+_PARTS: Final = ("train", "t10k")
+
+
+def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> Split:
+    images = DrawnImages(shape, classes, dark=dark, seed=seed)
+    (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
+    return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
+
+
+def _checked(split: Split, shape: Shape) -> Split:
+    """Return what a file holds; raises FileError where that is not images of a shape, each with a label."""
+    for x, y in split:
+        if x.shape[1:] != shape or x.dtype != np.uint8 or len(x) != len(y) or y.dtype.kind not in "iu":
+            raise FileError(f"images are {x.dtype} of {x.shape}, labels {y.dtype} of {y.shape}")
+    return split
+
+
+def _digits(path: Path) -> Split:
+    x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
+    return _checked(((x, y), (x_test, y_test)), _DIGIT)
+
+
+def _idx_files(path: Path) -> Split:
+    train, test = (
+        (read_idx(path / f"{part}-images-idx3-ubyte.gz"), read_idx(path / f"{part}-labels-idx1-ubyte.gz"))
+        for part in _PARTS
+    )
+    return _checked((train, test), _DIGIT)
+
+
+def _batch(path: Path, labels: str) -> tuple[Array, Array]:
+    held: dict[bytes, Any] = pickle_of(path)
+    pixels, numbers = np.asarray(held[b"data"]), np.asarray(held[labels.encode()])
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
+
+
+def _cifar10(path: Path) -> Split:
+    batches = [_batch(path / f"data_batch_{number}", "labels") for number in range(1, 6)]
+    x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
+    x_test, y_test = _batch(path / "test_batch", "labels")
+    return _checked(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
+
+
+def _in_columns(split: Split, dtype: Any) -> Split:
+    """Return labels as Keras has CIFAR's: one in each row."""
+    (x, y), (x_test, y_test) = split
+    return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
+
+
+class mnist:  # noqa: N801 - Keras' name of a module
+    """Handwritten digits: 60,000 images of 28 x 28 pixels to train on and 10,000 to test on, in ten classes."""
+
+    @staticmethod
+    def load_data(path: str = "mnist.npz") -> Split:
+        """Return (images, labels) to train on and to test on, in uint8; raises FileError for a file of another form."""
+        return from_file_or_drawn("mnist", path, _digits, lambda: _drawn(_DIGIT, 60_000, 1, dark=True))
+
+
+class fashion_mnist:  # noqa: N801 - Keras' name of a module
+    """Articles of clothing: 60,000 images of 28 x 28 pixels to train on and 10,000 to test on, in ten classes."""
+
+    @staticmethod
+    def load_data() -> Split:
+        """Return (images, labels) to train on and to test on, in uint8; raises FileError for files of another form."""
+        draw = lambda: _drawn(_DIGIT, 60_000, 2, dark=True)  # noqa: E731 - one line
+        return from_file_or_drawn("fashion_mnist", "fashion-mnist", _idx_files, draw)
+
+
+class cifar10:  # noqa: N801 - Keras' name of a module
+    """Pictures of 32 x 32 pixels in three colours: 50,000 to train on and 10,000 to test on, in ten classes."""
+
+    @staticmethod
+    def load_data() -> Split:
+        """Return (images, labels) to train on and to test on, in uint8, labels as [N, 1].
+
+        Raises FileError for files of another form.
+        """
+        draw = lambda: _drawn(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
+        return _in_columns(from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw), np.uint8)
+
+
+class cifar100:  # noqa: N801 - Keras' name of a module
+    """Pictures of 32 x 32 pixels in three colours: 50,000 to train on and 10,000 to test on, in 100 classes or 20."""
+
+    @staticmethod
+    def load_data(label_mode: str = "fine") -> Split:
+        """Return (images, labels) to train on and to test on, in uint8 and int64, labels as [N, 1].
+
+        Raises ProgramError for a ``label_mode`` other than "fine" and "coarse", FileError for files of another form.
+        """
+        if label_mode not in ("fine", "coarse"):
+            raise ProgramError('`label_mode` must be one of `"fine"`, `"coarse"`.')
+
+        def read(path: Path) -> Split:
+            train, test = (_batch(path / part, f"{label_mode}_labels") for part in ("train", "test"))
+            return _checked((train, test), _PICTURE)
+
+        def draw() -> Split:
+            (x, y), (x_test, y_test) = _drawn(_PICTURE, 50_000, 4, dark=False, classes=100)
+            return ((x, y), (x_test, y_test)) if label_mode == "fine" else ((x, y // 5), (x_test, y_test // 5))
+
+        return _in_columns(from_file_or_drawn("cifar100", "cifar-100-python", read, draw), np.int64)
+
+
+def _file(path: Path) -> tuple[Array, Array]:
+    x, y = arrays_of(path, "x", "y")
+    if x.ndim != 2 or y.shape != x.shape[:1] or x.dtype.kind not in "iuf" or y.dtype.kind not in "iuf":
+        raise FileError(f"features are {x.dtype} of {x.shape}, prices {y.dtype} of {y.shape}")
+    return x, y
+
+
+class boston_housing:  # noqa: N801 - Keras' name of a module
+    """Prices of 506 houses, each with 13 features."""
+
+    @staticmethod
+    def load_data(
+        path: str = "boston_housing.npz", test_split: float = 0.2, seed: int = 113
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Return (features, prices) to train on and to test on, in float64.
+
+        Args:
+            path: of the file below ``~/.keras/datasets``.
+            test_split: the share to test on.
+            seed: of the order.
+
+        Raises:
+            ProgramError: for a ``test_split`` that is no share.
+            FileError: for a file of another form.
+        """
+        if not 0 <= checks.number("test_split", test_split) < 1:
+            checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
+        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: drawn_houses(506, seed=7))
+        order = np.arange(len(x))
+        np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
+        x, y = x[order], y[order]
+        first = int(len(x) * (1 - test_split))
+        return (x[:first], y[:first]), (x[first:], y[first:])
+
+
+class synthetic:  # noqa: N801 - a module to programs
+    """Images of classes that stand in for MNIST: drawn, as a scenario's `type: synthetic` draws them."""
+
+    @staticmethod
+    def load_data(samples: int = 5120, test_samples: int = 512, seed: int = 1) -> Split:
+        """Return (images, labels) to train on and to test on: 28 x 28 pixels in float32, 10 classes in int32."""
+        train, test = (synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
+        return (train.x, train.y), (test.x, test.y)
+
 
 __getattr__, __dir__ = offering(
     "tf.keras.datasets",
-    found_in(f"{_HERE}.image_datasets", "cifar10 cifar100 fashion_mnist mnist")
-    | found_in(f"{_HERE}.text_datasets", "imdb reuters")
-    | found_in(f"{_HERE}.house_dataset", "boston_housing")
-    | {"synthetic": "ipusim.ipu.tensorflow.synthetic"},
+    found_in(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
+    | found_in("ipusim.ipu.tensorflow.keras.text_datasets", "imdb reuters"),
 )

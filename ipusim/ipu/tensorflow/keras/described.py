@@ -5,6 +5,7 @@ Names of classes are looked up in tables alone: those of the house, and of what 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -12,21 +13,21 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.keras.custom_objects import custom_objects, registered_name
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.tensorflow.keras.utils import custom_objects, registered_name
 
 _KERAS: Final = "ipusim.ipu.tensorflow.keras"
 #: Of each kind of object the modules whose names are known, and the base of its classes.
 _KINDS: Final = {
-    "layer": (("ipusim.ipu.tensorflow.keras_layers", f"{_KERAS}.models"), f"{_KERAS}.layer:Layer"),
-    "initializer": (("ipusim.ipu.tensorflow.initializers",), "ipusim.ipu.tensorflow.initializers:Initializer"),
+    "layer": (("ipusim.ipu.tensorflow.keras.layers", f"{_KERAS}.models"), f"{_KERAS}.layer:Layer"),
+    "initializer": (("ipusim.ipu.runtime.initializers",), "ipusim.ipu.runtime.initializers:Initializer"),
     "loss": ((f"{_KERAS}.losses",), f"{_KERAS}.losses:Loss"),
     "metric": ((f"{_KERAS}.metrics",), f"{_KERAS}.metrics:Metric"),
     "optimizer": ((f"{_KERAS}.optimizers",), f"{_KERAS}.optimizers:Optimizer"),
     "schedule": ((f"{_KERAS}.schedules",), f"{_KERAS}.schedules:LearningRateSchedule"),
 }
 #: Layers that no module of TensorFlow's has by their names.
-_UNOFFERED: Final = {"Functional": f"{_KERAS}.model", "Operator": f"{_KERAS}.operators"}
+_UNOFFERED: Final = {"Functional": f"{_KERAS}.model", "Operator": f"{_KERAS}.input_layer"}
 #: Where Graphcore's layers are, some of which have names of Keras'; theirs stand behind this prefix.
 _IPU: Final = ("ipusim.ipu.keras.layers", "ipu>")
 _TUPLE, _ARRAY, _SLICE, _ELLIPSIS, _STATE = "__tuple__", "__ndarray__", "__slice__", "__ellipsis__", "LSTMStateTuple"
@@ -90,7 +91,7 @@ def restored(value: Any) -> Any:
 
 
 def _state(*parts: Any) -> Any:
-    return import_module("ipusim.ipu.rnn_ops").LSTMStateTuple(*parts)
+    return import_module("ipusim.ipu.tensorflow.rnn_cell").LSTMStateTuple(*parts)
 
 
 #: What :func:`_named` has names for, of its parts.
@@ -132,3 +133,30 @@ def class_of(kind: str, name: Any) -> Any:
             if name in dir(each) and isinstance(found := getattr(each, name), type) and issubclass(found, known):
                 return found
     raise ProgramError(f"Unknown {kind}: {name}. Please ensure this object is passed to the `custom_objects` argument.")
+
+
+class Configured:
+    """Base of what is made anew from its arguments alone."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Remember the arguments."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "_made_with", (args, kwargs))  # some are frozen
+        return made
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments by their names, defaults included."""
+        args, kwargs = self._made_with  # type: ignore[attr-defined]
+        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        _, *given = bound.arguments.items()
+        found: dict[str, Any] = {}
+        for name, value in given:
+            of_kind = bound.signature.parameters[name].kind
+            found |= value if of_kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+        return found
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return one of these arguments; raises as making one does."""
+        return cls(**config)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import ProgramError, ProgramStateError
-from ipusim.ipu.structures import leaves
+from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Batches, Element
 from ipusim.ipu.tensorflow.keras.objective import Objective
-from ipusim.ipu.tensorflow.keras.program import Program, Source
-from ipusim.ipu.tensorflow.keras.stages import Task
+from ipusim.ipu.tensorflow.keras.program import Program, Source, Task
 
 #: Functions that Graphcore does not let a model override either, in a pipeline.
 _NOT_OVERRIDDEN = (

@@ -14,17 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.keras.pipeline_stage import pipeline_stage
-from ipusim.ipu.names import counts, scope, unique
-from ipusim.ipu.structures import leaves, mapped
-from ipusim.ipu.tensorflow.initializers import Initializer, initializer_of
-from ipusim.ipu.tensorflow.keras.called import Called
-from ipusim.ipu.tensorflow.keras.symbolic import TRIED, KerasTensor, Node, batched, is_symbolic, mapped_tensors
-from ipusim.ipu.tensorflow.keras.weight import Weight, is_trying, on_host, trying
-from ipusim.ipu.tensorflow.scoping import drawn
-from ipusim.ipu.tensorflow.seeds import seed_of
-from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
+from ipusim.ipu.runtime.names import counts, scope, unique
+from ipusim.ipu.runtime.program_state import seed_of
+from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.variable import NamedVariable
+from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
+from ipusim.ipu.tensorflow.keras.symbolic import (
+    TRIED,
+    Called,
+    KerasTensor,
+    Node,
+    batched,
+    is_symbolic,
+    mapped_tensors,
+)
+from ipusim.ipu.tensorflow.variables import Weight, is_trying, on_host, trying
 from ipusim.model.functions.variables import check_inside, inside
 from ipusim.model.layers.layer import Array
 

@@ -12,21 +12,20 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import EachLoss, concrete
-from ipusim.ipu.host import also_on_host
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor
-from ipusim.ipu.tensorflow.keras.configured import Configured
-from ipusim.ipu.tensorflow.keras.labels import classes_of, fitted, fitted_weights, shares_of
+from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
+from ipusim.ipu.tensorflow.losses import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.nn import (
     log_softmax,
     sigmoid_cross_entropy_with_logits,
     sparse_softmax_cross_entropy_with_logits,
 )
-from ipusim.ipu.tensorflow.offered import found_in, offering
-from ipusim.ipu.tensorflow.squared_errors import squared_errors
 
 #: Least probability that a logarithm is taken of, as Keras' backend has it.
 EPSILON: Final = 1e-7

@@ -9,16 +9,16 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import EachLoss, concrete
-from ipusim.ipu.host import also_on_host
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import EachLoss, concrete
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
-from ipusim.ipu.tensorflow.keras.configured import Configured
-from ipusim.ipu.tensorflow.keras.labels import classes_of, fitted, fitted_weights, shares_of
+from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
-from ipusim.ipu.tensorflow.offered import found_in, offering
+from ipusim.ipu.tensorflow.losses import classes_of, fitted, fitted_weights, shares_of
 from ipusim.model.functions.variables import inside
 
 

@@ -11,28 +11,21 @@ from typing import Any
 import numpy as np
 
 from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.each_loss import concrete
-from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
-from ipusim.ipu.names import model_name
-from ipusim.ipu.structures import mapped
-from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.each_loss import concrete
+from ipusim.ipu.runtime.names import model_name
+from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, plain
-from ipusim.ipu.tensorflow.keras.graph import Graph
+from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension
+from ipusim.ipu.tensorflow.keras.graph import Graph, summary_lines
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
-from ipusim.ipu.tensorflow.keras.model_configs import (
-    copied_graph,
-    graph_config,
-    graph_of,
-    options_config,
-    set_options,
-)
 from ipusim.ipu.tensorflow.keras.saving import load, save
-from ipusim.ipu.tensorflow.keras.summary import summary_lines
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
-from ipusim.ipu.tensorflow.keras.weight import on_host
+from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
+from ipusim.ipu.tensorflow.keras.whole_models import copied_graph, graph_config, graph_of, options_config, set_options
+from ipusim.ipu.tensorflow.variables import on_host
 from ipusim.model.functions.variables import inside
 
 

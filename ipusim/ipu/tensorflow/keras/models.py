@@ -1,16 +1,68 @@
-"""``tf.keras.models``."""
+"""``tf.keras.models``: Keras models made of what describes others: a text, a configuration, or a model itself."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.errors import ProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.tensorflow.keras.described import restored, revived
+from ipusim.ipu.tensorflow.keras.layer import Layer
+from ipusim.ipu.tensorflow.keras.model import Model
+from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
+
+
+def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
+    """Return the model of what ``to_json`` gave, with weights drawn anew.
+
+    Raises ProgramError for a text that is none, or with what is not known.
+    """
+    try:
+        found = json.loads(checks.text("json_string", json_string))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ProgramError(f"json_string: expected what to_json() gave: {error}") from error
+    return model_from_config(found, custom_objects)
+
+
+def model_from_config(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    """Return the model of a class_name and what its ``get_config`` gave; raises as :func:`model_from_json` does."""
+    if not isinstance(config, dict) or not {"class_name", "config"} <= set(config):
+        checks.wrong_type("config", "a dictionary with class_name and config", config)
+    with custom_object_scope(custom_objects):
+        return revived("layer", restored(config))
+
+
+def clone_model(model: Any, input_tensors: None = None, clone_function: Callable[[Layer], Layer] | None = None) -> Any:
+    """Return a model of new layers, each as ``clone_function`` gives it for one, by default with weights drawn anew.
+
+    Raises ProgramError in Keras' words for a subclass of Model, ProgramTypeError for what is no model.
+    """
+    if not isinstance(model, Model):
+        checks.wrong_type("model", "a model", model)
+    if input_tensors is not None:
+        checks.wrong_value("input_tensors", "None, as the clone has inputs of its own", input_tensors)
+    if model.is_subclass:
+        raise ProgramError(
+            "Expected `model` argument to be a functional `Model` instance, but got a subclass model instead."
+        )
+
+    def made(layer: Layer) -> Any:
+        found = layer.copied() if clone_function is None else clone_function(layer)
+        if not isinstance(found, Layer):
+            checks.wrong_type("clone_function", "a layer from it", found)
+        return found
+
+    return model.copied_with(made)
+
 
 _HERE: Final = "ipusim.ipu.tensorflow.keras"
 
 __getattr__, __dir__ = offering(
     "tf.keras.models",
     {"Model": f"{_HERE}.model:Model", "Sequential": f"{_HERE}.sequential:Sequential"}
-    | {name: f"{_HERE}.cloning:{name}" for name in ("clone_model", "model_from_config", "model_from_json")}
-    | {name: f"{_HERE}.whole_models:{name}" for name in ("load_model", "save_model")},
+    | found_in(__name__, "clone_model model_from_config model_from_json")
+    | found_in(f"{_HERE}.whole_models", "load_model save_model"),
 )

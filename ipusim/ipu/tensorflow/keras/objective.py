@@ -9,10 +9,10 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError
-from ipusim.ipu.each_loss import concrete
+from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
-from ipusim.ipu.tensorflow.keras.labels import in_rows
 from ipusim.ipu.tensorflow.keras.metrics import Metric
+from ipusim.ipu.tensorflow.losses import in_rows
 
 
 class _LossMean(Metric):

@@ -11,10 +11,15 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.optimizers import Optimizer as BaseOptimizer
-from ipusim.ipu.optimizers.own_rule import own_rule
-from ipusim.ipu.optimizers.train import (
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.gradients import GradientsAndVariables
+from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.runtime.optimizer import Optimizer as BaseOptimizer
+from ipusim.ipu.runtime.own_rule import own_rule
+from ipusim.ipu.tensorflow.keras.described import Configured, described, revived
+from ipusim.ipu.tensorflow.keras.rules import KerasAdadelta, KerasFtrl, KerasMomentum, KerasRMSProp
+from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule, Setting
+from ipusim.ipu.tensorflow.train import (
     AdadeltaOptimizer,
     AdamOptimizer,
     FtrlOptimizer,
@@ -23,13 +28,6 @@ from ipusim.ipu.optimizers.train import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
-from ipusim.ipu.optimizers.variable import GradientsAndVariables
-from ipusim.ipu.tensorflow.keras.configured import Configured
-from ipusim.ipu.tensorflow.keras.described import described, revived
-from ipusim.ipu.tensorflow.keras.rules import KerasAdadelta, KerasFtrl, KerasMomentum, KerasRMSProp
-from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
-from ipusim.ipu.tensorflow.keras.setting import Setting
-from ipusim.ipu.tensorflow.offered import offering
 from ipusim.model.learning import optimizers as core
 from ipusim.model.learning.accumulating_optimizers import Adagrad as CoreAdagrad
 

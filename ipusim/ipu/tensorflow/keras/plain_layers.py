@@ -11,13 +11,13 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.activations import leaky_relu
 from ipusim.ipu.tensorflow.array_functions import cast, maximum, minimum, reduce_max, reduce_mean, tensor
-from ipusim.ipu.tensorflow.keras.custom_objects import custom_objects
 from ipusim.ipu.tensorflow.keras.described import described
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
+from ipusim.ipu.tensorflow.keras.utils import custom_objects
 
 
 class _Plain(Layer):

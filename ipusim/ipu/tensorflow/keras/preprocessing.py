@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import offering
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.layers.layer import Array
 

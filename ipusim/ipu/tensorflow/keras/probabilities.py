@@ -5,15 +5,15 @@ Keras does the same where it sees a softmax before a cross entropy, as the loss 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.ipu.each_loss import EachLoss
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.each_loss import EachLoss
 from ipusim.ipu.tensorflow.nn import softmax
 
 #: Whether the layer that is called is the last one of a model; None outside of models.
@@ -33,14 +33,9 @@ class Probabilities(EachLoss):
         self.logits = logits
 
 
-@contextmanager
-def as_last(is_last: bool) -> Iterator[None]:
+def as_last(is_last: bool) -> AbstractContextManager[Any]:
     """Call the last layer of a model in the block, or another; in a model inside another its last is last of both."""
-    token = _LAST.set(is_last and _LAST.get() is not False)
-    try:
-        yield
-    finally:
-        _LAST.reset(token)
+    return setting(_LAST, is_last and _LAST.get() is not False)
 
 
 def softmax_of_layer(logits: Any, axis: int = -1) -> Any:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.errors import FileError, ProgramError
+import numpy as np
+
+from ipusim.errors import FileError, IpusimError, ProgramError
 from ipusim.files import archive_of, check_target, open_file, read_arrays, write_file
-from ipusim.ipu import checks
-from ipusim.ipu.variable import NamedVariable
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.variable import NamedVariable
+from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
+from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
+from ipusim.ipu.tensorflow.keras.program import TrainingState
+from ipusim.ipu.tensorflow.session import get_logger
 from ipusim.model.layers.layer import Array
+from ipusim.runs.checkpoint import OPTIMIZER
 
 #: The array of a whole model's file that describes it.
 MODEL: Final = "model"
@@ -95,3 +103,127 @@ def set_weights(
         found.append((each, each.check(value)))
     for each, value in found:
         each.set(value)
+
+
+def weight_arrays(model: Any) -> dict[str, Array]:
+    """Return a model's weights."""
+    names = names_of(model.weights, f"{model.path}/")
+    return {f"{WEIGHTS}{name}": each.numpy() for name, each in zip(names, model.weights, strict=True)}
+
+
+def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
+    """Return how far a training is with the names of the optimizer's arrays, None before the first, and these."""
+    state = model.training_state
+    if state is None:
+        return None, {}
+    iterations = int(model.optimizer.iterations) if isinstance(model.optimizer, Optimizer) else 0
+    names = dict(zip((each.name for each in model.weights), names_of(model.weights, f"{model.path}/"), strict=True))
+    arrays = _renamed(state.arrays, names)
+    return {"iterations": iterations, "batches": state.batches, "arrays": list(arrays)}, arrays
+
+
+def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Array]) -> None:
+    """Let a compiled model's training go on from there; raises ProgramError for numbers that are none.
+
+    Without all of the optimizer's arrays it begins anew, as in Keras, and a log says so.
+    """
+    if state is None:
+        return
+    if missing := [name for name in state["arrays"] if name not in arrays]:
+        get_logger().warning(
+            "Error in loading the saved optimizer state. As a result, your model is starting with a freshly "
+            f"initialized optimizer: expected {len(state['arrays'])} arrays of it, of which {len(missing)} are not "
+            f"there, such as {missing[0]!r}."
+        )
+        return
+    held = [name.removeprefix(WEIGHTS) for name in arrays if name.startswith(WEIGHTS)]
+    names = dict(zip(held, (each.name for each in model.weights), strict=True))
+    found = TrainingState(_renamed(arrays, names), checks.whole("batches", state["batches"]))
+    iterations = checks.whole("iterations", state["iterations"])
+    model.resume(found)
+    if isinstance(model.optimizer, Optimizer):
+        model.optimizer.iterations = iterations
+
+
+def places_of(model: Any) -> list[int]:
+    """Return the place of each layer, on which its random draws depend."""
+    return [each._place for each in _all_layers(model)]
+
+
+def take_places(model: Any, places: Any) -> None:
+    """Give the layers their places; raises ProgramError for another number of them."""
+    layers = list(_all_layers(model))
+    if not isinstance(places, list) or len(places) != len(layers):
+        checks.wrong_value("places", f"the places of {len(layers)} layers", places)
+    for each, place in zip(layers, [checks.whole("places", place) for place in places], strict=True):
+        each._place = place
+
+
+def _all_layers(model: Any) -> Iterator[Any]:
+    for each in model.sublayers():
+        yield each
+        yield from _all_layers(each)
+
+
+def _renamed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:
+    """Return an optimizer's arrays, each with another name of its weight."""
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        parts = name.removeprefix(OPTIMIZER).split("/") if name.startswith(OPTIMIZER) else []
+        for count in range(len(parts), 0, -1):
+            weight = "/".join(parts[:count])
+            if weight in names:
+                found[f"{OPTIMIZER}{'/'.join([names[weight], *parts[count:]])}"] = array
+                break
+    return found
+
+
+_FILE: Final = "backup.npz"
+
+
+class BackupAndRestore(Callback):
+    """Writes weights, the optimizer's arrays and the epoch to a file after each epoch, until the training has ended.
+
+    A training that was interrupted goes on behind the last epoch that had ended, to the same bits.
+    """
+
+    def __init__(self, backup_dir: str | Path) -> None:
+        """Take the folder; raises ProgramTypeError for what is no path."""
+        self._path = Path(checks.path("backup_dir", backup_dir)) / _FILE
+
+    def restored(self, model: Any, initial_epoch: int) -> int:
+        """Set a model to what the file has, and return the epoch to go on with; ``initial_epoch`` without a file.
+
+        Raises ProgramError for a file that is damaged, or of another model.
+        """
+        if not self._path.exists():
+            return initial_epoch
+        arrays = arrays_in(self._path, "a backup of a training")
+        try:
+            found = json.loads(arrays[MODEL].tobytes())
+            epoch = checks.whole("epoch", found["epoch"])
+            set_weights(model.weights, arrays, f"{model.path}/")
+            resume(model, found["training_state"], arrays)
+        except (IpusimError, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise ProgramError(f"{self._path}: expected a backup of this model's training: {error}") from error
+        return epoch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Write the file, whole or not at all; raises OutputError where it cannot be written."""
+        state, arrays = state_of(self.model)
+        text = json.dumps({"epoch": epoch, "training_state": state})
+        content = {MODEL: np.frombuffer(text.encode(), np.uint8), **weight_arrays(self.model), **arrays}
+        write_file(self._path, archive_of(content))
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Delete the file: the training has ended."""
+        self._path.unlink(missing_ok=True)
+
+
+def restored_epoch(callbacks: Any, model: Any, initial_epoch: int) -> int:
+    """Return the epoch that a training begins with: that behind a backup, if a callback has one."""
+    listed = getattr(callbacks, "callbacks", callbacks)
+    for each in listed if isinstance(listed, list | tuple) else [listed]:
+        if isinstance(each, BackupAndRestore):
+            initial_epoch = each.restored(model, initial_epoch)
+    return initial_epoch

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.keras.extensions import SequentialExtension
-from ipusim.ipu.tensorflow.keras.custom_objects import custom_object_scope
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.described import described, revived
+from ipusim.ipu.tensorflow.keras.extensions import SequentialExtension
 from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.input_layer import Input, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.model import Model
-from ipusim.ipu.tensorflow.keras.model_configs import options_config, set_options
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor
+from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
+from ipusim.ipu.tensorflow.keras.whole_models import options_config, set_options
 
 
 class Sequential(SequentialExtension, Model):

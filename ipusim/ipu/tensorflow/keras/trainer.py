@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipusim.errors import ProgramStateError
-from ipusim.ipu import checks
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras import optimizers
-from ipusim.ipu.tensorflow.keras.backup import restored_epoch
-from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, callback_list
-from ipusim.ipu.tensorflow.keras.class_weights import by_class
-from ipusim.ipu.tensorflow.keras.data import batches, samples_of, split_off
+from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, ProgbarLogger, callback_list
+from ipusim.ipu.tensorflow.keras.data import batches, by_class, samples_of, split_off
 from ipusim.ipu.tensorflow.keras.execution import Execution
 from ipusim.ipu.tensorflow.keras.objective import Objective
-from ipusim.ipu.tensorflow.keras.progress import ProgbarLogger
+from ipusim.ipu.tensorflow.keras.saving import restored_epoch
 
 if TYPE_CHECKING:
-    from ipusim.ipu.keras.options import Options
-    from ipusim.ipu.optimizers import Optimizer
-    from ipusim.ipu.run import Pipeline
+    from ipusim.ipu.runtime.optimizer import Optimizer
+    from ipusim.ipu.runtime.run import Pipeline
     from ipusim.ipu.tensorflow.keras.metrics import Metric
+    from ipusim.ipu.tensorflow.keras.options import Options
     from ipusim.ipu.tensorflow.keras.program import TrainingState
 
 

@@ -1,15 +1,57 @@
-"""``tf.keras.utils``: what programs use to make labels ready."""
+"""``tf.keras.utils``: what programs use to make labels ready, and to load classes of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.errors import ProgramError
-from ipusim.ipu import checks
-from ipusim.ipu.tensorflow.offered import offering
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.program_state import Remembered
 from ipusim.model.layers.layer import Array
+
+#: Those of the blocks that the caller is in.
+_IN_SCOPE: Final[ContextVar[Mapping[str, Any] | None]] = ContextVar("custom_objects", default=None)
+#: Those that the program has registered.
+_REGISTERED: Final[Remembered[Mapping[str, Any]]] = Remembered("registered", {})
+
+
+def custom_objects() -> dict[str, Any]:
+    """Return all that are known here, by name."""
+    return {**_REGISTERED.get(), **(_IN_SCOPE.get() or {})}
+
+
+def custom_object_scope(*objects: Mapping[str, Any] | None) -> AbstractContextManager[Any]:
+    """Know these in the block too; raises ProgramTypeError for what is no dictionary by names."""
+    found = dict(_IN_SCOPE.get() or {})
+    for each in objects:
+        if each is not None and not (isinstance(each, Mapping) and all(isinstance(name, str) for name in each)):
+            checks.wrong_type("custom_objects", "a dictionary of classes and functions by their names", each)
+        found |= each or {}
+    return setting(_IN_SCOPE, found)
+
+
+def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[Any], Any]:
+    """Return a decorator of a class or function, which models that are loaded then know as ``package>name``."""
+    checks.text("package", package)
+
+    def register(given: Any) -> Any:
+        own = f"{package}>{given.__name__ if name is None else checks.text('name', name)}"
+        _REGISTERED.set({**_REGISTERED.get(), own: given})
+        return given
+
+    return register
+
+
+def registered_name(given: Any) -> str:
+    """Return the name under which a class or function is known when it is loaded: as registered, or its own."""
+    return next((name for name, each in _REGISTERED.get().items() if each is given), str(given.__name__))
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> Array:
@@ -24,10 +66,9 @@ def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32
     return rows
 
 
-_CUSTOM: Final = "ipusim.ipu.tensorflow.keras.custom_objects"
 __getattr__, __dir__ = offering(
     "tf.keras.utils",
-    {"to_categorical": f"{__name__}:to_categorical", "set_random_seed": "ipusim.ipu.tensorflow.seeds:set_random_seed"}
-    | {name: f"{_CUSTOM}:{name}" for name in ("custom_object_scope", "register_keras_serializable")}
-    | {"CustomObjectScope": f"{_CUSTOM}:custom_object_scope"},
+    found_in(__name__, "custom_object_scope register_keras_serializable to_categorical")
+    | found_in("ipusim.ipu.runtime.program_state", "set_random_seed")
+    | {"CustomObjectScope": f"{__name__}:custom_object_scope"},
 )

@@ -1,0 +1,1 @@
+"""What is done with a program as a whole: its imports, its file, its profile, its scenario."""

@@ -1,0 +1,225 @@
+"""The layers of a program whose stages do nothing else, in the keys of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.programs.written_calls import WrittenStage, arrays_of, layer_of, plain_name, short_names_of, written
+from ipusim.ipu.runtime.functions import TracedFunctions, accumulator_dtype
+from ipusim.ipu.runtime.shards import RecordedNode
+from ipusim.ipu.tensorflow.keras.rules import KerasMomentum
+from ipusim.model.functions.layer_call import Call
+from ipusim.model.functions.users_code import name_of
+from ipusim.model.layers import table as layers
+from ipusim.model.layers.layer import Array, TakesTokens
+from ipusim.model.learning import table as optimizers
+from ipusim.model.learning.optimizers import Momentum
+from ipusim.model.rows import Row
+from ipusim.runs.assemble.limits import MAX_SAMPLE_ELEMENTS
+from ipusim.runs.job import Job
+
+#: What stays with the program, in a scenario of its layers.
+NOT_SAID: Final = (
+    "Not carried over from the program: its data, in whose place synthetic data of their form stand, the first values",
+    "of its variables, and what it changes from run to run, such as a learning rate, of which this is the last value.",
+)
+
+
+class NotLayersError(UnsupportedProgramError):
+    """A program that does other things than to run layers, one after the other; the text says which."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chained:
+    """A layer, or the loss, in the chain of a program.
+
+    Attributes:
+        call: its call.
+        variables: name and initial value of its variables, by the names that it has for them itself.
+        input, labels: the arrays that it was called on; no labels but for a loss.
+    """
+
+    call: Call
+    variables: Mapping[str, tuple[str, Array]]
+    input: Array
+    labels: Array | None
+
+    @property
+    def scoped(self) -> str:
+        """Its name with all scopes."""
+        first = next(iter(self.variables.values()), ("", None))[0].rpartition("/")[0]
+        return self.call.draws_as or first or _row(self.call.layer, layers.rows()).kind
+
+
+def chain_of(functions: TracedFunctions) -> tuple[tuple[Chained, ...], ...]:
+    """Return the layers of each stage; raises NotLayersError where there is more to it, or less."""
+    traced = functions.traced
+    if any(size > 1 for size in functions.parts):
+        raise NotLayersError("stages that run at the same time are known by their cost alone")
+    found: list[tuple[Chained, ...]] = []
+    at: int | None = None
+    for each in traced.stages:
+        stage = written(each, traced.inputs)
+        end = None if at is None else stage.takes[at]
+        own: list[Chained] = []
+        for node in stage.calls:
+            layer, end = _chained(node, end, stage)
+            own.append(layer)
+        if not own:
+            raise NotLayersError(f"stage {each.stage.name!r} runs no layer")
+        found.append(tuple(own))
+        if end not in stage.gives:
+            raise NotLayersError(f"stage {each.stage.name!r} does not give what its last layer does")
+        at = stage.gives.index(end)
+    _check_variables(found)
+    return tuple(found)
+
+
+def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
+    """Return the sections of a scenario that say what is executed: data, model, optimizer and stages.
+
+    Raises NotLayersError where layers, data or the optimizer cannot be said.
+    """
+    chain, program = chain_of(functions), job.program
+    names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
+    flat = [layer for stage in chain for layer in stage]
+    flat_names = [name for stage in names for name in stage]
+    specs = [
+        {"name": name, **_said(layer.call.layer, layers.rows())} for name, layer in zip(flat_names, flat, strict=True)
+    ]
+    dtypes = {variable.dtype for layer in flat for _, variable in layer.variables.values()}
+    if len(dtypes) > 1:
+        raise NotLayersError("variables are of several types")
+    precision = np.dtype(next(iter(dtypes), np.float32)).name
+    samples = program.micro_batch_size * program.shape.micro_batches * program.repeat_count * job.system.learners
+    pipeline: dict[str, Any] = {"stages": _stages(functions, names), "micro_batch_size": len(flat[0].input)}
+    accumulators = _accumulators(functions, flat_names, flat, precision)
+    return {
+        "data": _data(flat, samples),
+        "model": {"layers": specs},
+        "pipeline": pipeline | ({"gradient_accumulation_dtype": accumulators} if accumulators else {}),
+        **({"optimizer": _optimizer(functions)} if functions.training else {}),
+        **({"precision": precision} if precision != "float32" else {}),
+    }
+
+
+def _stages(functions: TracedFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
+    """Return the layers of each stage, by the names of stages where functions have said them."""
+    shown = [plain_name(name, "stage") for name in functions.shown_names]
+    said = [own != each for own, each in zip(functions.names, functions.shown_names, strict=True)]
+    if len(set(shown)) < len(shown) or not all(said):
+        return [list(stage) for stage in names]
+    return [{"name": name, "layers": list(stage)} for name, stage in zip(shown, names, strict=True)]
+
+
+def _chained(node: RecordedNode, end: RecordedNode | None, stage: WrittenStage) -> tuple[Chained, RecordedNode]:
+    """Return the layer that a call runs on the ``end`` of the chain before it, None for its beginning."""
+    name, call = stage.stage.stage.name, layer_of(node)
+    if call is None:
+        raise NotLayersError(f"stage {name!r} calls {name_of(node.function)}, which is no layer")
+    first, *rest = arrays_of(node)
+    if first is None or (first not in stage.takes if end is None else first is not end):
+        raise NotLayersError(f"stage {name!r} runs layers that are not one after the other")
+    labels = rest.pop(0) if call.is_loss else None
+    if call.is_loss and labels not in stage.takes:
+        raise NotLayersError(f"stage {name!r} computes the labels of its loss")
+    variables = [each.variable for each in rest if each is not None and each.variable is not None]
+    if len(variables) != len(rest):
+        raise NotLayersError(f"stage {name!r} computes the parameters of a layer")
+    given = stage.stage.inputs
+    shaped = np.zeros((call.batch, *call.shape), _dtype_of(first, stage))
+    found = given[stage.takes.index(labels)] if labels is not None else None
+    return Chained(call, dict(zip(call.names, variables, strict=True)), shaped, found), node
+
+
+def _dtype_of(node: RecordedNode, stage: WrittenStage) -> np.dtype[Any]:
+    """Return the dtype of an array that came in; of others, which are results of layers, any floating-point one."""
+    return stage.stage.inputs[stage.takes.index(node)].dtype if node in stage.takes else np.dtype(np.float32)
+
+
+def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
+    names = [name for stage in chain for layer in stage for name, _ in layer.variables.values()]
+    shared = next((name for name in names if names.count(name) > 1), None)
+    if shared is not None:
+        raise NotLayersError(f"variable {shared!r} is of several layers")
+
+
+def _row(thing: Any, rows: Sequence[Row]) -> Row:
+    """Return the row of a layer, loss or optimizer; raises NotLayersError where a scenario has none."""
+    found = next((row for row in rows if row.makes is type(thing)), None)
+    if found is None:
+        raise NotLayersError(f"a scenario has no {type(thing).__name__}")
+    return found
+
+
+def _said(thing: Any, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return type and keys of a layer, loss or optimizer, those that are not their defaults."""
+    row = _row(thing, rows)
+    given = {key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default}
+    if len(row.keys) != len(fields(thing)):
+        raise NotLayersError(f"a scenario cannot say all of {type(thing).__name__}")
+    return {"type": row.kind, **{name: _plain(value, thing) for name, value in given.items()}}
+
+
+def _plain(value: Any, of: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each, of) for each in value]
+    if isinstance(value, float):  # of a tensor of float32 the shortest number that is it
+        near = float(str(np.float32(value)))
+        return near if np.float32(value) == value else value
+    if isinstance(value, bool | int | str):
+        return value
+    raise NotLayersError(f"a scenario cannot say {value!r} of {type(of).__name__}")
+
+
+def _optimizer(functions: TracedFunctions) -> dict[str, Any]:
+    update = functions.traced.optimizer
+    assert update is not None
+    if update.gradient_map is not None:
+        raise NotLayersError("the optimizer changes gradients by functions of its own")
+    rule = update.optimizer.rule
+    if isinstance(rule, KerasMomentum):  # a scenario's step size stays, so that it is TensorFlow 1's
+        rule = Momentum(**vars(rule))
+    return _said(rule, optimizers.rows())
+
+
+def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
+    """Return data of the form of the program's."""
+    first, last = chain[0], chain[-1]
+    shape, labels = list(first.input.shape[1:]), last.labels
+    samples = max(len(first.input), min(samples, MAX_SAMPLE_ELEMENTS // max(first.input[0].size, 1)))
+    if isinstance(first.call.layer, TakesTokens):
+        vocabulary = getattr(first.call.layer, "input_dim", None)
+        if len(shape) != 1 or vocabulary is None or (labels is not None and list(labels.shape[1:]) != shape):
+            raise NotLayersError("a scenario has no such tokens as the data")
+        return {"type": "synthetic_tokens", "length": shape[0], "vocabulary": int(vocabulary), "samples": samples}
+    if first.input.dtype.kind != "f":
+        raise NotLayersError(f"a scenario has no data of {first.input.dtype}")
+    found: dict[str, Any] = {"type": "synthetic", "shape": shape, "classes": 2, "samples": samples}
+    if labels is None:
+        return found
+    if labels.dtype.kind == "f":
+        targets = {"type": "synthetic_targets", "shape": shape, "target_shape": list(labels.shape[1:])}
+        return targets | {"samples": samples}
+    found["classes"] = int(last.call.shape[-1])
+    return found | ({"label_count": labels.shape[1]} if labels.ndim == 2 else {})
+
+
+def _accumulators(
+    functions: TracedFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
+) -> str | dict[str, str]:
+    """Return the type of the accumulators, by parameter where they have several; empty for the precision."""
+    held = {
+        f"{name}/{own}": accumulator_dtype(functions.arguments, variable, array).name
+        for name, layer in zip(names, chain, strict=True)
+        for own, (variable, array) in layer.variables.items()
+    }
+    kinds = set(held.values())
+    if len(kinds) > 1:
+        return {name: kind for name, kind in held.items() if kind != precision}
+    return "" if kinds <= {precision} else kinds.pop()

@@ -1,0 +1,186 @@
+"""What a program asked for as a scenario, which takes the same time to the cycle."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import IpusimError, UnsupportedProgramError
+from ipusim.ipu.programs import as_layers
+from ipusim.ipu.programs.written_calls import short_names
+from ipusim.ipu.runtime.functions import TracedFunctions
+from ipusim.pipeline.ops import Pass
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request, plain
+from ipusim.runs.session import Session
+from ipusim.timeline.timeline import Span, Timeline
+
+#: Characters of a line of comment.
+_LINE: Final = 110
+
+
+@dataclass(frozen=True)
+class Said:
+    """A program as a scenario.
+
+    Attributes:
+        request: what the scenario asks for.
+        comments: what it does not say of the program, in lines.
+    """
+
+    request: Request
+    comments: tuple[str, ...]
+
+
+def as_scenario(job: Job, description: str = "") -> Said:
+    """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
+
+    Raises UnsupportedProgramError where neither takes the time that the program takes, and for stages that call
+    collectives, look up rows on the host or have it compute.
+    """
+    functions = job.request.functions
+    assert isinstance(functions, TracedFunctions)
+    _refuse_what_scenarios_do_not_say(job)
+    if job.between:
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes: its hosts do something together "
+            "between its session runs"
+        )
+    want = _time_alone(job)
+    try:
+        found = _request(job, as_layers.in_layers(job, functions), description, functions)
+        _check_time(found, want)
+        return Said(found, as_layers.NOT_SAID)
+    except IpusimError as error:
+        why = str(error)
+    try:
+        found = _request(job, in_costs(job, functions.parts), description, functions)
+        _check_time(found, want)
+    except IpusimError as error:
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes; of its layers: {why}; of what its stages "
+            f"cost: {error}"
+        ) from None
+    return Said(found, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
+
+
+def _refuse_what_scenarios_do_not_say(job: Job) -> None:
+    """Refuse what no key says: stages whose replicas do something together, and what stages and the host exchange."""
+    stages = job.program.stages
+    what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
+    what += ["its host waits for slower ones"] if job.late else []
+    what += ["the host applies gradients"] if not job.program.sums_over_hosts else []
+    what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
+    what += [
+        f"{stages[at].name} has the host compute {calls[0].call.name!r}" for (_, at), calls in job.costs.outside.items()
+    ]
+    if what:
+        raise UnsupportedProgramError(
+            f"no scenario takes the time that the program {job.name!r} takes: {what[0]}, which a scenario does not say"
+        )
+
+
+def _request(job: Job, said: Mapping[str, Any], description: str, functions: TracedFunctions) -> Request:
+    """Return the request of a scenario, with ``said`` about its stages; raises RequestError where it is refused."""
+    options = job.request.without_defaults()
+    pipeline = dict(options.get("pipeline", {}))
+    if "model" not in said:
+        for key in [key for key in pipeline if key.endswith("_poplar_options")]:
+            del pipeline[key]
+    outfeed = job.program.outfeed
+    if outfeed.accumulate_dtype:
+        pipeline["accumulate_outfeed_dtype"] = outfeed.accumulate_dtype
+    sent: dict[str, Any] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
+    taken: dict[str, Any] = options.get("infeed", {})
+    if not options.get("use_synthetic_data"):
+        sent |= {"element_bytes": outfeed.element_bytes}
+        taken = {**taken, "element_bytes": job.program.infeed.element_bytes}
+    data = {
+        **options,
+        **said,
+        "outfeed": sent if functions.arguments.outfeed is not None else {},
+        "infeed": taken,
+        "pipeline": {**said["pipeline"], **pipeline},
+        "steps": job.steps,
+    }
+    found = Request.from_dict(plain(data), name=job.request.name, description=description)
+    return replace(found, options=Request.from_dict(found.without_defaults()).options)
+
+
+def _check_time(request: Request, want: Timeline) -> None:
+    """Refuse a request that takes another time than is wanted, span by span.
+
+    Raises UnsupportedProgramError, and as ``assemble`` does.
+    """
+    got = _time_alone(assemble(request))
+    if not all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields):
+        cycles = f"{got.end.max():,} cycles a step and not {want.end.max():,}"
+        raise UnsupportedProgramError(f"they take {cycles}, or the same in another way")
+
+
+def _time_alone(job: Job) -> Timeline:
+    """Return the Timeline of one step without arithmetic."""
+    return Session(replace(job, workload=None)).run()
+
+
+#: What stays with the program, in a scenario of what its stages cost.
+NOT_SAID: Final = (
+    "Not carried over from the program: its arithmetic. Each stage is known by its cycles and bytes alone, as they are",
+    "for this device; what lies in memory while a pass runs is not among them.",
+)
+#: The bytes of a stage, which a scenario calls as a profile does.
+_BYTES: Final = (
+    "output_bytes",
+    "label_bytes",
+    "gradient_bytes",
+    "parameter_bytes",
+    "state_bytes",
+    "accumulator_bytes",
+    "input_bytes",
+    "stash_bytes",
+    "rest_bytes",
+)
+
+
+def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
+    """Return the sections of a scenario that say what is executed: ``parts`` stages run at each position."""
+    stages = iter(_stages(job))
+    listed = [[next(stages) for _ in range(size)] for size in parts]
+    return {
+        "pipeline": {
+            "stages": [each if len(each) > 1 else each[0] for each in listed],
+            "micro_batch_size": job.program.micro_batch_size,
+        },
+        "training": job.program.shape.training,
+    }
+
+
+def _stages(job: Job) -> list[dict[str, Any]]:
+    """Return each stage; the weight update of an IPU is that of its first."""
+    shape, costs = job.program.shape, job.costs
+    functions = job.request.functions
+    assert isinstance(functions, TracedFunctions)
+    names = short_names(functions.shown_names)
+    updates = dict(costs.updates) if shape.training else {}
+    found = []
+    for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
+        cycles = {"forward": costs.passes[Pass.FORWARD, number]}
+        if shape.training:
+            # What is computed again inside of it comes with the option once more.
+            again = costs.passes[Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
+            cycles["backward"] = costs.passes[Pass.BACKWARD, number] - again
+            cycles["update"] = updates.pop(shape.mapping[number], 0)
+        held = {key: value for key in _BYTES if (value := getattr(profile, key))}
+        if (
+            job.program.offload.weight_update_variables
+        ):  # tensors that are too small for it stay, and are not told apart
+            held["state_bytes"] = job.program.offload.state_bytes(profile)
+        if shape.training and not profile.accumulator_bytes:
+            held["accumulator_bytes"] = 0
+        found.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **held})
+    return found

@@ -1,0 +1,168 @@
+"""A program, a Python file, that runs as ``python program.py`` runs it."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
+from ipusim.files import open_file
+from ipusim.ipu.horovod import on_hosts, rank
+from ipusim.ipu.programs import tensor_methods
+from ipusim.ipu.runtime.import_names import install
+from ipusim.machine.hosts import this_host
+from ipusim.model.functions.users_code import line_of, told
+from ipusim.near_names import did_you_mean
+
+#: How the name of a program ends.
+_SUFFIX: Final = ".py"
+
+
+class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
+    """A program that has ended by itself before its last line, and not well.
+
+    Attributes:
+        code: its exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        """Take the exit code."""
+        super().__init__(code)
+        self.code = code
+
+
+class ProgramFile:
+    """A Python file that has been read and parsed.
+
+    Attributes:
+        path: where it is.
+        name: the file's, without its suffix.
+        description: the first paragraph of its docstring, in one line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read it; raises FileError where it cannot be read, or is no Python."""
+        self.path, self.name = path, path.stem
+        self._file = os.path.abspath(path)  # noqa: PTH100 - as Python does, which leaves symbolic links as they are
+        self._tree = _parsed(path)
+        first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
+        self.description = " ".join(first.split())
+
+    def run(self, arguments: Sequence[str] = (), hosts: int | None = None, tensorflow: int | None = None) -> None:
+        """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
+
+        Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
+        that it is told, 1 or 2, by default by the names that it uses. What it has configured and compiled ends with it.
+        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
+        and modules that it imports are the same for all.
+
+        Raises ProgramError, with file and line of the program and the number of the host, for what this package
+        refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
+        Python prints it, and where it leaves with a code that is not 0.
+        """
+        before = set(threading.enumerate())
+        with _as_main(self.path, self._file, arguments) as module, tensor_methods.in_own_modules(), install(tensorflow):
+            try:
+                if hosts is None:
+                    contextvars.copy_context().run(self._execute, module)
+                else:
+                    self._execute_on(hosts, module)
+            except ProgramEnded as end:
+                for note in _notes(end):  # of hosts that wait for the one that has ended
+                    print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
+                raise
+            for thread in set(threading.enumerate()) - before:
+                if not thread.daemon:
+                    thread.join()
+
+    def _execute_on(self, hosts: int, first: ModuleType) -> None:
+        """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
+        modules = [first, *(_main(self._file) for _ in range(1, hosts))]
+
+        def turn(host: int) -> None:
+            sys.modules["__main__"] = modules[host]
+
+        try:
+            on_hosts(lambda: self._execute(modules[rank()]), hosts, turn)
+        except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
+            raise ProgramError(f"{self.path}: {error}") from error
+
+    def _execute(self, module: ModuleType) -> None:
+        try:
+            tensor_methods.run(tensor_methods.compiled(self._tree, self._file), module)
+        except IpusimError as error:
+            place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error) or self._file
+            if place.startswith(self._file):  # as it was named
+                place = f"{self.path}{place.removeprefix(self._file)}"
+            host = this_host()
+            who = "" if host is None else f"host {host.rank}: "
+            raise ProgramError(f"{place}: {who}{told(error)}") from error
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+            if error.code not in (None, 0):
+                ended = ProgramEnded(error.code if isinstance(error.code, int) else 1)
+                for note in _notes(error):
+                    ended.add_note(note)
+                raise ended from None
+        except Exception as error:
+            self._print(error)
+            raise ProgramEnded(1) from None
+
+    def _print(self, error: Exception) -> None:
+        """Print what the program raised, without the lines that led to its own."""
+        step = error.__traceback__
+        while step is not None and step.tb_frame.f_code.co_filename != self._file:
+            step = step.tb_next
+        traceback.print_exception(type(error), error, step)
+
+
+def _notes(error: BaseException) -> Sequence[str]:
+    found: Sequence[str] = getattr(error, "__notes__", ())
+    return found
+
+
+def _parsed(path: Path) -> ast.Module:
+    if path.is_dir():
+        raise FileError(f"{path}: expected a program, a Python file, got a folder")
+    try:
+        with open_file(path) as file:
+            return ast.parse(file.read(), str(path))
+    except FileNotFoundError:
+        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{_SUFFIX}")))
+        near = near.removesuffix("?") + f"{_SUFFIX}?" if near else ""
+        raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
+    except SyntaxError as error:
+        raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
+    except ValueError as error:  # a null character, in its name or in its text
+        raise FileError(f"{path}: expected a program, a Python file, got what is none: {error}") from None
+
+
+def _main(file: str) -> ModuleType:
+    module = ModuleType("__main__")
+    module.__file__ = file
+    return module
+
+
+@contextmanager
+def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
+    """Give the module ``__main__`` of a program; inside the block it is that, and has its arguments."""
+    module = _main(file)
+    before = sys.modules.get("__main__"), sys.argv, sys.path
+    sys.modules["__main__"] = module
+    sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]
+    try:
+        yield module
+    finally:
+        main, sys.argv, sys.path = before
+        if main is not None:
+            sys.modules["__main__"] = main

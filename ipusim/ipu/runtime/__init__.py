@@ -1,0 +1,1 @@
+"""What carries out the names of Graphcore's and TensorFlow's."""

@@ -1,0 +1,335 @@
+"""The arguments of ``pipelining_ops.pipeline``: Graphcore's own rules, in Graphcore's order and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Final
+
+from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.building import Captures
+from ipusim.ipu.runtime.host_gradients import HostGradients
+from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.pipeline_options import (
+    GradientAccumulationReductionMethod,
+    LoopSchedule,
+    PipelineSchedule,
+    PipelineStageOptions,
+    RecomputationMode,
+    check_stage_options,
+    check_update_options,
+)
+from ipusim.ipu.runtime.stage_call import Holder
+from ipusim.model.stages.function_stage import as_results
+from ipusim.pipeline.rules import (
+    check_concurrent,
+    check_count_range,
+    check_interleaved,
+    check_mapping,
+    check_not_serialized,
+    check_outfeed,
+    check_serialization,
+    check_serialized,
+    check_stages,
+    check_weight_updates,
+)
+from ipusim.runs.request.graphcore_options import GraphcoreOption, arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """What a pipeline was asked for, checked and with the defaults filled in.
+
+    Attributes:
+        stages: the functions of each computational stage: one, or several of concurrent stages.
+        count: gradient accumulation count.
+        options: arguments that are a truth value or a whole number and nothing more, by their keys as a pipeline's
+            options: repeat_count, and whether something is offloaded, sharded, summed up or sent.
+        gradient_accumulation_dtype: a dtype of the accumulators, or a function from a variable to it; None for its own.
+        inputs: arrays that the first stage gets before an element of the infeed.
+        infeed, outfeed: the queues.
+        optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
+        mapping: the IPU of each function, in order.
+        schedule, recomputation_mode, reduction_method: as named.
+        forward_options, backward_options: of each computational stage.
+        update_options: of the weight update.
+        outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
+        accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
+        name: the pipeline's.
+        enqueued_in: what holds an element of a loop's outfeed; None for a pipeline.
+        captures: the tensors of the host that a loop's body uses; None for none.
+        host_gradients: the gradients in it, which the host applies; None for none.
+    """
+
+    stages: tuple[tuple[Callable[..., Any], ...], ...]
+    count: int
+    options: Mapping[str, Any]
+    gradient_accumulation_dtype: Any
+    inputs: tuple[Any, ...]
+    infeed: IPUInfeedQueue | None
+    outfeed: IPUOutfeedQueue | None
+    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
+    mapping: tuple[int, ...]
+    schedule: PipelineSchedule | LoopSchedule
+    recomputation_mode: RecomputationMode
+    reduction_method: GradientAccumulationReductionMethod
+    forward_options: tuple[PipelineStageOptions, ...]
+    backward_options: tuple[PipelineStageOptions, ...]
+    update_options: PipelineStageOptions
+    outfeed_mask: tuple[bool, ...] | None
+    accumulate_outfeed_dtype: Any
+    name: str
+    enqueued_in: Holder | None = None
+    host_gradients: HostGradients | None = None
+    captures: Captures | None = None
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Those of all stages, and the optimizer function where there is one."""
+        found = tuple(function for functions in self.stages for function in functions)
+        return found if self.optimizer_function is None else (*found, self.optimizer_function)
+
+    def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
+        """Return the same for other functions, in the order of :attr:`functions`."""
+        rest = iter(functions)
+        stages = tuple(tuple(next(rest) for _ in each) for each in self.stages)
+        return replace(self, stages=stages, optimizer_function=next(rest, None))
+
+    def with_inputs(self, inputs: Any) -> Arguments:
+        """Return the same with other inputs; raises ProgramTypeError for what is no array or number."""
+        return replace(self, inputs=_inputs(inputs))
+
+    @property
+    def training(self) -> bool:
+        """Whether there is an optimizer."""
+        return self.optimizer_function is not None
+
+    @property
+    def outfeed_loss(self) -> bool:
+        """Whether the outfeed carries the loss alone."""
+        return bool(self.options["outfeed_loss"])
+
+    @property
+    def accumulate_outfeed(self) -> bool:
+        """Whether an execution's results are summed up."""
+        return bool(self.options["accumulate_outfeed"])
+
+
+#: Arguments with a rule of Graphcore's own about what they may be at all.
+_OWN_RULE: Final = ("gradient_accumulation_count",)
+#: Arguments for which Graphcore takes None as False.
+_NONE_IS_FALSE: Final = ("replicated_optimizer_state_sharding",)
+#: Arguments with the options of stages and of the weight update.
+FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
+BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
+UPDATE_OPTIONS: Final = "weight_update_poplar_options"
+
+
+def check_arguments(given: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of ``pipeline``, by their names, as an Arguments.
+
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError, in Graphcore's words where it has a text: they
+    are a ValueError, a TypeError and a NotImplementedError.
+    """
+    _check_captured(given["gradient_accumulation_for_captured_grads"])
+    count, training = _count(given["gradient_accumulation_count"]), given["optimizer_function"] is not None
+    method = given["reduction_method"]
+    if training:
+        method = GradientAccumulationReductionMethod.parse(method)
+    plain = {row.path[-1]: row for row in arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
+
+    def value(key: str) -> Any:
+        return _plain(plain[key], given)
+
+    batch_iterations = value("batch_serialization_iterations")
+    check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
+    check_weight_updates(value("continuous_weight_updates"))
+    schedule, mode = _modes(given, batch_iterations)
+    mapping = _checked_mapping(given, schedule, batch_iterations)
+    stages = given["computational_stages"]
+    forward, backward = (
+        check_stage_options(given[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
+        for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
+    )
+    update = check_update_options(given[UPDATE_OPTIONS] if training else None)
+    mask = _mask(given["outfeed_mask"])
+    check_outfeed(
+        training=training,
+        mask=bool(mask),
+        loss=value("outfeed_loss"),
+        accumulate=value("accumulate_outfeed"),
+        mode=None if given["outfeed_queue"] is None else given["outfeed_queue"].mode,
+    )
+    _check_concurrent_stages(stages, mapping)
+    options = {key: value(key) for key in plain}
+    _check_objects(given)
+    return Arguments(
+        stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
+        count=count,
+        options=options,
+        gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", given, "f"),
+        inputs=_inputs(given["inputs"]),
+        infeed=given["infeed_queue"],
+        outfeed=given["outfeed_queue"],
+        optimizer_function=_of_a_pipeline(given["optimizer_function"]),
+        mapping=tuple(_flat(mapping)),
+        schedule=schedule,
+        recomputation_mode=mode,
+        reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
+        forward_options=tuple(forward),
+        backward_options=tuple(backward),
+        update_options=update,
+        outfeed_mask=mask,
+        accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
+        name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
+    )
+
+
+def _plain(row: GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
+    """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
+    if row.kind is int:
+        return checks.whole(row.name, given[row.name], row.least)
+    if row.name in _NONE_IS_FALSE:
+        return bool(checks.three_state(row.name, given[row.name]))
+    return (checks.three_state if row.optional else checks.truth)(row.name, given[row.name])
+
+
+def _check_objects(given: Mapping[str, Any]) -> None:
+    function, config = given["optimizer_function"], given["config"]
+    if function is not None and not callable(function):
+        checks.wrong_type("optimizer_function", "a function of the last stage's outputs", function)
+    if config is not None and not isinstance(config, IPUConfig):
+        checks.wrong_type("config", "an IPUConfig", config)
+
+
+def _of_a_pipeline(function: Any) -> Any:
+    """Return an optimizer function that refuses an optimizer which accumulates gradients itself."""
+    if function is None:
+        return None
+
+    @wraps(function)
+    def learn(*outputs: Any) -> Any:
+        found = function(*outputs)
+        if isinstance(found, OptimizerFunctionOutput) and found.opt.accumulation is not None:
+            raise ProgramError(
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {found.opt.name}"
+            )
+        return found
+
+    return learn
+
+
+def _check_captured(value: Any) -> None:
+    """Refuse what is no truth value, as a count in a place of another release; raises ProgramTypeError."""
+    if not isinstance(value, bool):
+        raise ProgramTypeError(
+            f"gradient_accumulation_for_captured_grads: expected True or False, got {value!r}; the order of pipeline's "
+            "arguments differs between Graphcore's releases, so name those behind gradient_accumulation_count"
+        )
+
+
+def _count(count: Any) -> int:
+    if count is None:
+        raise CountError("gradient_accumulation_count must be specified.")
+    found = checks.integer("gradient_accumulation_count", count)
+    check_count_range(found)
+    return found
+
+
+def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
+    """Return the dtype that the argument ``name`` is, or the function to one; None for none."""
+    value = given[name]
+    if value is None or (callable(value) and not isinstance(value, type)):
+        return value
+    return checks.dtype(name, value, kinds)
+
+
+def _inputs(values: Any) -> tuple[Any, ...]:
+    found = as_results(values)
+    for position, value in enumerate(found):
+        checks.numbers(f"inputs[{position}]", value)
+    return found
+
+
+def _mask(mask: Any) -> tuple[bool, ...] | None:
+    if mask is not None and not isinstance(mask, list | tuple):
+        checks.wrong_type("outfeed_mask", "a list or a tuple of True and False", mask)
+    return tuple(checks.truth("outfeed_mask", each) for each in mask) if mask else None
+
+
+def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
+    schedule, mode = given["pipeline_schedule"], given["recomputation_mode"]
+    if schedule is None:
+        schedule = PipelineSchedule.Sequential if batch_iterations > 1 else PipelineSchedule.Grouped
+    if not isinstance(schedule, PipelineSchedule):
+        raise ProgramTypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
+    if schedule is not PipelineSchedule.Sequential:
+        check_not_serialized(batch_iterations)
+    mode = RecomputationMode.Auto if mode is None else mode
+    if not isinstance(mode, RecomputationMode):
+        raise ProgramTypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
+    return schedule, mode
+
+
+def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
+    """Check stages, queues and mapping; return the mapping."""
+    stages, mapping = given["computational_stages"], given["device_mapping"]
+    if not isinstance(stages, list | tuple):
+        raise ProgramTypeError("computational_stages argument needs to be a list or a tuple.")
+    if mapping is None:
+        mapping = [0] * len(stages) if batch_iterations > 1 else list(range(len(stages)))
+    if given["infeed_queue"] is not None and not isinstance(given["infeed_queue"], IPUInfeedQueue):
+        raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    if given["outfeed_queue"] is not None and not isinstance(given["outfeed_queue"], IPUOutfeedQueue):
+        raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
+    check_stages(len(stages))
+    if not isinstance(mapping, list | tuple):
+        raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
+    check_mapping(len(mapping), len(stages))
+    for stage, device in zip(stages, mapping, strict=True):
+        if isinstance(device, list | tuple) and not isinstance(stage, list | tuple):
+            checks.wrong_type("device_mapping", "one IPU for a stage that is one function", device)
+        for ipu in device if isinstance(device, list | tuple) else [device]:
+            checks.whole("device_mapping", ipu)
+    if schedule is PipelineSchedule.Interleaved:
+        each_stages = [each if isinstance(each, list | tuple) else [each] for each in mapping]
+        check_interleaved(each_stages, given["optimizer_function"] is not None)
+    check_serialized(batch_iterations, _flat(mapping))
+    return mapping
+
+
+def _flat(mapping: Sequence[Any]) -> list[int]:
+    """Return the IPUs of all functions, those of concurrent stages one after another."""
+    return [int(ipu) for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
+
+
+def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> None:
+    for stage, device in zip(stages, mapping, strict=True):
+        if not isinstance(stage, list | tuple):
+            continue
+        if not stage:
+            checks.wrong_value("computational_stages", "a function, or a list of functions", stage)
+        check_concurrent(len(stage), len(device) if isinstance(device, list | tuple) else None)
+        if any(isinstance(function, list | tuple) for function in stage):
+            raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
+    for stage in stages:
+        for function in stage if isinstance(stage, list | tuple) else [stage]:
+            if not callable(function):
+                checks.wrong_type("computational_stages", "functions", function)
+
+
+def refuse_what_is_not_simulated(asked: Arguments) -> None:
+    """Refuse what Graphcore takes and this simulator does not; raises UnsupportedProgramError naming the argument."""
+    if len(asked.stages[0]) > 1 or len(asked.stages[-1]) > 1:
+        raise UnsupportedProgramError(
+            "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"
+        )
+    chosen = asked.accumulate_outfeed_dtype
+    if callable(chosen) and not isinstance(chosen, type):
+        raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

@@ -1,0 +1,111 @@
+"""The surroundings of a computation that is built: its device, what precedes it, what it captures and makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from ipusim.errors import UnsupportedProgramError
+from ipusim.ipu.runtime.context import setting
+from ipusim.model.layers.layer import Array
+
+#: What the body that is running captures; None where none is, as in a stage of a pipeline, which may capture nothing.
+_CAPTURES: Final[ContextVar[Captures | None]] = ContextVar("captures", default=None)
+
+
+class Captures:
+    """The tensors that one body captures, each with its value."""
+
+    def __init__(self, values: Mapping[Any, Array] | None = None) -> None:
+        """Begin with none; the body is tried on ``values`` of those that it captures, by default on their examples."""
+        self._tried = dict(values or {})
+        self._values: dict[Any, Array] = {}
+        self._running = False
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._values)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of their values."""
+        return tuple(each.shape for each in self._values.values())
+
+    def evaluated(self, value: Callable[[Any], Array]) -> dict[Any, Array]:
+        """Return the values of a run, in which ``value`` evaluates a tensor, by tensor."""
+        return {tensor: value(tensor).astype(before.dtype) for tensor, before in self._values.items()}
+
+    def take(self, value: Callable[[Any], Array]) -> None:
+        """Take the values of a run, in which ``value`` evaluates a tensor."""
+        self._values = self.evaluated(value)
+        self._running = True
+
+    def value_of(self, tensor: Any) -> Array:
+        """Return the value of a tensor in this run, while the body is tried an array of its form.
+
+        Raises UnsupportedProgramError for one that the body did not capture when it was tried.
+        """
+        if tensor not in self._values:
+            if self._running:
+                raise UnsupportedProgramError(f"body: expected to capture {tensor!r} in every iteration, or in none")
+            self._values[tensor] = self._tried.get(tensor, tensor.example)
+        return self._values[tensor]
+
+    def capturing(self) -> AbstractContextManager[Any]:
+        """Let the block use tensors of the host, by their values."""
+        return setting(_CAPTURES, self)
+
+
+def captures() -> Captures | None:
+    """Return what the body that is running captures, None where none is."""
+    return _CAPTURES.get()
+
+
+#: A Fetch, which knows this module (:class:`ipusim.ipu.runtime.host.Fetch`).
+Fetch = Any
+
+_INPUTS: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("control_inputs", default=())
+
+
+def control_inputs() -> tuple[Fetch, ...]:
+    """Return what comes before anything that is made here."""
+    return _INPUTS.get()
+
+
+def depending_on(inputs: Sequence[Fetch] | None) -> AbstractContextManager[Any]:
+    """Let ``inputs`` come before what is made in the block, beside those of blocks around; None: nothing at all."""
+    return setting(_INPUTS, () if inputs is None else (*_INPUTS.get(), *inputs))
+
+
+def is_late(value: Any) -> bool:
+    """Tell whether a value is a Fetch that comes after all others of a run, or that such a one must come before."""
+    return getattr(value, "late", False) or any(map(is_late, getattr(value, "control_inputs", ())))
+
+
+#: Programs of the computation that is being compiled; None where none is.
+_COMPILING: Final[ContextVar[list[Any] | None]] = ContextVar("compiling", default=None)
+
+
+def compiling() -> list[Any] | None:
+    """Return the list that a program for the device adds itself to, to run in a session; None where it runs at once."""
+    return _COMPILING.get()
+
+
+def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return what ``computation`` returned, and the programs for the device that it has made."""
+    programs: list[Any] = []
+    with setting(_COMPILING, programs):
+        return computation(*inputs), programs
+
+
+#: Whether tensors are to be computed on an IPU.
+ON_IPU: Final[ContextVar[bool]] = ContextVar("on_ipu", default=False)
+#: The shard of the innermost scope; None outside of any.
+SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
+
+
+def shard() -> int | None:
+    """Return the shard that the caller's computations are placed on, None for none."""
+    return SHARD.get()

@@ -1,0 +1,196 @@
+"""The devices that a configuration asks for, and the one that programs and queues are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
+
+from ipusim.errors import DeviceError, ProgramError
+from ipusim.hardware.devices import Device, devices_of, first_device, select_device
+from ipusim.hardware.machines import MACHINES, Machine, find_machine
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import setting
+
+#: Machines that a program runs on when none is named: the first with enough IPUs.
+_USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
+
+
+class ChosenDevice(NamedTuple):
+    """A device of a machine as a request asks for it.
+
+    Attributes:
+        machine: that has it.
+        ipus: its size, where it is the first of that size; None where ``device`` says it, or nothing does.
+        device: its id in the machine's listing.
+    """
+
+    machine: Machine
+    ipus: int | None = None
+    device: int | None = None
+
+
+def device_count(config: Any) -> int:
+    """Return the number of TensorFlow devices that an IPUConfig asks for; 0 where it names none."""
+    return max(len(_numbers(config.auto_select_ipus)), len(_numbers(config.select_ipus)))
+
+
+def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
+    """Return the device with a number of those that an IPUConfig asks for.
+
+    Args:
+        config: the configuration. Its devices lie on one machine, the smallest that has them, and share no IPU: each
+            is the first one of its size whose IPUs are free.
+        ordinal: the number behind ``/device:IPU:``.
+        least: the IPUs of the machine where the configuration asks for no device.
+
+    Raises:
+        DeviceError: in Graphcore's words, where there is no such device.
+    """
+    sizes, ids = _numbers(config.auto_select_ipus), _numbers(config.select_ipus)
+    names = (config.machine,) if config.machine else _USUAL_MACHINES
+    count = device_count(config)
+    if not count:
+        large = [name for name in names if config.machine or MACHINES[name].count >= least]
+        return ChosenDevice(find_machine((large or names)[0 if large else -1]))
+    if ordinal >= count:
+        argument = "auto_select_ipus" if sizes else "select_ipus"
+        raise DeviceError(
+            f"Device ordinal {ordinal} not in device configuration list. Expected a device from /device:IPU:0 to "
+            f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
+        )
+    machine = next((each for each in map(find_machine, names) if _has_all(each, sizes, ids)), find_machine(names[-1]))
+    found = list(_attached(machine, sizes, ids))[ordinal]
+    if ids:
+        return ChosenDevice(machine, device=found.id)
+    if found == first_device(machine, found.count):
+        return ChosenDevice(machine, ipus=found.count)
+    return ChosenDevice(machine, device=found.id)
+
+
+def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
+    """Tell whether a machine has devices of these sizes beside each other, or of these ids."""
+    if ids:
+        return max(ids) < len(devices_of(machine))
+    try:
+        return bool(list(_attached(machine, sizes, ())))
+    except DeviceError:
+        return False
+
+
+def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[Device]:
+    """Yield the devices in the order in which they are attached to, which is that of their numbers."""
+    taken: set[int] = set()
+    for ordinal, wanted in enumerate(ids or sizes):
+        device = _free(machine, wanted, ordinal, taken) if sizes else select_device(machine, wanted)
+        if device is None or not taken.isdisjoint(device.positions):
+            size = wanted if device is None else device.count
+            raise DeviceError(
+                f"Could not find an available device for TensorFlow virtual device /device:IPU:{ordinal}. This device "
+                f"was expected to have {size} IPU(s). Common causes of this error include: incorrect configuration of "
+                "your V-IPU partition, requesting more IPUs than are available on your system, or IPUs being used by "
+                "another program. Use `gc-info -l` and `gc-monitor` to check your configuration. The devices before "
+                f"it have {len(taken)} of the {machine.count} IPUs of {machine.name}, and each IPU is of one device"
+            )
+        taken.update(device.positions)
+        yield device
+
+
+def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> Device | None:
+    """Return the first device of a size whose IPUs are free; None where there is none. Raises DeviceError."""
+    if size not in machine.sizes:
+        raise DeviceError(
+            f"Unsupported number of IPUs requested - could not find an IPU device with {size} IPUs for the TensorFlow "
+            f"virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the available device configurations."
+        )
+    fitting = (each for each in devices_of(machine) if each.count == size)
+    return next((each for each in fitting if taken.isdisjoint(each.positions)), None)
+
+
+def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+_IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
+#: The device that programs run on which are built here.
+_PROGRAMS: Final[ContextVar[int]] = ContextVar("device_of_programs", default=0)
+#: The device of queues that are made here and name none.
+_QUEUES: Final[ContextVar[int]] = ContextVar("device_of_queues", default=0)
+
+
+def ordinal_of(device: str) -> int | None:
+    """Return the number of the IPU device that has a name such as '/device:IPU:1'; None for the host.
+
+    Raises ProgramTypeError for what is no text, ProgramError for an IPU device without a number.
+    """
+    named = _IPU.search(checks.text("device", device))
+    if named is None:
+        return None
+    number = named["number"] or "0"
+    if not number.isdecimal():
+        checks.wrong_value("device", "a number behind IPU, as in /device:IPU:0", device)
+    return int(number)
+
+
+def ipu_ordinal(argument: str, device: str) -> int:
+    """Return the number of the IPU device that an argument names; raises as :func:`ordinal_of`, and for the host."""
+    found = ordinal_of(checks.text(argument, device))
+    if found is None:
+        checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
+    return found
+
+
+def device_ordinal() -> int:
+    """Return the number of the device that programs run on which are built here."""
+    return _PROGRAMS.get()
+
+
+def on_device(ordinal: int) -> AbstractContextManager[Any]:
+    """Let programs that are built in the block run on the device with that number."""
+    return setting(_PROGRAMS, ordinal)
+
+
+@contextmanager
+def all_on_device(ordinal: int) -> Iterator[None]:
+    """Let programs that are built in the block run on a device, and queues that name none be that device's."""
+    with setting(_QUEUES, ordinal), on_device(ordinal):
+        yield
+
+
+def ordinal_of_queue(ordinal: object) -> int:
+    """Return the number of a queue's device: ``ordinal``, or where that is None or 0 the one of the strategy around.
+
+    Raises ProgramError for what is no whole number from 0 up.
+    """
+    if ordinal is None:
+        return _QUEUES.get()
+    if not isinstance(ordinal, int) or isinstance(ordinal, bool):
+        raise ProgramError("Device ordinal must be an integer")
+    if ordinal < 0:
+        raise ProgramError("Device ordinal must be >= 0")
+    return ordinal or _QUEUES.get()
+
+
+def check_queue_on_device(queue: str, ordinal: int) -> None:
+    """Refuse a queue of the device ``ordinal`` for a program that is built here for another one; raises ProgramError.
+
+    ``queue`` is what the program calls it.
+    """
+    if ordinal != device_ordinal():
+        raise ProgramError(
+            f"{queue}: expected a queue with device_ordinal={device_ordinal()}, as the program runs on "
+            f"/device:IPU:{device_ordinal()}, got device_ordinal={ordinal}"
+        )
+
+
+def check_deprecated(feed_name: object, replication_factor: object) -> None:
+    """Take what releases up to 2.1 call deprecated, a name and a number without effect.
+
+    Raises ProgramTypeError for others, ProgramError for a factor below 1.
+    """
+    if feed_name is not None:
+        checks.text("feed_name", feed_name)
+    if replication_factor is not None:
+        checks.whole("replication_factor", replication_factor, 1)

@@ -1,0 +1,244 @@
+"""Programs of several simulated hosts: what they train, take from each other and owe, and values that they reduce."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramStateError
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor
+from ipusim.machine import host_collectives
+from ipusim.machine.host_collectives import broadcast_all
+from ipusim.machine.hosts import Host, host_count, this_host
+from ipusim.model.layers.layer import Array
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.job import Job
+from ipusim.runs.session import Session
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """The hosts that train together.
+
+    Attributes:
+        host: the one that this is.
+        over_links: whether gradients are summed up over the links between IPUs, and not over the hosts' network.
+        averaged: whether the sum is divided by the hosts.
+    """
+
+    host: Host
+    over_links: bool = False
+    averaged: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Return what a request says of it."""
+        return {"count": self.host.count} | ({"sum_over": "links"} if self.over_links else {})
+
+
+#: The strategy of the innermost scope; None outside of any.
+_STRATEGY: Final[ContextVar[Any]] = ContextVar("strategy", default=None)
+_AVERAGING: Final[ContextVar[bool]] = ContextVar("averaging", default=False)
+
+
+def strategy() -> Any:
+    """Return the strategy whose scope the caller is in, None for none."""
+    return _STRATEGY.get()
+
+
+def in_scope_of(found: Any) -> AbstractContextManager[Any]:
+    """Be in the scope of a strategy in the block, or of none; raises ProgramStateError in that of another one."""
+    current = strategy()
+    if current is not None and found is not None and found is not current:
+        raise ProgramStateError(
+            "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
+            f"{type(found).__name__} in that of {type(current).__name__}"
+        )
+    return setting(_STRATEGY, found)
+
+
+def averaging() -> AbstractContextManager[Any]:
+    """Let the hosts average the gradients of programs that are built in the block, where they would sum them up."""
+    return setting(_AVERAGING, True)
+
+
+def averages() -> bool:
+    """Whether hosts average gradients in the block that the caller is in."""
+    return _AVERAGING.get()
+
+
+def distribution(processes: int = 0) -> Distribution | None:
+    """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
+    host, found = this_host(), strategy()
+    if host is None or host.count == 1 or (found is None and processes < 2):
+        return None
+    return Distribution(host, found.over_links if found is not None else True, averages())
+
+
+def variables_on_host() -> bool:
+    """Whether the strategy of the scope that the caller is in places variables on the host."""
+    return bool(getattr(strategy(), "variables_on_host", False))
+
+
+def replicas_in_sync() -> int:
+    """Return the hosts over which gradients are summed up in the scope that the caller is in."""
+    return 1 if strategy() is None else host_count()
+
+
+class HostProgram:
+    """The part of a program that knows the other hosts; on one host it does nothing.
+
+    Attributes:
+        distribution: the hosts that train together; None where the program trains alone.
+    """
+
+    def __init__(self) -> None:
+        """Take the strategy that the program is built in."""
+        self.distribution: Distribution | None = None
+        self._strategy = strategy()
+        self._begins = False
+
+    def session(self, job: Job, *, goes_on: bool = False) -> Session:
+        """Return a session of the job on this host, whose variables are the first host's when it first trains.
+
+        One that ``goes_on`` from another has the variables of that.
+        """
+        self._begins = self.distribution is not None and job.plan.shape.training and not goes_on
+        if self.distribution is None:
+            return Session(job)
+        return Session(job, self.distribution.host, own_feed=True, summed=not self.distribution.averaged)
+
+    @contextmanager
+    def running(self, session: Session) -> Iterator[None]:
+        """Run the program's functions in the block as in the scope of its strategy, from the first host's variables."""
+        if self._begins and self.distribution is not None and session.computes:
+            name = f"the first variables of the program {session.job.name!r}"
+            session.set_variables(broadcast_all(self.distribution.host, name, session.variables()))
+        self._begins = False
+        with in_scope_of(None), in_scope_of(self._strategy):
+            yield
+
+    @staticmethod
+    def owed() -> tuple[HostExchange, ...]:
+        """Return what hosts have done together since the last program run of this one."""
+        host = this_host()
+        return () if host is None else host.settle()
+
+
+class _Together(Tensor):
+    """A tensor of the host that all hosts make together, in each run of a session."""
+
+    def __init__(self, function: Callable[[Array], Array], value: Fetch, example: Array) -> None:
+        super().__init__(example)
+        self._function, self._value = function, value
+
+    @property
+    def late(self) -> bool:
+        return self._value.late
+
+    def evaluate(self, running: Running) -> Array:
+        return self._function(np.asarray(running.value(self._value)))
+
+
+def reduced(name: str, value: Any, operation: str, before: Callable[[Array], Array] = np.asarray) -> Any:
+    """Return ``before`` of the value, reduced over all hosts as ``host_collectives.all_reduce`` does."""
+
+    def of(array: Array) -> Array:
+        return host_collectives.all_reduce(this_host(), name, before(array), operation)
+
+    return _made(of, value, before)
+
+
+def gathered(name: str, value: Any) -> Any:
+    """Return the values of all hosts one after the other, as ``host_collectives.all_gather`` does.
+
+    A session's tensor is tried on as many rows as this host has, times the hosts: each may have others.
+    """
+    host = this_host()
+
+    def example(array: Array) -> Array:
+        return array if host is None else np.concatenate([array] * host.count) if array.ndim else array
+
+    return _made(lambda array: host_collectives.all_gather(this_host(), name, array), value, example)
+
+
+def broadcasted(name: str, value: Any, root: int) -> Any:
+    """Return the value of the host with rank ``root``, as ``host_collectives.broadcast`` does."""
+    return _made(lambda array: host_collectives.broadcast(this_host(), name, array, root), value, np.asarray)
+
+
+def _made(function: Callable[[Array], Array], value: Any, example: Callable[[Array], Array]) -> Any:
+    if isinstance(value, Fetch):
+        tried = value.example if isinstance(value, Tensor) else np.zeros((), np.float32)
+        return _Together(function, value, example(tried))
+    return function(np.asarray(value))
+
+
+#: The call that runs now, if it is one that stops.
+_running: contextvars.ContextVar[UntilAverage | None] = contextvars.ContextVar("running", default=None)
+
+
+class UntilAverage:
+    """A call that runs up to its first :func:`averaged`, and then on from there when the averages are known.
+
+    All replicas get to that place before any goes on, and what a user's optimizer does before and
+    after it is one function. So each call has a thread; it and its caller never run at the same time.
+    """
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        """Prepare ``call``, which :meth:`start` begins in the caller's context."""
+        context = contextvars.copy_context()
+        context.run(_running.set, self)
+        self._call = call
+        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+        self._stopped, self._go = threading.Semaphore(0), threading.Semaphore(0)
+        self._pairs: list[Any] | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> list[Any] | None:
+        """Run to where gradients are averaged; returns the pairs given there, None for a call that ended before."""
+        self._thread.start()
+        self._wait()
+        return self._pairs
+
+    def finish(self, pairs: list[Any]) -> None:
+        """Run to the end, with ``pairs`` as the averages."""
+        if self._pairs is not None:
+            self._pairs = pairs
+            self._go.release()
+            self._wait()
+
+    def stop(self, pairs: list[Any]) -> list[Any]:
+        """Hand ``pairs`` to the caller, wait, and return the averages; called by the call itself."""
+        self._pairs = pairs
+        self._stopped.release()
+        self._go.acquire()
+        return self._pairs
+
+    def _wait(self) -> None:
+        self._stopped.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # of a user's optimizer: raised again in the caller's thread
+            self._error = error
+        self._stopped.release()
+
+
+def averaged(pairs: Iterable[Any]) -> list[Any]:
+    """Return the pairs of gradient and variable with each gradient averaged over replicas, once in a weight update."""
+    running, found = _running.get(), list(pairs)
+    if running is None:
+        return found
+    _running.set(None)
+    return running.stop(found)

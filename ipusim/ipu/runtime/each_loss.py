@@ -1,0 +1,108 @@
+"""A loss of each sample that is not computed yet, as its mean is what the core's own loss gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.layers import depends_on_a_variable, run_loss
+from ipusim.model.layers.losses import MeanSquaredError
+
+
+class EachLoss:
+    """The losses of all samples, between a function that takes them and, as a rule, the mean over them.
+
+    The mean is the core's loss, with its own passes and cost, as in a scenario. Anything else that is done with the
+    losses computes them one by one, as autograd does.
+    """
+
+    __array_priority__ = 1000.0  # an array on the left leaves the operator to this
+
+    def __init__(self, shape: tuple[int, ...], each: Callable[[], Any], mean: Callable[[], Any]) -> None:
+        """Take the shape of the losses, what computes them all, and what computes their mean."""
+        self.shape, self._each, self._mean = shape, each, mean
+
+    @property
+    def ndim(self) -> int:
+        """Their number of axes."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Their dtype."""
+        return self.array().dtype
+
+    def mean_of_all(self) -> Any:
+        """Return the mean over all of them."""
+        return self._mean()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return all of them to plain NumPy, which a trace refuses."""
+        return np.asarray(self.array(), dtype)
+
+    def array(self) -> Any:
+        """Return all of them."""
+        return self._each()
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return some of them."""
+        return self.array()[key]
+
+    def __len__(self) -> int:
+        """Their number along the first axis."""
+        return self.shape[0]
+
+
+def concrete(value: Any) -> Any:
+    """Return losses as an array; anything else as it is."""
+    return value.array() if isinstance(value, EachLoss) else value
+
+
+def _method(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    def method(self: EachLoss, *others: Any) -> Any:
+        values = self.array(), *map(concrete, others)
+        return function(*(reversed(values) if reflected else values))
+
+    return method
+
+
+for _name, _function in {
+    "add": anp.add,
+    "sub": anp.subtract,
+    "mul": anp.multiply,
+    "truediv": anp.true_divide,
+    "pow": anp.power,
+    "matmul": anp.matmul,
+}.items():
+    setattr(EachLoss, f"__{_name}__", _method(_function))
+    setattr(EachLoss, f"__r{_name}__", _method(_function, reflected=True))
+for _name, _function in {
+    "neg": anp.negative,
+    "abs": anp.abs,
+    "lt": anp.less,
+    "le": anp.less_equal,
+    "gt": anp.greater,
+    "ge": anp.greater_equal,
+}.items():
+    setattr(EachLoss, f"__{_name}__", _method(_function))
+
+
+@also_on_host
+def squared_errors(x: Any, y: Any) -> Any:
+    """Return (x - y)^2, as :class:`EachLoss` where both are of one shape and no gradient goes back to one of them."""
+    predictions, targets = concrete(x), concrete(y)
+
+    def each() -> Any:
+        return anp.square(predictions - targets)
+
+    if anp.shape(predictions) != anp.shape(targets) or not anp.shape(predictions):
+        return each()
+    if depends_on_a_variable(targets):
+        predictions, targets = targets, predictions
+    if depends_on_a_variable(targets) or predictions.dtype.kind != "f":
+        return each()
+    return EachLoss(anp.shape(predictions), each, lambda: run_loss(MeanSquaredError(), predictions, targets, {}))

@@ -1,0 +1,209 @@
+"""The variables that optimizers train, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ipusim.errors import ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor
+from ipusim.ipu.runtime.variable import NamedVariable
+from ipusim.model.layers.layer import Array
+from ipusim.model.learning.optimizers import State
+from ipusim.model.stages.function_stage import FunctionStage, try_stage
+
+
+@dataclass(frozen=True, eq=False)
+class Variable(NDArrayOperatorsMixin):
+    """A variable as an optimizer sees it in a weight update; what is computed of it is computed of its value.
+
+    Attributes:
+        name: as in get_variable.
+        array: its value, which may be changed in place.
+        state: the optimizer's arrays for the variables of one stage.
+    """
+
+    name: str
+    array: Array
+    state: State
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The variable's shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The variable's dtype."""
+        return self.array.dtype
+
+    def numpy(self) -> Array:
+        """Return a copy of the value."""
+        return self.array.copy()
+
+    read_value = value = numpy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return a copy of the value."""
+        return np.array(self.array, dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute with the value."""
+        arrays = (each.array if isinstance(each, Variable) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def assign(self, value: npt.ArrayLike) -> None:
+        """Set the value; raises ProgramTypeError and ProgramError for one that does not fit."""
+        self.array[...] = self._fitting("value", value)
+
+    def assign_add(self, delta: npt.ArrayLike) -> None:
+        """Add to the value; raises as :meth:`assign` does."""
+        self.array[...] = self.array + self._fitting("delta", delta)
+
+    def assign_sub(self, delta: npt.ArrayLike) -> None:
+        """Subtract from the value; raises as :meth:`assign` does."""
+        self.array[...] = self.array - self._fitting("delta", delta)
+
+    def _fitting(self, argument: str, value: npt.ArrayLike) -> Array:
+        found = checks.numbers(argument, value)
+        try:
+            return np.broadcast_to(found, self.shape)
+        except ValueError:
+            checks.wrong_value(
+                argument, f"the shape {self.shape} of variable {self.name!r} and not {found.shape}", value
+            )
+
+
+class AskedVariable(Variable):
+    """What stands for a variable beside its gradient in the body of a loop: its name counts."""
+
+
+#: A gradient and its variable; None for the gradient where there is none.
+Pair = tuple[Any, Variable]
+#: What a weight update is given: gradients as they were accumulated, each with its variable.
+GradientsAndVariables = Iterable[Pair]
+#: From a micro-batch's gradient of a variable, and the variable's value, to the gradient to accumulate.
+GradientFunction = Callable[[Array, Array], Any]
+
+
+def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
+    """Return the gradient of each variable that ``loss`` asks for, at its initial value, in that order.
+
+    A loss of several elements counts as their sum. Raises ModelError for a loss that fails or cannot be traced, and
+    ProgramTypeError for one that gives several results.
+    """
+    from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
+
+    tried = try_stage("loss", loss, ())
+    if len(tried.outputs) != 1:
+        raise ProgramTypeError(f"loss: expected one tensor of it, got {len(tried.outputs)}")
+    values = [array.copy() for array in tried.variables.values()]
+    stage = FunctionStage("loss", loss, tried.variables, (), True)
+    with stage.tracing():
+        pull, (value,) = pullback_of_several(stage.call, values, stage.wanted(()))
+        found = pull([np.ones_like(value)])
+    state: State = {}
+    return [
+        (np.asarray(gradient, array.dtype), Variable(name, array, state))
+        for name, array, gradient in zip(tried.variables, values, found, strict=True)
+    ]
+
+
+def gradients_of_tensor(loss: Tensor) -> list[tuple[Tensor, NamedVariable]]:
+    """Return the gradient of each trained variable that a tensor of the host is a function of, in their order there.
+
+    Each is a tensor of the host, whose value a session computes at the values that the variables have then.
+    """
+    sources = {id(each): each for each in loss.sources()}
+    variables = [each for each in sources.values() if isinstance(each, NamedVariable) and each.trainable]
+    together = _Gradients(loss, variables)
+    return [(_Gradient(together, place, each), each) for place, each in enumerate(variables)]
+
+
+class _Gradients(Fetch):
+    """The gradients of a tensor of the host, in each run of a session."""
+
+    def __init__(self, loss: Tensor, variables: Sequence[NamedVariable]) -> None:
+        self._loss, self._variables = loss, variables
+
+    def evaluate(self, running: Running) -> list[Array]:
+        import autograd.numpy as anp  # noqa: PLC0415 - autograd takes a while to import
+        from autograd import make_vjp  # noqa: PLC0415 - as above
+
+        def loss(values: list[Any]) -> Any:
+            known = {id(each): value for each, value in zip(self._variables, values, strict=True)}
+            return anp.sum(
+                self._loss.of_sources(lambda each: known[id(each)] if id(each) in known else running.value(each))
+            )
+
+        pull, value = make_vjp(loss)([running.value(each) for each in self._variables])
+        return list(pull(np.ones_like(value)))
+
+
+class _Gradient(Tensor):
+    """The gradient of one variable."""
+
+    late: ClassVar[bool] = True
+
+    def __init__(self, together: _Gradients, place: int, variable: NamedVariable) -> None:
+        super().__init__(variable.initial)
+        self._together, self._place = together, place
+
+    def evaluate(self, running: Running) -> Array:
+        return np.asarray(running.value(self._together)[self._place], self.dtype)
+
+
+class UnknownGradient(NDArrayOperatorsMixin):
+    """The gradient of a variable of which another's is known; whatever is computed from it is unknown as well."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Take the variable's shape and dtype, which may be asked for."""
+        self.shape, self.dtype, self.ndim = shape, dtype, len(shape)
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> UnknownGradient:
+        """Return itself for any of NumPy's operations on elements."""
+        return self
+
+    def __array_function__(self, *_: Any, **__: Any) -> UnknownGradient:
+        """Return itself for any other function of NumPy's."""
+        return self
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> UnknownGradient:
+        """Return itself in another dtype."""
+        return UnknownGradient(self.shape, np.dtype(dtype))
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        refuse_several()
+
+    __array__ = __float__ = __int__ = __bool__ = __iter__ = __len__ = _refuse
+
+
+def refuse_several() -> NoReturn:
+    """Raise UnsupportedProgramError for what an optimizer makes of several gradients of one micro-batch."""
+    raise UnsupportedProgramError(
+        "compute_gradients: expected each variable's gradient to be computed by itself, as those of a micro-batch "
+        "become known stage by stage: compute what takes several, such as a global norm, in apply_gradients"
+    )
+
+
+#: The pairs of the micro-batch whose gradient is being computed.
+_KNOWN: Final[ContextVar[Sequence[Pair] | None]] = ContextVar("known", default=None)
+
+
+def knowing(pairs: Sequence[Pair]) -> AbstractContextManager[Any]:
+    """Let compute_gradients return ``pairs`` in the block."""
+    return setting(_KNOWN, pairs)
+
+
+def known() -> Sequence[Pair] | None:
+    """Return the pairs of the block that the caller is in; None outside of one."""
+    return _KNOWN.get()

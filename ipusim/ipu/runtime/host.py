@@ -1,0 +1,387 @@
+"""What a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
+
+Graphcore's programs are written before they run. Here a stage is a Python function that runs; what stands around it,
+such as a learning rate that each run is fed, or results that are there after one, is a Fetch.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from functools import partial, wraps
+from typing import Any, Final, Self, TypeVar, cast
+
+import numpy as np
+
+from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.building import ON_IPU, SHARD, captures, compiling, control_inputs, is_late
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.model.functions.users_code import name_of, told
+from ipusim.model.functions.variables import Readable, inside
+from ipusim.model.layers.layer import Array
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Whether a function of arrays is being computed.
+_COMPUTING: Final[ContextVar[bool]] = ContextVar("computing", default=False)
+
+
+class Running:
+    """One run of a session: what was fed, and the value of all that has been evaluated in it."""
+
+    def __init__(self, feeds: Mapping[Placeholder, Array] | None = None) -> None:
+        """Begin with what is fed."""
+        self.feeds = dict(feeds or {})
+        self._values: dict[int, tuple[Fetch, Any]] = {}
+
+    def value(self, fetch: Any) -> Any:
+        """Return the value of a Fetch, which is evaluated once in a run; anything else is its own."""
+        if not isinstance(fetch, Fetch):
+            return fetch
+        if id(fetch) not in self._values:
+            for each in fetch.control_inputs:
+                self.value(each)
+            self._values[id(fetch)] = fetch, self.evaluate(fetch)
+        return self._values[id(fetch)][1]
+
+    def evaluate(self, fetch: Fetch) -> Any:
+        """Return the value of a Fetch that has none in this run yet."""
+        return fetch.evaluate(self)
+
+    def values(self, fetches: Any) -> Any:
+        """Return the values of fetches in a structure like theirs, of lists, tuples and dictionaries."""
+        return mapped(self.value, fetches)
+
+    def evaluated(self) -> tuple[Fetch, ...]:
+        """Return all that has been evaluated in this run, in order."""
+        return tuple(fetch for fetch, _ in self._values.values())
+
+
+class Examples(Running):
+    """In the place of a run: tensors of the host are arrays of their shapes and dtypes."""
+
+    def value(self, fetch: Any) -> Any:
+        """Return an array of the form of a tensor; anything else is itself."""
+        return example(fetch)
+
+
+#: The run that reads a dataset from its beginning; None outside of one.
+_READING: Final[ContextVar[Running | None]] = ContextVar("reading", default=None)
+
+
+def reading(running: Running) -> AbstractContextManager[Any]:
+    """Let datasets that begin in the block take what tensors of the host are in a run."""
+    return setting(_READING, running)
+
+
+def evaluated(value: Any) -> Any:
+    """Return what a tensor of the host is in the run that reads a dataset, or in one of its own."""
+    return (_READING.get() or Running()).value(value)
+
+
+class Fetch(ABC):
+    """What a session can be asked for.
+
+    Attributes:
+        control_inputs: what is evaluated before it in a run, as ``tf.control_dependencies`` says where it is made.
+    """
+
+    control_inputs: tuple[Fetch, ...]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Note what comes before it."""
+        found = super().__new__(cls)
+        found.control_inputs = control_inputs()
+        return found
+
+    @property
+    def late(self) -> bool:
+        """Whether it comes after all others of a run, as results that the others make."""
+        return False
+
+    @abstractmethod
+    def evaluate(self, running: Running) -> Any:
+        """Return its value in this run."""
+
+
+class Operation(Fetch):
+    """Something done on the host, which has no value."""
+
+    def __init__(self, name: str, action: Callable[[], object] = lambda: None) -> None:
+        """Call it ``name``; ``action`` is what it does."""
+        self.name = name
+        self._action = action
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return f"<Operation {self.name!r}>"
+
+    def evaluate(self, running: Running) -> None:
+        """Do it."""
+        self._action()
+
+
+class After(Fetch):
+    """A value that is there when other fetches have been evaluated."""
+
+    def __init__(self, value: Any, others: Sequence[Fetch]) -> None:
+        """Take the value, or what says it, and what must come first."""
+        self._value, self._others = value, tuple(others)
+
+    def evaluate(self, running: Running) -> Any:
+        """Evaluate the others, and then the value."""
+        for other in self._others:
+            running.value(other)
+        return running.value(self._value)
+
+
+class Tensor(Fetch):
+    """A number or array on the host that each run of a session knows anew.
+
+    Attributes:
+        example: an array of its shape and dtype, which stages are tried on.
+    """
+
+    #: So that operators of NumPy's arrays on its left are left to it.
+    __array_priority__: Final = 1000
+
+    def __init__(self, example: Array) -> None:
+        """Take an array of its shape and dtype."""
+        self.example = example
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.example.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        return self.example.dtype
+
+    def sources(self) -> Iterator[Tensor]:
+        """Yield the tensors that it is a function of, which for any but a computed one is itself."""
+        yield self
+
+    def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
+        """Return what it is where each source has this ``value``, such as one that a gradient goes back to."""
+        return value(self)
+
+    def __bool__(self) -> bool:
+        """Refuse, as TensorFlow does. Raises ProgramTypeError."""
+        raise ProgramTypeError("using a `tf.Tensor` as a Python `bool` is not allowed: it has a value in a session")
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a part; raises ProgramError where there is none."""
+        return compute(operator.getitem, self, key)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse, as TensorFlow does. Raises ProgramTypeError."""
+        raise ProgramTypeError("iterating over `tf.Tensor` is not allowed: it has a value in a session")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Return its value in a loop; else raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
+        if inside():
+            return captured(self)
+        raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
+
+
+class Computed(Tensor):
+    """A tensor that is a function of others.
+
+    Attributes:
+        function, arguments: what computes it.
+        placed: its programs, where sessions compute it on the device.
+        on_ipu, shard: whether a scope places it on an IPU, and on which shard of the device, None for none.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        """Take the function, what messages call it, and its arguments."""
+        self._name, self.function, self.arguments = name, function, tuple(arguments)
+        self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self.placed: Any = None
+        with np.errstate(all="ignore"):
+            super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
+
+    @property
+    def late(self) -> bool:
+        """Whether an argument does."""
+        return any(map(is_late, self.arguments))
+
+    def sources(self) -> Iterator[Tensor]:
+        """Yield the sources of the arguments."""
+        for each in self.arguments:
+            if isinstance(each, Tensor):
+                yield from each.sources()
+
+    def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
+        """Compute it of the arguments' sources."""
+        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self.arguments)
+        return self.function(*given)
+
+    def evaluate(self, running: Running) -> Array:
+        """Return the function of the arguments' values."""
+        given = list(map(running.value, self.arguments))
+        return _array(_computed(self._name, self.function, given)).astype(self.dtype)
+
+
+class Placeholder(Tensor):
+    """A tensor that must be fed, or has a default."""
+
+    def __init__(
+        self, name: str, example: Array, default: Any = None, shape: Sequence[int | None] | None = None
+    ) -> None:
+        """Take its name, an array of its dtype, what it is where it is not fed, and its shape if axes may be longer."""
+        super().__init__(example)
+        self.name, self._default = name, default
+        self._axes = example.shape if shape is None else tuple(shape)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:  # type: ignore[override]  # None for what is fed
+        """Its shape, with None for axes that are as long as what is fed."""
+        return self._axes
+
+    def __repr__(self) -> str:
+        """Say name, shape and dtype."""
+        return f"<Placeholder {self.name!r} shape={self.shape} dtype={self.dtype}>"
+
+    def evaluate(self, running: Running) -> Array:
+        """Return what was fed; raises ProgramError for nothing."""
+        if self in running.feeds:
+            return running.feeds[self]
+        if self._default is None:
+            raise ProgramError(
+                f"You must feed a value for placeholder tensor '{self.name}' with dtype {self.dtype} and shape "
+                f"{list(self.shape)}"
+            )
+        return _array(self._default)
+
+    def fed(self, value: Any) -> Array:
+        """Return ``value`` as what it is fed; raises ProgramError for another shape, ProgramTypeError for no number."""
+        found = checks.numbers(f"feed_dict[{self.name!r}]", value)
+        if len(found.shape) != len(self.shape) or any(
+            size not in (None, length) for size, length in zip(self.shape, found.shape, strict=True)
+        ):
+            raise ProgramError(
+                f"Cannot feed value of shape {found.shape} for Tensor '{self.name}:0', which has shape '{self.shape}'"
+            )
+        return found.astype(self.dtype)
+
+
+def example(value: Any) -> Any:
+    """Return an array of the form of a tensor; anything else is itself."""
+    return value.example if isinstance(value, Tensor) else value
+
+
+def captured(value: Any) -> Any:
+    """Return the value that a tensor of the host has in the body of a loop; anything else is itself.
+
+    Raises ProgramError in a stage of a pipeline, where it is no input of the program.
+    """
+    if inside() and isinstance(value, Tensor):
+        if (body := captures()) is not None:
+            return body.value_of(value)
+        raise ProgramError(
+            f"Trying to capture the tensor {value!r} which is not a resource. This tensor needs to be passed as either "
+            "part of the `input` or `infeed_queue` of the pipeline."
+        )
+    return value
+
+
+def compute(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> Any:
+    """Return ``function`` of the arguments: in each run anew where one of them is a Tensor.
+
+    Messages call it ``name``, by default what it is called itself. Raises ProgramTypeError and ProgramError outside of
+    stages, where no stage says which of them failed.
+    """
+    called = name_of(function) if name is None else name
+    if inside():
+        return function(*map(captured, arguments))
+    if any(isinstance(each, Tensor) for each in arguments):
+        return Computed(called, function, arguments)
+    return _computed(called, function, arguments)
+
+
+def also_on_host(function: Function) -> Function:
+    """Let a function of arrays take tensors of the host, also in lists, and give tensors of the host then.
+
+    Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors, in the name of the
+    function that was called first.
+    """
+    name = name_of(function)
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if inside():
+            return function(*args, **kwargs)
+        tensors = [each for each in leaves((args, kwargs)) if _waits(each)]
+        if not tensors:
+            return _computed(name, function, args, kwargs)
+
+        def of(*values: Any) -> Any:
+            known = dict(zip(map(id, tensors), values, strict=True))
+            given, named = mapped(lambda each: known.get(id(each), each), (args, kwargs))
+            return function(*given, **named)
+
+        tried = _computed(name, of, [example(each) for each in tensors])
+        if not isinstance(tried, tuple | list):
+            return compute(of, *tensors, name=name)
+        return type(tried)(compute(partial(_part_of, of, place), *tensors, name=name) for place in range(len(tried)))
+
+    return cast(Function, called)
+
+
+def _waits(value: Any) -> bool:
+    """Tell whether a value is a tensor of the host, or a variable that is one to the caller."""
+    return isinstance(value.read_value() if isinstance(value, Readable) else value, Tensor)
+
+
+def _part_of(function: Callable[..., Any], place: int, *values: Any) -> Any:
+    return function(*values)[place]
+
+
+def _computed(
+    name: str, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None
+) -> Any:
+    """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it.
+
+    They begin with the ``name`` of the outermost, which is what a program has called.
+    """
+    if _COMPUTING.get():
+        return function(*arguments, **(named or {}))
+    try:
+        with setting(_COMPUTING, True):
+            return function(*arguments, **(named or {}))
+    except IpusimError:
+        raise
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
+        raise kind(f"{name}: expected tensors that go together, got {told(error)}") from error
+
+
+def _array(value: Any) -> Array:
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return array
+    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+
+
+def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
+    def method(self: Tensor, *others: Any) -> Any:
+        return compute(function, *reversed((self, *others))) if reflected else compute(function, self, *others)
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
+    setattr(Tensor, f"__r{_name}__", _method(getattr(operator, _name), reflected=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
+for _name in ("neg", "abs"):
+    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))

@@ -1,0 +1,337 @@
+"""The configuration as releases up to SDK 2.1 make it, function by function; what they act on is an IPUConfig.
+
+Graphcore's programs of TensorFlow 1 are configured so, such as graphcore/examples at commit 3c88014,
+applications/tensorflow/autoencoder/util.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.config import (
+    DeviceConnectionType,
+    ExecutionProfileType,
+    IPUConfig,
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SelectionOrder,
+)
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.attributes import is_int
+from ipusim.ipu.runtime.options_table import ATTRIBUTES, MAX_REPORT_SIZE, WITHOUT_EFFECT, VerificationOptions
+
+#: Schedulers by the names that they had before they were an enumeration.
+_SCHEDULERS: Final = {
+    "": SchedulingAlgorithm.CHOOSE_BEST,
+    "Clustering": SchedulingAlgorithm.CLUSTERING,
+    "PostOrder": SchedulingAlgorithm.POST_ORDER,
+    "LookAhead": SchedulingAlgorithm.LOOK_AHEAD,
+    "ShortestPath": SchedulingAlgorithm.SHORTEST_PATH,
+}
+
+
+def create_ipu_config(
+    profiling: bool = False,
+    enable_ipu_events: bool = False,
+    use_poplar_text_report: bool = False,
+    use_poplar_cbor_report: bool = False,
+    profile_execution: bool | ExecutionProfileType | None = None,
+    enable_poplar_serialized_graph: bool = False,
+    report_every_nth_execution: int = 0,
+    max_report_size: int = MAX_REPORT_SIZE,
+    report_directory: str = "",
+    scheduler_selection: SchedulingAlgorithm | str = SchedulingAlgorithm.CHOOSE_BEST,
+    always_rearrange_copies_on_the_host: bool = False,
+    merge_infeed_io_copies: bool = False,
+    disable_graph_outlining: bool = False,
+    retain_control_dependencies: bool = False,
+    max_cross_replica_sum_buffer_size: int = 0,
+    max_inter_ipu_copies_buffer_size: int = 0,
+    max_scheduler_lookahead_depth: int = 5,
+    max_scheduler_search_space_size: int = 64,
+    prefetch_data_streams: bool = True,
+    selection_order: SelectionOrder = SelectionOrder.AUTO,
+    enable_experimental_remote_buffer_embedding: bool = False,
+) -> IPUConfig:
+    """Return an IPUConfig with the arguments that became its attributes; a run's notes say why others have no effect.
+
+    Raises ProgramError and ProgramTypeError in Graphcore's words for a profile and a scheduler that there are not.
+    """
+    given = dict(locals())
+    config = IPUConfig()
+    _check_profile(profiling, enable_ipu_events, profile_execution)
+    _without(config, "create_ipu_config", {name: given[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
+    outlining = not checks.truth("disable_graph_outlining", disable_graph_outlining)
+    changed = {"scheduler_selection": _scheduler(scheduler_selection), "disable_graph_outlining": outlining}
+    return _set(config, "create_ipu_config", {name: given[name] for name in ATTRIBUTES["create_ipu_config"]} | changed)
+
+
+def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
+    """Ask for a device of so many IPUs, and return the configuration.
+
+    Raises ProgramError in Graphcore's words where devices have been asked for, ProgramTypeError for no number.
+    """
+    _check_no_devices(opts)
+    if not isinstance(num_ipus, int | list | tuple):
+        raise ProgramTypeError("`num_ipus` must be an integer, list or tuple.")
+    return _set(opts, "auto_select_ipus", {"num_ipus": num_ipus})
+
+
+def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUConfig:
+    """Ask for a device of the machine's listing by its id, and return the configuration; raises as auto_select_ipus."""
+    _check_no_devices(opts)
+    if not isinstance(indices, list | tuple):
+        raise ProgramTypeError("`indices` must be a list or tuple.")
+    if any(index in indices[:place] for place, index in enumerate(indices)):
+        raise ProgramError("All device indices in `indices` must be unique.")
+    return _set(opts, "select_ipus", {"indices": indices})
+
+
+def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
+    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for no dictionary."""
+    return _add(opts, "set_compilation_options", "compilation_options", compilation_options)
+
+
+def set_convolution_options(opts: IPUConfig, convolution_options: dict[str, str] | None = None) -> IPUConfig:
+    """Add options of convolutions whose stage gives none; raises ProgramTypeError for no dictionary."""
+    return _add(opts, "set_convolution_options", "convolution_options", convolution_options)
+
+
+def set_experimental_multi_replica_distribution_options(
+    opts: IPUConfig, process_count: int, process_index: int
+) -> IPUConfig:
+    """Say which of several processes this one is, which is refused where it is configured.
+
+    Raises ProgramError in Graphcore's words for an index out of range.
+    """
+    count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
+    if not 0 <= index < count:
+        raise ProgramError("0 <= process_index < process_count")
+    given = {"process_count": count, "process_index": index}
+    return _set(opts, "set_experimental_multi_replica_distribution_options", given)
+
+
+def set_floating_point_behaviour_options(
+    opts: IPUConfig, inv: bool = True, div0: bool = True, oflo: bool = True, esr: bool = True, nanoo: bool = True
+) -> IPUConfig:
+    """Say which floating-point operations stop a run, and how values are rounded."""
+    given = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
+    return _set(opts, "set_floating_point_behaviour_options", given)
+
+
+def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
+    """Add options of collectives; raises ProgramTypeError in Graphcore's words for no dictionary, None too."""
+    if gcl_options is None:
+        raise ProgramTypeError("`gcl_options` must be a dictionary")
+    return _add(opts, "set_gcl_options", "gcl_options", gcl_options)
+
+
+def set_io_tile_options(
+    opts: IPUConfig,
+    num_io_tiles: int,
+    place_ops_on_io_tiles: bool | None = None,
+    io_tile_available_memory_proportion: float = 0.9,
+) -> IPUConfig:
+    """Set tiles aside for host copies; None leaves as it is what is placed on them.
+
+    Raises ProgramError in Graphcore's words for operations on no tiles.
+    """
+    given: dict[str, Any] = {
+        "num_io_tiles": num_io_tiles,
+        "io_tile_available_memory_proportion": io_tile_available_memory_proportion,
+    }
+    if place_ops_on_io_tiles is not None:
+        given["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
+    if place_ops_on_io_tiles and checks.integer("num_io_tiles", num_io_tiles) == 0:
+        raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
+    return _set(opts, "set_io_tile_options", given)
+
+
+def set_ipu_connection_type(
+    opts: IPUConfig,
+    connection_type: DeviceConnectionType = DeviceConnectionType.ALWAYS,
+    ipu_version: str | int = "",
+    enable_remote_buffers: bool = False,
+) -> IPUConfig:
+    """Say when to attach to the device, which is always there here, and whether it has remote buffers.
+
+    A version that is a number, as before SDK 2.1, is that of its text. Raises ProgramError in Graphcore's words for
+    no version where none can be found out.
+    """
+    version = f"ipu{ipu_version}" if is_int(ipu_version) else ipu_version
+    offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
+    if offline and isinstance(version, str) and not version:
+        raise ProgramError(f"`ipu_version` must be specified when `connection_type` isset to `{connection_type}`.")
+    given = {
+        "connection_type": connection_type,
+        "ipu_version": version,
+        "enable_remote_buffers": enable_remote_buffers,
+    }
+    return _set(opts, "set_ipu_connection_type", given)
+
+
+def set_ipu_model_options(
+    opts: IPUConfig, compile_ipu_code: bool = True, tiles_per_ipu: int | None = None, ipu_model_version: str = "ipu2"
+) -> IPUConfig:
+    """Set options of Graphcore's IPU Model, which does not run here; None leaves as it is how many tiles it has."""
+    given = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
+    tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
+    return _set(opts, "set_ipu_model_options", given | tiles)
+
+
+def set_matmul_options(
+    opts: IPUConfig, matmul_options: dict[str, str] | None = None, clear_pass_type: bool = False
+) -> IPUConfig:
+    """Add options of products whose stage gives none; raises ProgramTypeError for no dictionary."""
+    _add(opts, "set_matmul_options", "matmul_options", matmul_options)
+    return _set(opts, "set_matmul_options", {"clear_pass_type": clear_pass_type})
+
+
+def set_norm_options(
+    opts: IPUConfig,
+    use_stable_statistics: bool = False,
+    experimental_distributed_batch_norm_replica_group_size: int = 1,
+) -> IPUConfig:
+    """Set options of normalisations, such as of how many replicas statistics of batches are taken together."""
+    size = experimental_distributed_batch_norm_replica_group_size
+    given = {
+        "use_stable_statistics": use_stable_statistics,
+        "experimental_distributed_batch_norm_replica_group_size": size,
+    }
+    return _set(opts, "set_norm_options", given)
+
+
+def set_optimization_options(
+    opts: IPUConfig,
+    combine_embedding_lookups: bool = False,
+    combine_matmuls: bool = False,
+    max_cross_replica_sum_buffer_size: int = 0,
+    max_reduce_scatter_buffer_size: int = 0,
+    max_inter_ipu_copies_buffer_size: int = 0,
+    max_send_recv_cluster_size: int = 0,
+    minimum_remote_tensor_size: int = 128,
+    merge_remote_buffers: MergeRemoteBuffersBehaviour = MergeRemoteBuffersBehaviour.NO_MERGING,
+    gather_simplifier: bool = True,
+    triangular_solve_expander_block_size: int = 0,
+    cholesky_block_size: int = 0,
+    enable_fast_math: bool = False,
+) -> IPUConfig:
+    """Set what is optimized: the smallest tensor that goes to remote memory, and what has no effect here."""
+    given = dict(locals())
+    return _set(
+        opts, "set_optimization_options", {name: given[name] for name in ATTRIBUTES["set_optimization_options"]}
+    )
+
+
+def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
+    """Add options of poolings; raises ProgramTypeError in Graphcore's words for no dictionary."""
+    return _add(opts, "set_pooling_options", "pooling_options", pooling_options)
+
+
+def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True) -> IPUConfig:
+    """Say whether stages keep their inputs and compute their activations again."""
+    return _set(opts, "set_recomputation_options", {"allow_recompute": allow_recompute})
+
+
+def set_report_options(
+    opts: IPUConfig, graph_options: dict[str, str] | None = None, execution_options: dict[str, str] | None = None
+) -> IPUConfig:
+    """Take options of Poplar's reports, of which there are none; raises ProgramTypeError for no dictionary."""
+    given = {"graph_options": graph_options, "execution_options": execution_options}
+    for name, value in given.items():
+        _check_dictionary(name, value)
+    return _without(opts, "set_report_options", given)
+
+
+def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
+    """Say where executables are kept, of which there are none."""
+    return _set(opts, "set_serialization_options", {"output_folder": output_folder})
+
+
+def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) -> IPUConfig:
+    """Take whether transfers are verified, which a simulated host link has no use for."""
+    return _without(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
+
+
+def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
+    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for others."""
+    if not isinstance(verification_options, VerificationOptions):
+        raise ProgramTypeError("`verification_options` must be of type VerificationOptions")
+    return _without(opts, "set_verification_options", {"verification_options": verification_options})
+
+
+def _check_config(opts: Any) -> None:
+    if not isinstance(opts, IPUConfig):
+        checks.wrong_type("opts", "what create_ipu_config returns, or an IPUConfig", opts)
+
+
+def _check_no_devices(opts: Any) -> None:
+    _check_config(opts)
+    if opts.auto_select_ipus not in ([], ()) or opts.select_ipus not in ([], ()):
+        raise ProgramError("IPU devices have already been configured.")
+
+
+def _check_dictionary(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, dict):
+        raise ProgramTypeError(f"`{name}` must be a dictionary")
+
+
+def _check_profile(profiling: bool, enable_ipu_events: bool, profile_execution: Any) -> None:
+    events = checks.truth("enable_ipu_events", enable_ipu_events)
+    if checks.truth("profiling", profiling) and events:
+        raise ProgramError("`profiling` and `enable_ipu_events` are mutually exclusive")
+    if not isinstance(profile_execution, bool | ExecutionProfileType | None):
+        raise ProgramTypeError("`profile_execution` must be True, False, or an ExecutionProfileType instance")
+    if profile_execution not in (None, False, ExecutionProfileType.NO_PROFILE) and not profiling:
+        raise ProgramError("`profiling` is required when `profile_execution` is set")
+
+
+def _scheduler(selection: SchedulingAlgorithm | str) -> SchedulingAlgorithm:
+    if not isinstance(selection, str):
+        return selection
+    if selection not in _SCHEDULERS:
+        raise ProgramTypeError(f"Could not convert '{selection}' to a valid `SchedulingAlgorithm`.")
+    return _SCHEDULERS[selection]
+
+
+def _set(opts: IPUConfig, function: str, given: Mapping[str, Any]) -> IPUConfig:
+    """Set the attributes that arguments of a function became; raises what setting one raises, naming the argument."""
+    _check_config(opts)
+    for argument, value in given.items():
+        *above, last = ATTRIBUTES[function][argument].split(".")
+        place: Any = opts
+        for each in above:
+            place = getattr(place, each)
+        try:
+            setattr(place, last, value)
+        except ProgramError as error:
+            raise type(error)(f"{argument}: {error}") from None
+    return opts
+
+
+def _add(opts: IPUConfig, function: str, argument: str, added: dict[str, str] | None) -> IPUConfig:
+    """Add a dictionary to the one that is an attribute; None adds nothing."""
+    _check_config(opts)
+    _check_dictionary(argument, added)
+    held: Any = opts
+    for each in ATTRIBUTES[function][argument].split("."):
+        held = getattr(held, each)
+    return _set(opts, function, {argument: held | (added or {})})
+
+
+def _without(opts: IPUConfig, function: str, given: Mapping[str, Any]) -> IPUConfig:
+    """Check arguments that became no attribute, and have the notes of runs say of others than the defaults why."""
+    _check_config(opts)
+    for argument, value in given.items():
+        unused = WITHOUT_EFFECT[function][argument]
+        if isinstance(unused.default, bool):
+            checks.truth(argument, value)
+        elif isinstance(unused.default, int):
+            checks.whole(argument, value)
+        elif isinstance(unused.default, str):
+            checks.text(argument, value)
+        if value and value != unused.default:
+            opts.remark(f"{argument} of {function}", unused.why)
+    return opts

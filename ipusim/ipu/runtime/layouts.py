@@ -1,0 +1,298 @@
+"""A program laid out: on the device that is configured, for the forms of what it is fed.
+
+As in Graphcore's, ``ipu_compiler.compile`` writes a program down, and a session compiles it when it runs: on the device
+that is configured then, for what it feeds, and again whenever either is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ipusim.analysis.fit import Fit, remote_verdict
+from ipusim.errors import DeviceError, OutOfMemoryError, ProgramError, RemoteMemoryError
+from ipusim.hardware.system import System
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
+from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.distribution import Distribution, distribution
+from ipusim.ipu.runtime.functions import Feed, TracedFunctions, outfeed_of
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, poplar_options
+from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
+from ipusim.ipu.runtime.program_state import configured, using
+from ipusim.ipu.runtime.stage_call import Inputs
+from ipusim.ipu.runtime.traced import Traced, trace
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.stage_options import StageOptions
+from ipusim.pipeline.holders import Holder
+from ipusim.pipeline.program import Outfeed, PlanShape
+from ipusim.pipeline.rules import check_count
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.job import Job
+from ipusim.runs.problems import KeyPath, RequestError, dotted
+from ipusim.runs.request.graphcore_options import arguments, attributes
+from ipusim.runs.request.request import Request, validate
+from ipusim.schedules.registry import Schedule, find
+
+Values = Sequence[Any]
+#: Values of tensors of the host that a body captures, by tensor.
+Captured = Mapping[Any, Array]
+#: What another device than the smallest may allow.
+_OF_THE_DEVICE: Final = (DeviceError, OutOfMemoryError, RemoteMemoryError)
+
+
+class Fed(NamedTuple):
+    """What a session feeds a program.
+
+    Attributes:
+        examples: arrays of the forms that the program is tried on.
+        again: from arrays of other forms, and values of what the program captures, to its arguments for these, and its
+            inputs where they are not as these say.
+    """
+
+    examples: Values
+    again: Callable[[Values, Captured], tuple[Arguments, Inputs | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A program for one device and one form of what it is fed.
+
+    Attributes:
+        arguments: what it is made of.
+        traced, feed: its stages, and the micro-batches that come to them.
+        shapes: of what it is fed, and of what it captures.
+        asked: the configuration of its device, None for the smallest.
+        job: what runs; None where the smallest device does not take it.
+        distribution: on which of several hosts it trains, None alone.
+    """
+
+    arguments: Arguments
+    traced: Traced
+    feed: Feed
+    shapes: tuple[tuple[int, ...], ...]
+    asked: IPUConfig | None
+    job: Job | None = None
+    distribution: Distribution | None = None
+
+    @property
+    def replicas(self) -> int:
+        """The replicas of the program; one as long as no device takes it."""
+        return 1 if self.job is None else self.job.system.replicas
+
+    @property
+    def outfeed(self) -> Outfeed:
+        """Which of the last stage's results are sent, and how."""
+        return outfeed_of(self.arguments, self.traced)
+
+
+class Layouts:
+    """The layouts of one program, by what it is fed.
+
+    Attributes:
+        first: the one that it begins with.
+        variables: those that it asks for, by name.
+    """
+
+    def __init__(
+        self, arguments: Arguments, inputs: Inputs | None, config: IPUConfig | None, fed: Fed | None, *, waits: bool
+    ) -> None:
+        """Lay the program out, for ``config`` or what is configured.
+
+        Args:
+            arguments: what it is made of.
+            inputs: those of the program as they are, by default as the arguments say.
+            config: its own configuration; without one that which holds whenever it runs.
+            fed: what a session feeds it; None where the forms of that are always the same.
+            waits: whether it runs later: what the smallest device refuses, another may allow that is configured by
+                then.
+
+        Raises:
+            IpusimError: as tracing and laying out do.
+        """
+        self._config, self._fed = config, fed
+        asked = configured() if config is None else config
+        with using() as self.variables:
+            self.first = _traced(arguments, inputs, () if fed is None else fed.examples, asked)
+            self._context = copy_context()  # where scopes, strategies and names are as they were
+            try:
+                self.first = _placed(self.first, asked)
+            except _OF_THE_DEVICE:
+                if not waits or asked is not None:
+                    raise
+        self._by_shapes = {self.first.shapes: self.first}
+
+    def now(self, layout: Layout, values: Values | None, captured: Captured) -> Layout:
+        """Return the layout for the device that is configured now, and for ``values``, by default as ``layout`` is.
+
+        Raises IpusimError as the constructor does; what no device has taken so far must be taken now.
+        """
+        asked = (configured() if self._config is None else None) or layout.asked
+        wanted = layout
+        if values is not None and self._fed is not None:
+            shapes = (*map(np.shape, values), *(each.shape for each in captured.values()))
+            if shapes != layout.shapes:
+                wanted = self._by_shapes.get(shapes) or self._context.run(self._again, values, captured, asked)
+        if wanted.job is None or wanted.asked is not asked:
+            wanted = self._context.run(_placed, wanted, asked)
+        self._by_shapes[wanted.shapes] = wanted
+        return wanted
+
+    def _again(self, values: Values, captured: Captured, asked: IPUConfig | None) -> Layout:
+        """Return the program traced on other values, with the variables that it has."""
+        assert self._fed is not None
+        with using() as variables:
+            variables.update(self.variables)
+            return _traced(*self._fed.again(values, captured), values, asked)
+
+
+def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, asked: IPUConfig | None) -> Layout:
+    traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
+    captured = () if arguments.captures is None else arguments.captures.shapes
+    return Layout(arguments, traced, Feed(arguments, traced.inputs), (*map(np.shape, values), *captured), asked)
+
+
+def _placed(layout: Layout, asked: IPUConfig | None) -> Layout:
+    """Return a program on the device that is ``asked`` for, on the smallest where none is."""
+    hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
+    layout.traced.names.group = 1 if asked is None else asked.statistics_group
+    job = job_of(layout.arguments, layout.traced, layout.feed, asked, hosts)
+    return replace(layout, asked=asked, job=job, distribution=hosts)
+
+
+#: What a loop without a pipeline has to say of its I/O tiles.
+_NOT_OVERLAPPED: Final = (
+    "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
+    "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
+)
+
+
+def job_of(
+    asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
+) -> Job:
+    """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
+
+    Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for a device that there is not,
+    RemoteMemoryError for offloads without Streaming Memory, OutOfMemoryError for a pipeline that does not fit its
+    IPUs, and ProgramError for anything else that a request may not ask for.
+    """
+    chosen = IPUConfig() if config is None else config
+    chosen.check()
+    try:
+        job = assemble(_request(asked, traced, feed, chosen, distribution, configured=config is not None))
+    except RequestMemoryError as error:
+        check_memory(error.job.memory, error.job.system, error.job.schedule)
+        raise
+    except RequestError as error:
+        first = error.problems[0]
+        raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
+    sent = () if asked.outfeed is None else asked.outfeed.notes
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(asked, chosen) else ()
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+
+
+def _leaves_io_tiles(asked: Arguments, config: IPUConfig) -> bool:
+    """Tell whether a loop without a pipeline asks for feeds on I/O tiles: none of its passes runs beside them."""
+    return config.io_tiles.place_ops_on_io_tiles and not find(asked.schedule.value).pipelined
+
+
+def _request(
+    asked: Arguments,
+    traced: Traced,
+    feed: Feed,
+    config: IPUConfig,
+    distribution: Distribution | None,
+    *,
+    configured: bool,
+) -> Request:
+    schedule = find(asked.schedule.value)
+    if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+        shape = PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
+        check_count(0, schedule.multiple(shape))
+    device = config.device(asked.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
+    functions = TracedFunctions(asked, traced, feed)
+    options: dict[str, Any] = config.options()
+    options["system"] |= device
+    if _leaves_io_tiles(asked, config):
+        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
+    if distribution is not None:
+        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
+    options["pipeline"] |= _pipeline(asked, functions.parts)
+    if uses_synthetic_data():
+        options["use_synthetic_data"] = True
+    if asked.infeed is not None:
+        options["infeed"] = {"prefetch_depth": asked.infeed.prefetch_depth}
+    return Request(validate(options), name=asked.name, functions=functions)
+
+
+def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
+    """Return the pipeline's options by their own names, which are Graphcore's."""
+    ipus = iter(asked.mapping)
+    devices = [[next(ipus) for _ in range(size)] for size in parts]
+    return {
+        **asked.options,
+        "schedule": asked.schedule.value,
+        "device_mapping": [each if len(each) > 1 else each[0] for each in devices],
+        "gradient_accumulation_count": asked.count,
+        "recomputation_mode": asked.recomputation_mode.value,
+        "reduction_method": asked.reduction_method.reduction,
+        FORWARD_OPTIONS: [_options(each.simulated(FORWARD_OPTIONS)) for each in asked.forward_options],
+        BACKWARD_OPTIONS: [_options(each.simulated(BACKWARD_OPTIONS)) for each in asked.backward_options],
+        UPDATE_OPTIONS: _options(asked.update_options.simulated(UPDATE_OPTIONS)),
+    }
+
+
+def _options(options: StageOptions) -> dict[str, Any]:
+    return {
+        "matmul_options": poplar_options(options.matmul),
+        "convolution_options": poplar_options(options.convolution),
+    }
+
+
+def _argument(path: KeyPath) -> str:
+    """Return an option by the name that it has in Graphcore's API, or would have there."""
+    for prefix, rows in (("", arguments()), ("IPUConfig.", attributes())):
+        for row in rows:
+            if path[: len(row.path)] == row.path:
+                return prefix + dotted((row.name, *path[len(row.path) :]))
+    section, *rest = path
+    return dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
+
+
+_STAGES: Final = "the model into more computational_stages on more IPUs"
+
+
+def check_memory(found: Fit, system: System, schedule: Schedule) -> None:
+    """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
+    if found.too_large:
+        raise OutOfMemoryError(f"{found.verdict()} {_remedy(found, system, schedule)}")
+    if text := remote_verdict(found.footprint, system):
+        raise OutOfMemoryError(f"{text} Offload less, or cut {_STAGES}.")
+
+
+def _remedy(found: Fit, system: System, schedule: Schedule) -> str:
+    """Return what makes the largest holder of the fullest IPU smaller, as a sentence."""
+    shape, updating = found.plan.shape, found.too_large[0].op is None
+    match found.largest:
+        case Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
+            other = schedule.shallower
+            name = other and PipelineSchedule(other).name
+            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
+            return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
+        case Holder.STREAMS:
+            return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."
+        case Holder.LIVE if updating:
+            return f"Cut {_STAGES}."
+        case Holder.FIFOS | Holder.LIVE | Holder.COPIES:
+            return f"Feed smaller micro-batches, or cut {_STAGES}."
+        case Holder.STATE:
+            enabled = "IPUConfig.device_connection.enable_remote_buffers"
+            wanted = enabled if system.streaming is None else "offload_weight_update_variables"
+            return f"Keep the optimizer's state in Streaming Memory with {wanted}, or cut {_STAGES}."
+        case _:
+            return f"Cut {_STAGES}, or take another device_mapping."

@@ -1,0 +1,252 @@
+"""Operations with a backward pass and a cost of their own: CTC, recurrent layers, and sending to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from autograd.extend import defvjp_argnums, primitive
+
+from ipusim.model.layers.ctc import CTC
+from ipusim.model.layers.gru import GRU
+from ipusim.model.layers.layer import Array, LayerCost, Saved
+from ipusim.model.layers.lstm import LSTM
+from ipusim.model.layers.recurrent import Recurrent
+from ipusim.model.work import VectorWork, Work
+
+
+class WithoutGradient:
+    """What an operation says that none goes back through; it is never asked."""
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return none."""
+        return []
+
+
+@dataclass(frozen=True)
+class EachCTC:
+    """The core's loss of (outputs, labels) for each sample, with the cost of the core's."""
+
+    loss: CTC
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return the losses (batch,); raises ModelError for labels that do not fit."""
+        x, labels = arrays
+        self.loss.check_labels(x.shape[1:], labels)
+        losses, saved = self.loss.each(x, labels)
+        return (losses,), saved
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return the gradient of the outputs."""
+        return [self.loss.each_back(saved, grads[0]) for _ in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the loss's own."""
+        x = arrays[0]
+        return self.loss.cost(x.shape[1:], len(x), x.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class BeamSearch(WithoutGradient):
+    """The likeliest labels of (scores, steps): scores (batch, time steps, classes), so many steps of each sample.
+
+    A beam is labels with the probabilities of all their alignments so far, that end in a blank and that do not
+    (Graves 2012; Hannun et al. 2014). Where two are as likely, the one that was found earlier comes first.
+
+    Attributes:
+        width: beams that go on after each time step.
+        paths: labels that are returned.
+        blank: the blank's class.
+        log_probabilities: whether scores are logarithms of probabilities; else logits.
+    """
+
+    width: int
+    paths: int
+    blank: int
+    log_probabilities: bool
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return negative log probabilities, lengths, and labels with -1 behind them, in int32."""
+        scores, steps = arrays
+        x = scores.astype(np.result_type(scores, np.float32))
+        if not self.log_probabilities:
+            x = x - x.max(axis=-1, keepdims=True)
+            x = x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+        losses = np.full((len(x), self.paths), np.inf, scores.dtype)
+        lengths = np.zeros((len(x), self.paths), np.int32)
+        labels = np.full((len(x), self.paths, x.shape[1]), -1, np.int32)
+        for sample, count in enumerate(steps):
+            for path, (found, score) in enumerate(self._search(x[sample, :count])):
+                losses[sample, path], lengths[sample, path] = -score, len(found)
+                labels[sample, path, : len(found)] = found
+        return (losses, lengths, labels), None
+
+    def _search(self, scores: Array) -> list[tuple[tuple[int, ...], float]]:
+        """Return the labels of the likeliest beams with their log probabilities, the likeliest first."""
+        beams: list[tuple[int, ...]] = [()]
+        blank, label = np.zeros(1, scores.dtype), np.full(1, -np.inf, scores.dtype)
+        for row in scores:
+            beams, blank, label = self._step(row, beams, blank, label)
+        total = np.logaddexp(blank, label)
+        order = np.argsort(-total, kind="stable")[: self.paths]
+        return [(beams[at], float(total[at])) for at in order]
+
+    def _step(
+        self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
+    ) -> tuple[list[tuple[int, ...]], Array, Array]:
+        """Go on one time step: each beam stays as it is, by a blank or its last label again, or takes a label more."""
+        total = np.logaddexp(blank, label)
+        last = np.array([beam[-1] if beam else -1 for beam in beams])
+        more = total[:, None] + row
+        again = last >= 0
+        more[again, last[again]] = blank[again] + row[last[again]]  # without a blank between it would be one label
+        more[:, self.blank] = -np.inf
+        stay_blank = total + row[self.blank]
+        stay_label = np.where(again, label + row[last], -np.inf)
+        places = {beam: at for at, beam in enumerate(beams)}
+        for at, beam in enumerate(beams):  # what another beam becomes with a label more is this one too
+            parent = places.get(beam[:-1]) if beam else None
+            if parent is not None:
+                stay_label[at] = np.logaddexp(stay_label[at], more[parent, beam[-1]])
+                more[parent, beam[-1]] = -np.inf
+        scores = np.concatenate([np.logaddexp(stay_blank, stay_label), more.reshape(-1)])
+        chosen = [at for at in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[at] > -np.inf]
+        kept: list[Any] = []
+        for at in chosen:
+            if at < len(beams):
+                kept.append((beams[at], stay_blank[at], stay_label[at]))
+            else:
+                parent, taken = divmod(at - len(beams), len(row))
+                kept.append(((*beams[parent], taken), -np.inf, scores[at]))
+        blank, label = (np.array([each[n] for each in kept], row.dtype) for n in (1, 2))
+        return [each for each, _, _ in kept], blank, label
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the work: at each time step each beam with each class more, and the likeliest of them.
+
+        Each is a sum, a logarithm of two exponentials' sum, and goes into the selection; a time step is four compute
+        sets, as PopLibs generates, merges, selects and updates candidates (the number is assumed).
+        """
+        scores = arrays[0]
+        batch, steps, classes = scores.shape
+        size, candidates = scores.dtype.itemsize, batch * steps * self.width * classes
+        softmax = VectorWork(1, reductions=2, transcendentals=1) * (not self.log_probabilities)
+        work = Work(
+            vector=candidates * VectorWork(4, reductions=1, transcendentals=2) + scores.size * softmax,
+            sram_bytes=(scores.size + 2 * candidates) * size,
+            exchange_bytes=candidates * size,
+            itemsize=size,
+            compute_sets=4 * steps + 5 * (not self.log_probabilities),
+        )
+        return LayerCost(work, Work(itemsize=size))
+
+
+#: The place in Graphcore's kernel of each of the core's gates (popnn/LstmDef.hpp, popnn/GruDef.hpp).
+_PLACES: Final[dict[type[Recurrent], tuple[int, ...]]] = {LSTM: (1, 0, 2, 3), GRU: (1, 0, 2)}
+
+
+@dataclass(frozen=True)
+class RecurrentOperation:
+    """A recurrent layer of the core on (x, kernel, biases, scores, lengths, states).
+
+    x is (time steps, batch, elements), the kernel (elements + units, gates * units), biases (gates, units), or
+    (gates, 2, units) where each product has its own. Scores are (batch, time steps) and lengths (batch,), where the
+    layer has them, and each state (batch, units), where it is given. Results are the outputs of all time steps and
+    the states after the last.
+
+    Attributes:
+        layer: with sequences returned.
+        given: whether states are.
+        partials_itemsize: bytes of the products' partial sums.
+    """
+
+    layer: LSTM | GRU
+    given: bool
+    partials_itemsize: int = 4
+
+    @property
+    def _places(self) -> tuple[int, ...]:
+        return next(places for kind, places in _PLACES.items() if isinstance(self.layer, kind))
+
+    @property
+    def _beside(self) -> int:
+        return self.layer.beside if isinstance(self.layer, GRU) else 0
+
+    @property
+    def _attended(self) -> bool:
+        return isinstance(self.layer, GRU) and self.layer.attended
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+        """Return outputs (time steps, batch, units) and states (batch, units)."""
+        x = self._joined(arrays)
+        parameters = self._unpacked(arrays[0].shape[-1], *arrays[1:3])
+        outputs, states, saved = self.layer.run(parameters, x, arrays[3 + self._beside :] if self.given else None)
+        return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
+
+    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+        """Return the gradients of what is wanted; those of lengths are never."""
+        parameters, inner, elements, biases = saved
+        grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
+        needs_x = bool({0, 3} & set(wanted)) if self._attended else 0 in wanted
+        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
+        found: dict[int, Any] = {}
+        if dx is not None:
+            found[0] = dx[..., :elements].transpose(1, 0, 2)
+            if self._attended:
+                found[3] = dx[..., elements]
+        if {1, 2} & set(wanted):
+            found[1], found[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
+        found |= {3 + self._beside + place: each for place, each in enumerate(dbefore)}
+        return [found[place] for place in wanted]
+
+    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+        """Return the layer's own work."""
+        steps, batch, elements = arrays[0].shape
+        need = 0 in wanted or (self._attended and 3 in wanted)
+        found = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
+        return LayerCost(found.forward, found.backward).with_partials(self.partials_itemsize)
+
+    def _joined(self, arrays: Sequence[Array]) -> Array:
+        """Return the input as the layer takes it: the batch first, with scores and the mask behind the elements."""
+        x = arrays[0].transpose(1, 0, 2)
+        parts = [x]
+        if self._attended:
+            parts.append(arrays[3][..., None].astype(x.dtype))
+        if isinstance(self.layer, GRU) and self.layer.masked:
+            mask = np.arange(x.shape[1]) < arrays[2 + self._beside][:, None]
+            parts.append(mask[..., None].astype(x.dtype))
+        return np.concatenate(parts, axis=-1)
+
+    def _unpacked(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
+        """Return the core's parameters."""
+        order, units = list(self._places), self.layer.units
+        columns = kernel.reshape(len(kernel), len(order), units)[:, order].reshape(kernel.shape)
+        own = biases[order]
+        bias = own.reshape(-1) if biases.ndim == 2 else own.transpose(1, 0, 2).reshape(2, -1)
+        return {"W": columns[:elements], "U": columns[elements:], "b": bias}
+
+    def _packed(self, gradients: dict[str, Array], biases: tuple[int, ...]) -> tuple[Array, Array]:
+        """Return the gradients of kernel and biases."""
+        order, units = list(np.argsort(self._places)), self.layer.units
+        columns = np.concatenate([gradients["W"], gradients["U"]])
+        kernel = columns.reshape(len(columns), len(order), units)[:, order].reshape(columns.shape)
+        bias = gradients["b"]
+        parts = bias.reshape(-1, units) if len(biases) == 2 else bias.reshape(2, -1, units).transpose(1, 0, 2)
+        return kernel, parts[order]
+
+
+@primitive  # type: ignore[untyped-decorator]
+def send(receive: Callable[[tuple[Array, ...]], None], *values: Any) -> Any:
+    """Give copies of the values to ``receive``; nothing uses the result."""
+    receive(tuple(np.array(each) for each in values))
+    return np.zeros((), np.float32)
+
+
+def _nothing_back(*_: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the gradient, which is never asked for as nothing uses the result."""
+    return lambda _: ()
+
+
+defvjp_argnums(send, _nothing_back)

@@ -1,0 +1,206 @@
+"""Graphcore's enumerations and options of pipelines and their stages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
+from ipusim.model.workload import Reduction
+from ipusim.pipeline import rules
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+from ipusim.runs.problems import show
+
+
+class PipelineSchedule(Enum):
+    """How stages and micro-batches overlap; the value is the name of the core's schedule."""
+
+    Grouped = "grouped"
+    Interleaved = "interleaved"
+    Sequential = "sequential"
+
+
+class LoopSchedule(Enum):
+    """How a loop without a pipeline runs; the value is the name of the core's schedule."""
+
+    Single = "single"
+    Sharded = "sharded"
+
+
+class RecomputationMode(Enum):
+    """When a stage's activations are computed again; the value is the core's name."""
+
+    Auto = "Auto"
+    RecomputeThenBackpropagate = THEN_BACKPROPAGATE
+    RecomputeAndBackpropagateInterleaved = INTERLEAVED
+
+
+class GradientAccumulationReductionMethod(Enum):
+    """What becomes of the gradients of an execution's micro-batches; the value is the core's name of it.
+
+    SUM adds them, MEAN adds each divided by the count, RUNNING_MEAN keeps the mean of those so far.
+    """
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+    RUNNING_MEAN = "RUNNING_MEAN"
+
+    @classmethod
+    def parse(cls, reduction_method: object) -> GradientAccumulationReductionMethod:
+        """Return the method that a member or a name in any case stands for; raises ProgramError for another."""
+        if isinstance(reduction_method, cls):
+            return reduction_method
+        if isinstance(reduction_method, str) and reduction_method.upper() in cls.__members__:
+            return cls[reduction_method.upper()]
+        raise ProgramError(
+            f"Cannot parse {reduction_method} as one of GradientAccumulationReductionMethod. "
+            f"Valid values are: {', '.join(cls.__members__)}."
+        )
+
+    @property
+    def reduction(self) -> Reduction:
+        """The core's name."""
+        return self.value
+
+
+class ReduceOp(Enum):
+    """``tf.distribute.ReduceOp``."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+
+
+def reduce_op_of(name: str, value: object) -> ReduceOp:
+    """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
+    if isinstance(value, str):
+        try:
+            return ReduceOp(value.upper())
+        except ValueError:
+            checks.wrong_value(name, "SUM or MEAN", value)
+    if not isinstance(value, ReduceOp):
+        checks.wrong_type(name, "tf.distribute.ReduceOp.SUM or tf.distribute.ReduceOp.MEAN", value)
+    return value
+
+
+#: Those of Poplar's options that are simulated.
+_PROPORTION: Final = "availableMemoryProportion"
+_PARTIALS: Final = "partialsType"
+#: A number as a text, short enough that reading it takes no time: 1e999999999 is one of a thousand million digits.
+_NUMBER: Final = re.compile(r"\s*\+?(\d{1,40}(/\d{1,40})?|(?=\.?\d)\d{0,40}\.?\d{0,40}([eE][+-]?\d{1,3})?)\s*")
+_ZERO_BELOW: Final = re.compile(r"/0+\s*$")
+
+
+class PipelineStageOptions:
+    """Poplar options for the operations of one stage; each a dictionary of texts.
+
+    Raises ProgramTypeError for anything else.
+    """
+
+    def __init__(
+        self,
+        convolution_options: dict[str, str] | None = None,
+        matmul_options: dict[str, str] | None = None,
+        slice_options: dict[str, str] | None = None,
+    ) -> None:
+        """Check the arguments."""
+        given = {"convolution": convolution_options, "matmul": matmul_options, "slice": slice_options}
+        for name, options in given.items():
+            if options is not None and not isinstance(options, dict):
+                raise ProgramTypeError(f"PipelineStageOptions.{name}_options must be dictionary.")
+        self.convolution_options = convolution_options or {}
+        self.matmul_options = matmul_options or {}
+        self.slice_options = slice_options or {}
+
+    def simulated(self, argument: str) -> StageOptions:
+        """Return what is simulated of the options; raises UnsupportedProgramError for another, naming ``argument``."""
+        if self.slice_options:
+            raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
+        return StageOptions(
+            plan_options(self.matmul_options, argument),
+            plan_options(self.convolution_options, argument),
+        )
+
+
+def plan_options(options: Mapping[str, Any], argument: str) -> PlanOptions:
+    """Return what ``options`` of products say: availableMemoryProportion, a number or its text, and partialsType.
+
+    Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1 and a type
+    that is neither half nor float.
+    """
+    others = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
+    if others:
+        expected = f"{_PROPORTION} and {_PARTIALS}"
+        raise UnsupportedProgramError(f"{argument}: expected no option but {expected}, got {', '.join(others)}")
+    partials = None
+    if _PARTIALS in options:
+        partials = PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
+        if partials is None:
+            expected = " or ".join(PARTIALS_BYTES)
+            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {show(options[_PARTIALS])}")
+    return PlanOptions(_proportion(options, argument), partials)
+
+
+def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
+    if _PROPORTION not in options:
+        return None
+    value = options[_PROPORTION]
+    written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else show(value)
+    found = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
+    if not 0 < found <= 1:
+        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {show(value)}")
+    return found
+
+
+def poplar_options(options: PlanOptions) -> dict[str, Any]:
+    """Return them as a scenario has them."""
+    share = options.memory_proportion
+    names = {size: name for name, size in PARTIALS_BYTES.items()}
+    return {
+        _PROPORTION: None if share is None else float(share),
+        _PARTIALS: None if options.partials_itemsize is None else names[options.partials_itemsize],
+    }
+
+
+def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:
+    """Return the options of all stages, the argument ``name``.
+
+    Raises ProgramTypeError and ProgramError in Graphcore's words.
+    """
+    if options is None:
+        return [PipelineStageOptions()] * stages
+    if not isinstance(options, list | tuple):
+        raise ProgramTypeError(f"{name} must be a list or a tuple of PipelineStageOptions objects.")
+    rules.check_stage_options(name, len(options), stages)
+    for each in options:
+        if not isinstance(each, PipelineStageOptions):
+            raise ProgramTypeError(
+                f"Expected all elements of {name} to be of type PipelineStageOptions, but got {each} instead."
+            )
+    return options
+
+
+def check_update_options(options: Any) -> PipelineStageOptions:
+    """Return the options of the weight update; raises ProgramTypeError for what is none."""
+    if options is None:
+        return PipelineStageOptions()
+    if not isinstance(options, PipelineStageOptions):
+        raise ProgramTypeError(
+            f"weight_update_poplar_options to be of type PipelineStageOptions, but got {options} instead."
+        )
+    return options
+
+
+def partials_itemsize(partials_dtype: Any) -> int:
+    """Return the bytes of a partial sum; raises ProgramError for another type than float16 and float32."""
+    dtype = checks.dtype("partials_dtype", partials_dtype)
+    if dtype.itemsize not in PARTIALS_BYTES.values():
+        checks.wrong_value("partials_dtype", "float16 or float32", dtype.name)
+    return dtype.itemsize

@@ -1,0 +1,71 @@
+"""The environment variable TF_POPLAR_FLAGS of Graphcore's software, and whether data travel from the host at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from ipusim.ipu.runtime.context import setting
+from ipusim.near_names import did_you_mean
+
+#: The variable of the environment.
+VARIABLE: Final = "TF_POPLAR_FLAGS"
+_SYNTHETIC: Final = "use_synthetic_data"
+#: Why each flag of Graphcore's changes nothing here.
+_NO_GRAPH: Final = "nothing is compiled to a graph"
+_WITHOUT_EFFECT: Final = {
+    "dump_schedule_as_dot": _NO_GRAPH,
+    "executable_cache_path": _NO_GRAPH,
+    "fallback_scheduler": _NO_GRAPH,
+    "help": "Graphcore's own documentation has it",
+    "log_cycle_count": "every run says its cycles",
+    "max_compilation_threads": _NO_GRAPH,
+    "max_infeed_threads": "the host is simulated",
+    "null_data_feed": "the infeed has the program's own data",
+    "save_interval_report": "a profile has what IPUs hold over time",
+    "save_vertex_graph": _NO_GRAPH,
+    "show_progress_bar": _NO_GRAPH,
+    "synthetic_data_categories": "it is all data or none",
+    "synthetic_data_initializer": "stages compute on the program's own data, which takes no time to travel",
+    "tensor_map_file_path": _NO_GRAPH,
+    "use_ipu_model": "every device is simulated",
+    "while_loop_brute_force_max_trip_count": "a loop is tried as often as it holds",
+}
+_SYNTHETIC_HERE: Final[ContextVar[bool]] = ContextVar("synthetic", default=False)
+
+
+def synthetic_data(wanted: bool) -> AbstractContextManager[Any]:
+    """Let no data travel from and to the host in programs that are laid out inside the block, if that is ``wanted``."""
+    return setting(_SYNTHETIC_HERE, wanted or _SYNTHETIC_HERE.get())
+
+
+def uses_synthetic_data() -> bool:
+    """Tell whether no data travel, as a block or the environment says."""
+    return _SYNTHETIC_HERE.get() or any(_is_on(each) for each in _flags() if _name(each) == _SYNTHETIC)
+
+
+def notes() -> tuple[str, ...]:
+    """Return a note for each flag of the environment that changes nothing, and why."""
+    return tuple(_note(name) for name in dict.fromkeys(map(_name, _flags())) if name != _SYNTHETIC)
+
+
+def _note(name: str) -> str:
+    if name in _WITHOUT_EFFECT:
+        return f"{VARIABLE}: --{name} has no effect here: {_WITHOUT_EFFECT[name]}."
+    near = did_you_mean(name, [_SYNTHETIC, *_WITHOUT_EFFECT])
+    return f"{VARIABLE}: --{name} is no flag of Graphcore's TensorFlow{near}; it has no effect."
+
+
+def _flags() -> list[str]:
+    return [each for each in os.environ.get(VARIABLE, "").split() if each.startswith("--")]
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").partition("=")[0]
+
+
+def _is_on(flag: str) -> bool:
+    """Tell whether a flag is set: without a value it is, as in Graphcore's."""
+    return flag.partition("=")[2].lower() in ("", "true", "1")

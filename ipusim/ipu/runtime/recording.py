@@ -1,0 +1,169 @@
+"""What programs have run on IPUs, for whoever profiles them: each with its session runs, as far as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ipusim.analysis.learning import Learning, received
+from ipusim.errors import ProgramStateError
+from ipusim.ipu.runtime.context import setting
+from ipusim.machine.extent import most_spans
+from ipusim.model.layers.layer import Array
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
+from ipusim.runs.execute import sum_up
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+from ipusim.runs.run import Run
+from ipusim.runs.session import Session
+from ipusim.runs.titles import title_of
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(eq=False)
+class Recorded:
+    """A program, and the session runs of it that are kept.
+
+    Attributes:
+        job: what runs.
+        steps: session runs that are kept, from the first on.
+        ran: session runs in all.
+    """
+
+    job: Job
+    steps: int = 0
+    ran: int = 0
+    _timeline: Timeline | None = None
+    _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
+    _weights: dict[str, Array] = field(default_factory=dict)
+    _not_finite: str = ""
+    _between: dict[int, tuple[HostExchange, ...]] = field(default_factory=dict)
+    _late: list[int] = field(default_factory=list)
+
+    def keep(self, session: Session, timeline: Timeline) -> None:
+        """Keep the session run that has just ended."""
+        if session.before:
+            self._between[self.steps * self.job.program.repeat_count] = session.before
+        self._late += session.late
+        self.steps += 1
+        self._timeline = timeline if self.steps == 1 else None
+        if not session.computes:
+            return
+        if not self._results:
+            self._results = [[] for _ in session.results]
+            self._not_finite = session.not_finite
+        for kept, new in zip(self._results, session.results, strict=True):
+            kept.extend(new)
+        self._weights = session.variables()
+
+    def kept(self, name: str = "") -> Job:
+        """Return the job of all that is kept, by another ``name`` where one is given."""
+        notes = list(self.job.notes)
+        if self.steps < self.ran:
+            notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
+        late = tuple(self._late) if any(self._late) else ()
+        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._between), late=late)
+        if not name:
+            return job
+        return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
+
+    def run(self, request: Request, stages: tuple[str, ...] = (), layers: tuple[str, ...] = ()) -> Run:
+        """Return all that is kept as one Run: steps one after the other, as those of a scenario.
+
+        ``request`` is what the Run says that was asked for, and its name is the Run's; ``stages`` are the names of the
+        stages in pictures, and ``layers`` those of the layers of each.
+        """
+        job = replace(self.kept(request.name), request=request)
+        # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
+        timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
+        info = replace(
+            timeline.info,
+            name=job.name,
+            stages=stages or timeline.info.stages,
+            layers=layers,
+            title=title_of(request.description),
+        )
+        timeline = timeline.about(info)
+        return sum_up(job, timeline, self._learning())
+
+    def _learning(self) -> Learning | None:
+        if not self._results:
+            return None
+        losses, outputs = received(self.job.program, self._results)
+        return Learning(losses, outputs, self._weights, (), None, self._not_finite)
+
+
+class Recorder:
+    """Keeps the session runs of all programs that run while it looks on, from any thread.
+
+    Attributes:
+        laid_out: programs that were laid out.
+    """
+
+    def __init__(self, steps: int | None = None) -> None:
+        """Keep ``steps`` session runs of each program; by default as many as one trace can hold."""
+        self._steps = steps
+        self._of: dict[int, Recorded] = {}
+        self._lock = Lock()
+        self.laid_out = 0
+
+    @property
+    def programs(self) -> tuple[Recorded, ...]:
+        """The programs that have run, in the order of their first session runs."""
+        return tuple(self._of.values())
+
+    def check(self, what: str) -> None:
+        """Refuse that nothing has run; raises ProgramStateError, in which ``what`` says where."""
+        if self._of:
+            return
+        got = f"{self.laid_out} that no session has run" if self.laid_out else "none"
+        raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}")
+
+    def note(self, session: Session, timeline: Timeline) -> None:
+        """Note that a session run has ended."""
+        job = session.job
+        with self._lock:
+            found = self._of.setdefault(id(job), Recorded(job))
+            found.ran += 1
+            if found.steps == found.ran - 1 and found.steps < self._most(session):
+                found.keep(session, timeline)
+
+    def _most(self, session: Session) -> int:
+        """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
+        job = session.job
+        spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
+        first = [np.asarray(each) for results in session.results for element in results[:1] for each in element]
+        # Each is kept as it comes, in one array with the others, and in the file.
+        results = 3 * sum(each.nbytes for each in first) * max(map(len, session.results), default=0)
+        fit = max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + results))
+        return fit if self._steps is None else min(self._steps, fit)
+
+
+R = TypeVar("R", bound=Recorder | None)
+#: Who looks on in this context; None where nobody does.
+_RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=None)
+
+
+def recorder() -> Recorder | None:
+    """Return who keeps what runs, None where nobody does."""
+    return _RECORDER.get()
+
+
+def recording(by: R) -> AbstractContextManager[R]:
+    """Let ``by``, None for nobody, look on at what runs inside the block, or is laid out there and runs in a thread."""
+    return setting(_RECORDER, by)
+
+
+def note(recorders: Sequence[Recorder | None], session: Session, timeline: Timeline) -> None:
+    """Tell the first recorder that there is of a session run that has ended."""
+    for found in recorders:
+        if found is not None:
+            found.note(session, timeline)
+            return

@@ -1,0 +1,118 @@
+"""The order of arguments in Graphcore's releases, found out from the types of what is given by position.
+
+``pipeline`` of SDK 2.1 and before has one argument fewer than today's; its queues begin with a name. Programs of these
+releases say so by position, and ``pipeline_depth`` by name, such as graphcore/examples at commit 3c88014,
+code_examples/tensorflow/pipelining/pipelining.py; others follow today's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+from ipusim.errors import ProgramTypeError
+
+_ReturnT = TypeVar("_ReturnT")
+
+#: The place of gradient_accumulation_for_captured_grads, True or False; in SDK 2.1 repeat_count stands there.
+_CAPTURED: Final = 3
+#: The gradient accumulation count by the name that it had before SDK 1.4.
+_DEPTH: Final = "pipeline_depth"
+
+#: Arguments of queues in today's order, an infeed's behind its dataset; their own order is that of SDK 2.1.
+_INFEED: Final = ("device_ordinal", "prefetch_depth", "optimise_latency")
+_OUTFEED: Final = ("outfeed_mode", "device_ordinal", "buffer_depth", "optimise_latency")
+#: Modes of an outfeed by name: a text that is one is more likely meant as a mode than as the name of a queue.
+_MODES: Final = ("ALL", "LAST")
+
+
+def in_any_release(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
+    """Let ``pipeline`` be called by position in the order of SDK 2.1, and with ``pipeline_depth`` by name."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> _ReturnT:
+        if kwargs.get(_DEPTH) is not None:
+            kwargs["gradient_accumulation_count"] = kwargs[_DEPTH]
+        kwargs.pop(_DEPTH, None)
+        return function(*_in_order(args), **kwargs)
+
+    return call
+
+
+def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return positional arguments in the order of today.
+
+    Raises ProgramTypeError for those before SDK 1.4, where a count stood in the place of the accumulators' dtype.
+    """
+    count, dtype = [*args[1:_CAPTURED], None, None][:2]
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        raise ProgramTypeError(
+            f"gradient_accumulation_dtype: expected a dtype, a function or None, got {dtype!r}; before SDK 1.4 the "
+            f"gradient accumulation count stood there, behind pipeline_depth {count!r}: name the arguments"
+        )
+    if len(args) <= _CAPTURED or isinstance(args[_CAPTURED], bool):
+        return tuple(args)
+    return (*args[:_CAPTURED], True, *args[_CAPTURED:])
+
+
+def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
+    """Let an infeed, whose arguments are in the order of SDK 2.1, be made by position in today's order too.
+
+    Raises ProgramTypeError for positions that both orders could have, with another meaning.
+    """
+
+    @wraps(init)
+    def call(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = args[1:]
+        if given and given[0] is not None:
+            later = not isinstance(given[0], str)
+        else:
+            later = _is_later("IPUInfeedQueue", "prefetch_depth", given[1:])
+        init(self, *args[:1], *([] if later else given), **_named(_INFEED if later else (), given), **kwargs)
+
+    return call
+
+
+def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
+    """Let an outfeed, whose arguments are in the order of SDK 2.1, be made by position in today's order too.
+
+    Raises ProgramTypeError for positions that both orders could have, with another meaning.
+    """
+
+    @wraps(init)
+    def call(self: Any, *given: Any, **kwargs: Any) -> None:
+        name, mode = (*given, None, None)[:2]
+        if name is not None:
+            later = not isinstance(name, str) or name.upper() in _MODES
+        elif mode is not None:
+            later = not isinstance(mode, Enum)
+        else:
+            later = _is_later("IPUOutfeedQueue", "buffer_depth", given[2:])
+        init(self, *([] if later else given), **_named(_OUTFEED if later else (), given), **kwargs)
+
+    return call
+
+
+def _is_later(queue: str, depth: str, given: Sequence[Any]) -> bool:
+    """Tell whether positions behind None are in today's order: ``depth``, optimise_latency.
+
+    In that of SDK 2.1 they are device_ordinal, replication_factor and more. Raises ProgramTypeError for one that can
+    be either.
+    """
+    if len(given) > 1:
+        return len(given) == 2 and isinstance(given[1], bool)
+    if given and isinstance(given[0], int) and not isinstance(given[0], bool) and given[0] > 0:
+        raise ProgramTypeError(
+            f"{queue}: expected arguments by their names, as behind None stands device_ordinal up to SDK 2.1 and "
+            f"{depth} after it, got {given[0]} by its position"
+        )
+    return False
+
+
+def _named(order: Sequence[str], given: Sequence[Any]) -> dict[str, Any]:
+    """Return positional arguments by their names; raises ProgramTypeError for more than there are."""
+    if order and len(given) > len(order):
+        raise ProgramTypeError(f"expected at most {len(order)} arguments, {', '.join(order)}, got {len(given)}")
+    return dict(zip(order, given, strict=False))

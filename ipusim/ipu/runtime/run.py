@@ -1,0 +1,328 @@
+"""A pipeline that has run, and can run on from where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.hardware.system import System
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
+from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal, on_device
+from ipusim.ipu.runtime.distribution import HostProgram
+from ipusim.ipu.runtime.function_body import device
+from ipusim.ipu.runtime.functions import sent_dtype
+from ipusim.ipu.runtime.host import Fetch, Running
+from ipusim.ipu.runtime.layouts import Layout, Layouts
+from ipusim.ipu.runtime.recording import note, recorder
+from ipusim.ipu.runtime.stage_outfeeds import StageOutfeed
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import as_results
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.runs.checkpoint import (
+    OPTIMIZER,
+    Arrays,
+    Wanted,
+    arrays_of,
+    check_arrays_of,
+    everything,
+    set_arrays_of,
+    slots_of,
+)
+from ipusim.runs.job import Job
+from ipusim.runs.session import Session
+from ipusim.schedules.registry import find
+from ipusim.timeline.timeline import Timeline
+
+#: Name of the elements of the infeed that have been read, among what a program goes on from.
+_INFEED: Final = "ipusim/infeed"
+
+
+class Pipeline(Fetch):
+    """What ``pipelining_ops.pipeline`` returns; in a compiled computation it runs when a session runs it.
+
+    Attributes:
+        pipelined: whether it is a pipeline, and no loop.
+        training: whether it trains.
+    """
+
+    is_operation: ClassVar[bool] = True
+
+    def __init__(self, layouts: Layouts, symbols: Sequence[Any] | None = None) -> None:
+        """Place the variables on their IPUs and connect the queues.
+
+        ``symbols`` are the pipeline's inputs as a session evaluates them, where one runs it. Raises ProgramError when
+        the outfeed has a pipeline already, or the infeed other replicas.
+        """
+        first = layouts.first
+        arguments, stages = first.arguments, first.traced.stages
+        self._layouts, self._symbols, self._ordinal = layouts, symbols, device_ordinal()
+        self.pipelined, self.training = find(arguments.schedule.value).pipelined, arguments.training
+        self._hosts = HostProgram()
+        self._more_notes: tuple[str, ...] = ()
+        self._timeline: Timeline | None = None
+        self._initial = True
+        self._placed_session: Session | None = None
+        self._layout = first
+        self._take(first, None)
+        self._recorder = recorder()
+        if self._recorder is not None:
+            self._recorder.laid_out += 1
+        self._named = layouts.variables
+        #: The version of each variable that the session has; at first all have their initial values.
+        self._versions = dict.fromkeys(self._named, 0)
+        changes = {name for each in stages for name in each.stage.changes}
+        #: The variables that a run changes.
+        self._changes = [name for name in self._named if name in changes or self.training]
+
+    def _take(self, layout: Layout, before: Layout | None) -> None:
+        """Go on as another layout says than the one ``before``, if there was one, from where that has come to."""
+        self._connect_queues(layout, before)
+        state = None if self._placed_session is None else arrays_of(self._placed_session)
+        self._layout = layout
+        if layout.job is None:
+            return
+        layout.traced.inputs.replicas = layout.replicas
+        self._hosts.distribution = layout.distribution
+        self._placed_session = self._hosts.session(layout.job, goes_on=not self._initial)
+        if state is not None:
+            set_arrays_of(self._placed_session, state)
+
+    def _connect_queues(self, layout: Layout, before: Layout | None) -> None:
+        replicas, gradients = layout.replicas, layout.arguments.host_gradients
+        axis = (replicas,) if replicas > 1 else ()
+        if gradients is not None and axis:
+            raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
+        if (infeed := layout.arguments.infeed) is not None:
+            check_queue_on_device("infeed_queue", infeed.ordinal)
+            infeed.connect(replicas, instead_of=None if before is None else before.replicas)
+        if (queue := layout.arguments.outfeed) is not None:
+            outputs, outfeed = layout.traced.stages[-1].outputs, layout.outfeed
+            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
+            packing = layout.traced.packing(outfeed.kept)
+            if gradients is not None:
+                forms, packing = gradients.element(forms, packing)
+            self._connect(queue, forms, packing, again=before is not None)
+        for each in _sent_beside(layout):
+            forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
+            self._connect(each.queue, forms, each.packing, again=before is not None)
+
+    def dequeue_at_once(self) -> None:
+        """Let what stages and the optimizer send be dequeued at once, as of a program that no session runs."""
+        for each in _sent_beside(self._layout):
+            each.queue.in_session = False
+
+    def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
+        check_queue_on_device("outfeed_queue", queue.ordinal)
+        queue.connect(forms, packing, in_session=self._symbols is not None, again=again)
+
+    def take_fed(self, running: Running, values: Sequence[Any]) -> None:
+        """Be the program for ``values`` that a session feeds, and for what the program captures in its run.
+
+        It is laid out again where these have other forms. Raises as :meth:`take_layout` does.
+        """
+        captures = self._layout.arguments.captures
+        self.take_layout(values, {} if captures is None else captures.evaluated(running.value))
+        if (captures := self._layout.arguments.captures) is not None:
+            captures.take(running.value)
+
+    def take_layout(self, values: Sequence[Any] | None = None, captured: Mapping[Any, Array] | None = None) -> None:
+        """Lay the program out again where another device has been configured since, or ``values`` have other forms.
+
+        It goes on from where it is. Raises IpusimError where the device does not take it; it stays as it is then.
+        """
+        with device(), on_device(self._ordinal):
+            layout = self._layouts.now(self._layout, values, captured or {})
+            if layout is not self._layout:
+                self._take(layout, self._layout)
+
+    @property
+    def _job(self) -> Job:
+        if self._layout.job is None:
+            self.take_layout()
+        assert self._layout.job is not None
+        return self._layout.job
+
+    @property
+    def _session(self) -> Session:
+        if self._placed_session is None:
+            self.take_layout()
+        assert self._placed_session is not None
+        return self._placed_session
+
+    @property
+    def replicas(self) -> int:
+        """The replicas that it runs on; one as long as no device has taken it."""
+        return self._layout.replicas
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Its inputs, which are a loop's tensors as the last run has left them."""
+        return self._layout.traced.inputs.values
+
+    @property
+    def infeed(self) -> IPUInfeedQueue | None:
+        """The queue that feeds it, None where none does."""
+        return self._layout.arguments.infeed
+
+    @property
+    def program(self) -> PipelineProgram:
+        """What runs."""
+        return self._job.program
+
+    @property
+    def plan(self) -> Plan:
+        """In which order."""
+        return self._job.plan
+
+    @property
+    def system(self) -> System:
+        """Where."""
+        return self._job.system
+
+    @property
+    def memory(self) -> Fit:
+        """What its IPUs hold."""
+        return self._job.memory
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings."""
+        return (*self._job.notes, *self._more_notes)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The Timeline of the last run. Raises ProgramStateError before the first."""
+        if self._timeline is None:
+            raise ProgramStateError("the pipeline has not run")
+        return self._timeline
+
+    @property
+    def sends(self) -> bool:
+        """Whether it sends results to an outfeed queue."""
+        return self._layout.arguments.outfeed is not None
+
+    @property
+    def summary(self) -> RunTimes:
+        """The times of the last run."""
+        return run_times(self.timeline)
+
+    @property
+    def variables(self) -> dict[str, Array]:
+        """Copies of all variables as they are now, by name; of untrained ones those of the first replica."""
+        return self._session.variables() | self._changed_elsewhere()
+
+    @property
+    def session(self) -> Session:
+        """All that runs go on from, with the values that other programs have given variables meanwhile."""
+        if changed := self._changed_elsewhere():
+            self._session.set_variables(changed)
+            self._versions = {name: each.version for name, each in self._named.items()}
+        return self._session
+
+    def value_of(self, name: str) -> Array:
+        """Return a copy of the value that one variable has now."""
+        return self._session.variables((name,))[name]
+
+    def _changed_elsewhere(self) -> dict[str, Array]:
+        return {name: each.value_now() for name, each in self._named.items() if each.version != self._versions[name]}
+
+    def evaluate(self, running: Running) -> None:
+        """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
+        if self.infeed is not None:
+            self.infeed.check_started()
+        values = [running.value(symbol) for symbol in self._symbols or ()]
+        self.take_fed(running, values)
+        self.run(values)
+
+    def initialize(self) -> None:
+        """Set all variables, and the optimizer's state, to what they were at first."""
+        if self._placed_session is not None and (not self._initial or any(self._versions.values())):
+            self._initial = True
+            self._placed_session = self._hosts.session(self._session.job)
+        for variable in self._named.values():
+            variable.initialize()
+        self._versions = {name: each.version for name, each in self._named.items()}
+
+    def run(self, inputs: Any = None) -> Timeline:
+        """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
+
+        ``inputs`` are new values for those of the pipeline, such as another learning rate, from this run on. The
+        results go to the outfeed queue, each as soon as it is with the host. Raises ProgramError and ProgramTypeError
+        for inputs of another form.
+        """
+        with device(), sending_to(self._layout.arguments.outfeed), on_device(self._ordinal):
+            self.take_layout()
+            layout = self._layout
+            if inputs is not None:
+                layout.feed.replace_inputs(as_results(inputs))
+            session, self._initial = self.session, False
+            layout.feed.go_on(session.elements)
+            for stage in layout.traced.outfeeds:
+                stage.begin(layout.replicas)
+            try:
+                with self._hosts.running(session):
+                    self._timeline = session.run(sink=self._sink(), before=self._hosts.owed())
+            finally:
+                self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
+            # A session may run it in another thread than the one that laid it out.
+            note((recorder(), self._recorder), session, self._timeline)
+        if self.training:
+            self._note_not_finite()
+        return self._timeline
+
+    def _sink(self) -> Callable[[tuple[Array, ...]], object] | None:
+        """Return what takes each element that is with the host; None where none comes."""
+        outfeed, gradients = self._layout.arguments.outfeed, self._layout.arguments.host_gradients
+        if outfeed is None:
+            return None
+        return outfeed.receive if gradients is None else gradients.receiving(outfeed.receive)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
+        slots = {name: array.copy() for each in self._named.values() for name, array in each.slots.items()}
+        return arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
+
+    def check_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
+        """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
+        check_arrays_of(self.session, arrays, wanted)
+
+    def set_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
+        """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
+
+        Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
+        ProgramError for an infeed that cannot go back; nothing is set then.
+        """
+        self.take_layout()
+        self.check_arrays(arrays, wanted)
+        if _INFEED in arrays and wanted(_INFEED) and self.training:
+            self._layout.feed.go_to(int(arrays[_INFEED]))
+        if self._layout.arguments.host_gradients is not None:  # the optimizer is on the host
+            for variable in self._named.values():
+                variable.slots = slots_of(variable.name, arrays, wanted)
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(OPTIMIZER)}
+        set_arrays_of(self.session, arrays, wanted)
+        self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
+        self._initial = False
+
+    def _note_not_finite(self) -> None:
+        """Note where no result of a training was ever a finite number what made the first value that is none."""
+        origin = self._session.not_finite
+        if not origin:
+            return
+        numbers = [np.asarray(result) for sent in self._session.results for element in sent for result in element]
+        floats = [array for array in numbers if array.dtype.kind == "f"]
+        if not any(np.isfinite(array).any() for array in floats):
+            note = f"No result is finite, from the first micro-batch on: the first value that is not is from {origin}."
+            self._more_notes = (note,)
+
+
+def _sent_beside(layout: Layout) -> list[StageOutfeed]:
+    """Return the queues that stages and the optimizer send to by themselves."""
+    return [outfeed for outfeeds in layout.traced.outfeeds for outfeed in outfeeds.queues]

@@ -1,0 +1,224 @@
+"""A call of a stage's function, and the form of what it returns: which arrays travel, and which all stages have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ModelError, UnsupportedProgramError
+from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.host import Operation
+from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
+from ipusim.ipu.runtime.variable import plain
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import as_results
+
+
+class Holder(Enum):
+    """What holds the values of an element of an outfeed: nothing, where it is one by itself, a list or a tuple."""
+
+    ALONE = 0
+    LIST = 1
+    TUPLE = 2
+
+    @classmethod
+    def of(cls, enqueued: Any) -> Holder:
+        """Return what holds the values that the body of a loop enqueues."""
+        return cls.TUPLE if isinstance(enqueued, tuple) else cls.LIST if isinstance(enqueued, list) else cls.ALONE
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value of the pipeline's own ``inputs``, by its place there: the same in every micro-batch of a run."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """A structure of values: each an array by its place among those that travel, an Input, or a dictionary of them."""
+
+    slots: tuple[Any, ...] = ()
+    arrays: int = 0
+
+    def __add__(self, other: Form) -> Form:
+        """Return the values of both, one after the other, as the next stage gets those of concurrent stages."""
+        return Form((*self.slots, *(_moved(slot, self.arrays) for slot in other.slots)), self.arrays + other.arrays)
+
+    def without_first(self) -> Form:
+        """Return the values but for the first, which is one array."""
+        return Form(tuple(_moved(slot, -1) for slot in self.slots[1:]), self.arrays - 1)
+
+    @property
+    def named(self) -> bool:
+        """Whether there is a dictionary in it."""
+        return any(isinstance(slot, Mapping) for slot in self.slots)
+
+    def pack(self, arrays: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
+        """Return the values, of the arrays that travel and those of the pipeline's inputs."""
+
+        def value(slot: Any) -> Any:
+            if isinstance(slot, Mapping):
+                return {name: value(each) for name, each in slot.items()}
+            return inputs[slot.place] if isinstance(slot, Input) else arrays[slot]
+
+        return [value(slot) for slot in self.slots]
+
+
+def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Form, list[Any]]:
+    """Return the form of what the stage called ``name`` returned, and the arrays in it that travel.
+
+    ``inputs`` are the places of the pipeline's inputs by the identity of what the stage was given for them: what is
+    returned as it came is one of them still. Raises ModelError for names that are neither texts nor numbers.
+    """
+    from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+
+    arrays: list[Any] = []
+
+    def slot(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str | int):
+                    raise ModelError(f"stage {name!r}: expected texts or numbers as names of its outputs, got {key!r}")
+            return {key: leaf(each) for key, each in value.items()}
+        return leaf(value)
+
+    def leaf(value: Any) -> Any:
+        if id(value) in inputs:
+            return Input(inputs[id(value)])
+        arrays.append(concrete(plain(value)))
+        return len(arrays) - 1
+
+    slots = tuple(slot(value) for value in as_results(returned))
+    return Form(slots, len(arrays)), arrays
+
+
+def without_operations(returned: Any) -> Any:
+    """Return what a stage's function returned but for operations of the host, such as those that print."""
+    if isinstance(returned, Operation):
+        return None
+    if isinstance(returned, tuple | list) and any(isinstance(each, Operation) for each in returned):
+        return [each for each in returned if not isinstance(each, Operation)]
+    return returned
+
+
+def packing(form: Form, kept: Sequence[int], holder: Holder) -> Callable[[list[Array]], Any]:
+    """Return what makes an element of an outfeed of the ``kept`` arrays, in a ``holder``, with names as in ``form``."""
+    if holder is Holder.ALONE:
+        return lambda arrays: form.pack(arrays)[0] if form.named else arrays[0]
+    held = list if holder is Holder.LIST else tuple
+    if form.named and len(kept) == form.arrays:
+        return lambda arrays: held(form.pack(arrays))
+    return held
+
+
+def _moved(slot: Any, by: int) -> Any:
+    if isinstance(slot, Mapping):
+        return {name: _moved(each, by) for name, each in slot.items()}
+    return slot if isinstance(slot, Input) else slot + by
+
+
+#: Whether the stage that is called belongs to a program that runs, and is not only tried.
+_RUNNING: Final[ContextVar[bool]] = ContextVar("running", default=False)
+
+
+def is_running() -> bool:
+    """Tell whether a stage is called by a program that runs, and not to see what it does."""
+    return _RUNNING.get()
+
+
+def _said(running: bool) -> AbstractContextManager[Any]:
+    return setting(_RUNNING, running)
+
+
+@dataclass(eq=False)
+class Inputs:
+    """The values of a program's ``inputs`` as they are now; a run may begin with others.
+
+    Attributes:
+        values: as they are.
+        running: whether a program runs, and stages are not only tried.
+        replicas: that run with them.
+    """
+
+    values: tuple[Array, ...]
+    running: bool = False
+    replicas: int = 1
+
+    def carry(self, values: tuple[Array, ...]) -> None:
+        """Go on with others in the next iteration of a loop; raises UnsupportedProgramError for several replicas."""
+        same = all(np.array_equal(new, old) for new, old in zip(values, self.values, strict=True))
+        if self.replicas > 1 and not same:
+            raise UnsupportedProgramError("body: loop-carried tensors that change are not simulated in replicas")
+        self.values = values
+
+
+@dataclass(eq=False)
+class StageCall:
+    """One stage's function in a pipeline.
+
+    Attributes:
+        name: the stage's.
+        function: as it was given.
+        number: of the stage, concurrent ones counted each.
+        names: of all the program's stages.
+        takes: what the function is given, made of the arrays that come in; those of the first stage begin with the
+            pipeline's inputs.
+        inputs: of the pipeline. A stage that hands one on as it came sends nothing: every IPU has its value for a
+            whole run, as it has that of a constant.
+        is_last: whether what it returns leaves the pipeline, be it one of the inputs or not.
+        gives: what the function returned the first time; None before.
+        alone: whether that was one value by itself, and not in a tuple or list.
+        outfeeds: the queues that the function sends to by itself.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    number: int
+    names: ProgramNames
+    takes: Form
+    inputs: Inputs
+    is_last: bool
+    gives: Form | None = None
+    alone: bool = False
+    outfeeds: StageOutfeeds = field(default_factory=StageOutfeeds)
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the arrays that travel on; raises ModelError where they are others than the first time."""
+        given = self.takes.pack(arrays, self.inputs.values)
+        with self.names.stage(self.number), _said(self.inputs.running), self.outfeeds.calling(self.inputs.running):
+            returned = without_operations(self.function(*given))
+        form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(given))
+        if self.gives is None:
+            self.gives, self.alone = form, returned is not None and not isinstance(returned, tuple | list)
+        elif form != self.gives:
+            raise ModelError(
+                f"stage {self.name!r}: expected outputs of one structure in all micro-batches, got {_text(form)} after "
+                f"{_text(self.gives)}"
+            )
+        return tuple(results)
+
+    def _passed(self, given: Sequence[Any]) -> dict[int, int]:
+        """Return the places of the pipeline's inputs by the identity of what the function is given for them."""
+        if self.number == 0:
+            return {id(value): place for place, value in enumerate(given[: len(self.inputs.values)])}
+        places = zip(given, self.takes.slots, strict=True)
+        return {id(value): slot.place for value, slot in places if isinstance(slot, Input)}
+
+
+def _text(form: Form) -> str:
+    """Return the structure as words."""
+
+    def slot(value: Any) -> str:
+        if isinstance(value, dict):
+            return "{" + ", ".join(value) + "}"
+        return f"inputs[{value.place}]" if isinstance(value, Input) else "an array"
+
+    return f"({', '.join(map(slot, form.slots))})"

@@ -1,0 +1,337 @@
+"""The stages of a pipeline, tried once on its first micro-batch: shapes, variables, optimizer and outfeed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.runtime.arguments import Arguments
+from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, packing, without_operations
+from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
+from ipusim.ipu.runtime.variable import NamedVariable
+from ipusim.ipu.runtime.weight_update import WeightUpdate
+from ipusim.model.functions.untrained import check_same
+from ipusim.model.layers.layer import Array
+from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
+from ipusim.pipeline.rules import check_outfeed_mask
+
+#: Graphcore's text where no variable is trained.
+_NOTHING_TO_TRAIN: Final = "No variables to optimize."
+
+
+@dataclass(frozen=True, eq=False)
+class TracedStage:
+    """A stage with the arrays that came in and out; of the last stage in training those that may be sent.
+
+    Attributes:
+        stage: what runs.
+        position: where it stands in the pipeline, which concurrent stages share.
+        inputs, outputs: of the first micro-batch, the loss left out.
+        owned, held: the variables, and those that no optimizer trains, that no earlier stage has.
+        taught: whether each output depends on a variable; empty for the last stage, and in inference.
+    """
+
+    stage: FunctionStage
+    position: int
+    inputs: Arrays
+    outputs: Arrays
+    owned: tuple[str, ...]
+    held: tuple[str, ...]
+    taught: tuple[bool, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """All stages, and what comes of them.
+
+    Attributes:
+        stages: in order.
+        optimizer: None in inference.
+        inputs: the pipeline's own, which its stages see.
+        names: those that the stages give.
+        sends: what the last stage sends, as a structure.
+        holder: what holds the values of an element of the outfeed. As in Graphcore's, results of a pipeline are in a
+            list however few they are; the loss is by itself, and so is a dictionary that the last stage of an
+            inference returns.
+        loss: which of the results of the last stage, as arrays, is the loss itself; None where none is, and in
+            inference.
+    """
+
+    stages: tuple[TracedStage, ...]
+    optimizer: WeightUpdate | None
+    inputs: Inputs
+    names: ProgramNames
+    sends: Form
+    holder: Holder
+    loss: int | None = None
+
+    def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
+        """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
+        return packing(self.sends, kept, self.holder)
+
+    @property
+    def outfeeds(self) -> list[StageOutfeeds]:
+        """The queues that each stage sends to by itself, and those that the optimizer sends to."""
+        calls = [each.stage.function for each in self.stages]
+        of_update = [] if self.optimizer is None else [self.optimizer.outfeeds]
+        return [call.outfeeds for call in calls if isinstance(call, StageCall)] + of_update
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether replicas sum up their gradients before a weight update, as the optimizer says."""
+        return self.optimizer is None or self.optimizer.optimizer.cross_replica
+
+    @property
+    def variables(self) -> dict[str, Array]:
+        """The initial value of each variable."""
+        return {name: each.stage.variables[name] for each in self.stages for name in each.owned}
+
+    def replica(self) -> tuple[tuple[FunctionStage, ...], WeightUpdate | None]:
+        """Return stages and optimizer for one replica alone, as its last stage says what the optimizer is."""
+        stages = tuple(each.stage for each in self.stages)
+        if self.optimizer is None:
+            return stages, None
+        call = stages[-1].function
+        assert isinstance(call, StageCall)
+        assert isinstance(call.function, _Finish)
+        own = call.function.again()
+        return (*stages[:-1], replace(stages[-1], function=replace(call, function=own))), own.weight_update
+
+
+def as_tensor(value: Any) -> Array:
+    """Return an array; Python's own numbers become float32 and int32, as in TensorFlow."""
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return array
+    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+
+
+def trace(arguments: Arguments, inputs: Inputs | None = None, group: int = 1) -> Traced:
+    """Run every stage once, in order; ``inputs`` hold the program's own, by default those of ``arguments``.
+
+    ``group`` are the replicas that batch normalisations take their statistics of, together.
+
+    Raises ProgramError in Graphcore's words where results, queue and optimizer do not fit together, and for
+    a variable that stages on different IPUs use; ModelError for a stage that fails.
+    """
+    tracer = _Tracer(arguments, inputs or Inputs(tuple(map(as_tensor, arguments.inputs))), group)
+    for position in range(len(arguments.stages)):
+        tracer.trace(position)
+    return tracer.traced()
+
+
+class _Tracer:
+    """Runs stages in order, each on what the one before has given."""
+
+    def __init__(self, arguments: Arguments, inputs: Inputs, group: int) -> None:
+        self._arguments, self._inputs = arguments, inputs
+        infeed = arguments.infeed
+        self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
+        self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
+        self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
+        self._names = ProgramNames(arguments.training, group)
+        self._found: list[TracedStage] = []
+        self._users: dict[str, int] = {}
+        self._finish: _Finish | None = None
+        self._alone = False
+
+    def trace(self, position: int) -> None:
+        """Run the stages of one position, which all take the same."""
+        functions = self._arguments.stages[position]
+        inputs, before, form = self._arrays, self._learned, self._form
+        self._arrays, self._learned, self._form = (), (), Form()
+        for part, given in enumerate(functions):
+            name = f"{self._arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
+            self._trace(name, given, position, inputs, before, form)
+
+    def _trace(
+        self,
+        name: str,
+        given: Callable[..., Any],
+        position: int,
+        inputs: Arrays,
+        before: tuple[bool, ...],
+        form: Form,
+    ) -> None:
+        arguments = self._arguments
+        training, is_last = arguments.optimizer_function is not None, position == len(arguments.stages) - 1
+        keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
+        function = _with_keywords(given, keywords)
+        if training and is_last:
+            function = self._finish = _Finish(function, arguments)
+        call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
+        tried = try_stage(name, call, inputs)
+        finish = self._finish is not None
+        stage = FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
+        outputs = tried.outputs[1:] if self._finish else tried.outputs
+        owned, held = _check_users(arguments, self._found, self._users, stage, position)
+        taught = stage.teaches(inputs) if training and not is_last else ()
+        self._found.append(TracedStage(stage, position, inputs, outputs, owned, held, taught))
+        self._arrays += outputs
+        self._learned += taught
+        assert call.gives is not None
+        self._form += call.gives
+        self._alone = call.alone
+
+    def traced(self) -> Traced:
+        """Return all stages, when the last has run."""
+        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_in
+        if self._finish is None:
+            _check_has_queue(arguments, self._arrays)
+            return Traced(
+                stages,
+                None,
+                self._inputs,
+                self._names,
+                self._form,
+                own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
+            )
+        if not any(each.stage.variables for each in stages):
+            raise ProgramError(_NOTHING_TO_TRAIN)
+        if (update := self._finish.weight_update) is not None:
+            update.find_outfeeds({name: each.stage.variables[name] for each in stages for name in each.owned})
+        return Traced(
+            stages,
+            update,
+            self._inputs,
+            self._names,
+            self._form.without_first(),
+            own or _holder(arguments.outfeed_loss),
+            self._finish.loss,
+        )
+
+
+def _holder(alone: bool) -> Holder:
+    return Holder.ALONE if alone else Holder.LIST
+
+
+class _Finish:
+    """The last stage in training: its function, then the optimizer function; gives the loss, then what is sent.
+
+    Attributes:
+        weight_update: the optimizer that the latest call has returned, as the core applies it; None before the first.
+        loss: which of the results is the loss, None for none of them.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: Arguments) -> None:
+        self._function = function
+        self._arguments = arguments
+        self.weight_update: WeightUpdate | None = None
+        self.loss: int | None = None
+
+    def again(self) -> _Finish:
+        """Return another of the same functions, which notes its optimizers for itself."""
+        found = _Finish(self._function, self._arguments)
+        found.weight_update = replace(self.weight_update) if self.weight_update else None
+        return found
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        arguments = self._arguments
+        outputs = as_results(without_operations(self._function(*inputs)))
+        assert arguments.optimizer_function is not None
+        found = arguments.optimizer_function(*outputs)
+        if not isinstance(found, OptimizerFunctionOutput):
+            raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {found!r}")
+        self._note(found, outputs)
+        self._count(found)
+        return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
+
+    def _note(self, found: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
+        update = self.weight_update
+        given = found.apply_gradients_args, found.apply_gradients_kwargs
+        computed = found.compute_gradients_args, found.compute_gradients_kwargs
+        if update is None:
+            self._check(outputs)
+            asked = dict(zip(("var_list",), found.compute_gradients_args, strict=False))
+            if (asked | dict(found.compute_gradients_kwargs)).get("var_list") in ([], ()):
+                raise ProgramError(_NOTHING_TO_TRAIN)
+            same = [position for position, each in enumerate(outputs) if each is found.loss]
+            # A dictionary among them counts as several arrays, by which places are told then.
+            self.loss = same[0] if same and not any(isinstance(each, dict) for each in outputs) else None
+            self.weight_update = WeightUpdate(found.opt, *given, *computed)
+            return
+        before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__
+        if before != now:
+            raise ModelError(
+                f"optimizer_function: expected one kind of optimizer in all micro-batches, got {now} after {before}"
+            )
+        update.optimizer, (update.args, update.kwargs) = found.opt, given
+        update.compute_args, update.compute_kwargs = computed
+
+    @staticmethod
+    def _count(found: OptimizerFunctionOutput) -> None:
+        """Ask for the variable that counts updates, which is on the IPU of the last stage."""
+        step = dict(zip(("global_step",), found.apply_gradients_args, strict=False)) | dict(
+            found.apply_gradients_kwargs
+        )
+        if isinstance(counter := step.get("global_step"), NamedVariable):
+            counter.read_value()
+
+    def _check(self, outputs: tuple[Any, ...]) -> None:
+        mask = self._arguments.outfeed_mask
+        if self._arguments.outfeed_loss:
+            if self._arguments.outfeed is None:
+                raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
+            return
+        if mask is not None:
+            check_outfeed_mask(mask, len(outputs))
+        kept = [output for position, output in enumerate(outputs) if mask is None or not mask[position]]
+        _check_has_queue(self._arguments, tuple(map(np.asarray, kept)))
+
+
+def _with_keywords(function: Callable[..., Any], keywords: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a function that takes the last arguments by position, and hands them on by these names."""
+    if not keywords:
+        return function
+
+    def call(*arrays: Any) -> Any:
+        split = len(arrays) - len(keywords)
+        named: Mapping[str, Any] = dict(zip(keywords, arrays[split:], strict=True))
+        return function(*arrays[:split], **named)
+
+    return call
+
+
+def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
+    if outputs and arguments.outfeed is None:
+        named = ", ".join(f"Tensor(shape={output.shape}, dtype={output.dtype})" for output in outputs)
+        raise ProgramError(
+            f"The last computational stage has tensor outputs: {named}, but no outfeed_queue has been provided."
+        )
+
+
+def _check_users(
+    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, position: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Note the first user of each variable, and return those first used here: trained ones, and the others.
+
+    Raises UnsupportedProgramError for one that a stage on another IPU has, ModelError for one that is trained in one
+    stage alone.
+    """
+    number = len(earlier)
+    for name, initial in (*stage.variables.items(), *stage.untrained.items()):
+        first = users.setdefault(name, number)
+        if first == number:
+            continue
+        before = earlier[first].stage
+        if (name in before.variables) is not (name in stage.variables):
+            raise ModelError(f"variable {name!r} was asked for with trainable=True and with trainable=False")
+        check_same(name, (before.variables if name in before.variables else before.untrained)[name], initial)
+        if arguments.mapping[first] != arguments.mapping[number]:
+            raise UnsupportedProgramError(
+                f"The PipelineStage with ID {position} is trying to use an input ({name}) which is already used by the "
+                f"PipelineStage with ID {earlier[first].position}. This violates the dataflow constraints because an "
+                "input can only be used by pipeline stages on the same IPU.\nIf the model requires for multiple "
+                "pipeline stages to access the same `tf.Variable` then these pipeline stages need to placed onto the "
+                "same IPU using the `device_mapping` argument to `tf.python.ipu.pipelining_ops.pipeline`."
+            )
+    mine = [name for name, first in users.items() if first == number]
+    return tuple(name for name in mine if name in stage.variables), tuple(
+        name for name in mine if name in stage.untrained
+    )

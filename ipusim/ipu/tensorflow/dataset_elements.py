@@ -1,0 +1,285 @@
+"""Elements of datasets: arrays, tuples of arrays, and dictionaries of arrays, and what methods make of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from ipusim.errors import EndOfDataError, ModelError, ProgramStateError
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.function_body import body_of_function
+from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, evaluated, reading
+from ipusim.ipu.runtime.program_state import at_once
+from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.traced import as_tensor
+from ipusim.model.functions.users_code import Failing
+from ipusim.model.layers.layer import Array
+
+Element = Any
+
+
+def element_of(value: Any) -> Element:
+    """Return a tuple or dictionary of arrays, or an array; a list is a tuple, as what map's function returns is.
+
+    Tensors of the host stay, which have a value when the dataset begins.
+    """
+    if isinstance(value, Mapping):
+        return {name: element_of(each) for name, each in value.items()}
+    if isinstance(value, tuple) or (isinstance(value, list) and any(map(_has_axes, value))):
+        return tuple(map(element_of, value))
+    if isinstance(value, np.generic | Tensor):
+        return value
+    return as_tensor(checks.numbers("element", value))
+
+
+def _has_axes(value: Any) -> bool:
+    return isinstance(value, Tensor) or bool(np.ndim(value))
+
+
+def now(element: Element) -> Element:
+    """Return an element with the values that tensors of the host have in the run of a session that goes on."""
+    return mapped(evaluated, element) if any(isinstance(each, Tensor) for each in leaves(element)) else element
+
+
+def typed(value: Any, types: Any) -> Element:
+    """Return a value in dtypes, which are in a structure like its own."""
+    if isinstance(types, Mapping):
+        return {name: typed(value[name], each) for name, each in types.items()}
+    if isinstance(types, tuple | list):
+        return tuple(typed(each, kind) for each, kind in zip(value, types, strict=True))
+    kind = types if isinstance(types, type) else getattr(types, "dtype", types)  # of a specification
+    return np.asarray(value, checks.dtype("output_types", kind, "biuf"))
+
+
+def applied(function: Callable[..., Any], *elements: Element) -> Element:
+    """Return an element of what ``function`` makes of the arrays in the same place of all elements."""
+    first = elements[0]
+    if isinstance(first, np.ndarray):  # told first: most are
+        return function(*elements)
+    if isinstance(first, Mapping):
+        return {name: applied(function, *(each[name] for each in elements)) for name in first}
+    if isinstance(first, tuple):
+        return tuple(applied(function, *parts) for parts in zip(*elements, strict=True))
+    return function(*elements)
+
+
+def at(element: Element, place: int) -> Element:
+    """Return what stands at a place along the first axis of all arrays."""
+    return applied(lambda array: array[place], element)
+
+
+def stacked(elements: Sequence[Element]) -> Element:
+    """Return the arrays of elements on top of each other; raises ModelError for other shapes."""
+    with Failing("batch: elements that cannot be stacked"):
+        return applied(lambda *arrays: np.stack(arrays), *elements)
+
+
+def padded(elements: Sequence[Element], shapes: Any, values: Any) -> Element:
+    """Return elements on top of each other, each array filled up behind to a shape, or to the longest of all.
+
+    Raises ModelError for an array that is larger than its shape.
+    """
+    with Failing("padded_batch: elements that cannot be padded"):
+        return _padded(elements, shapes, values)
+
+
+def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
+    first = elements[0]
+    if isinstance(first, Mapping):
+        names = {name: (_of(shapes, name), _of(values, name)) for name in first}
+        return {name: _padded([each[name] for each in elements], *own) for name, own in names.items()}
+    if isinstance(first, tuple):
+        own = ((_of(shapes, place), _of(values, place)) for place in range(len(first)))
+        return tuple(_padded(parts, *each) for parts, each in zip(zip(*elements, strict=True), own, strict=True))
+    arrays = list(map(np.asarray, elements))
+    longest = np.max([array.shape for array in arrays], axis=0)
+    asked = [None] * len(longest) if shapes is None else np.atleast_1d(np.asarray(shapes, object))
+    sizes = [int(long if size in (None, -1) else size) for long, size in zip(longest, asked, strict=True)]
+    found = np.full((len(arrays), *sizes), 0 if values is None else values, arrays[0].dtype)
+    for place, array in enumerate(arrays):
+        if any(size > most for size, most in zip(array.shape, sizes, strict=True)):
+            raise ValueError(f"expected at most shape {tuple(sizes)}, got {array.shape}")
+        corner: Any = (place, *(slice(size) for size in array.shape))
+        found[corner] = array
+    return found
+
+
+def _of(structure: Any, key: Any) -> Any:
+    """Return the part of a structure of shapes or values, where it is one and not the same for all."""
+    return structure[key] if isinstance(structure, tuple | Mapping) else structure
+
+
+def called(name: str, function: Callable[..., Any], element: Element) -> Any:
+    """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
+    with Failing(f"{name} failed"), at_once():
+        return function(*element) if isinstance(element, tuple) else function(element)
+
+
+def drawn(waiting: list[Element], rng: np.random.Generator) -> Element:
+    """Return one of the elements that wait, which is no longer among them."""
+    place = int(rng.integers(len(waiting)))
+    waiting[place], waiting[-1] = waiting[-1], waiting[place]
+    return waiting.pop()
+
+
+def taking_turns(sources: Iterator[Iterator[Element]], cycle: int, block: int) -> Iterator[Element]:
+    """Yield ``block`` elements of each of ``cycle`` sources in turn; where one ends, the next one takes its place."""
+    waiting = deque(islice(sources, cycle))
+    while waiting:
+        source = waiting.popleft()
+        elements = list(islice(source, block))
+        yield from elements
+        if len(elements) == block:
+            waiting.append(source)
+        else:
+            waiting.extend(islice(sources, 1))
+
+
+class DatasetIterator:
+    """The elements of a dataset from the first on, each once, whoever takes it."""
+
+    def __init__(self, elements: Iterator[Any]) -> None:
+        """Take them."""
+        self._elements = elements
+        self._infeed: IPUInfeedQueue | None = None
+        self._first: Any = None
+
+    def __iter__(self) -> DatasetIterator:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next element; in a loop on the device that of the iteration.
+
+        Raises StopIteration at the end on the host, ModelError on the device.
+        """
+        body = body_of_function()
+        if body is not None:
+            return self.packed(body.next_element(self))
+        if self._infeed is None:
+            return next(self._elements)
+        return self.packed(self._infeed.take(self._infeed.consumed))
+
+    get_next = __next__
+
+    @property
+    def infeed(self) -> IPUInfeedQueue:
+        """The queue that takes the elements to the device from now on; raises as IPUInfeedQueue does."""
+        if self._infeed is None:
+            self._infeed = IPUInfeedQueue(self._noting_the_first())
+        return self._infeed
+
+    def packed(self, arrays: Any) -> Any:
+        """Return the arrays of an element in the dataset's structure."""
+        if isinstance(self._first, Mapping):
+            return dict(zip(self._first, arrays, strict=True))
+        return tuple(arrays) if isinstance(self._first, tuple | list) else arrays[0]
+
+    def _noting_the_first(self) -> Iterator[Any]:
+        for element in self._elements:
+            if self._first is None:
+                self._first = element
+            yield element
+
+
+class SessionIterator:
+    """The elements of a dataset, which runs of a session take.
+
+    Arguments:
+        begin: returns the elements from the first on.
+        ready: whether it has begun; else a session runs its ``initializer`` first, each time anew.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Any]], ready: bool = False) -> None:
+        """Take what begins."""
+        self._begin, self._ready = begin, ready
+        self._elements: Iterator[Any] | None = None
+
+    @property
+    def initializer(self) -> Fetch:
+        """The operation that begins with the first element, from what placeholders are fed in its run."""
+        return _Beginning(self)
+
+    def get_next(self, name: str | None = None) -> Any:
+        """Return tensors of the host in the structure of an element: those of the next one in each run of a session.
+
+        Raises ModelError for a dataset without elements.
+        """
+        with reading(Examples()):
+            first = next(self._begin(), None)
+        if first is None:
+            raise ModelError("get_next: expected a dataset with elements, got none")
+        element = _NextElement(self)
+        if isinstance(first, Mapping):
+            return {key: _PartOfElement(element, key, each) for key, each in first.items()}
+        if isinstance(first, tuple):
+            return tuple(_PartOfElement(element, place, each) for place, each in enumerate(first))
+        return _PartOfElement(element, None, first)
+
+    def begin(self, running: Running) -> None:
+        """Begin anew, with what is fed in a run; the first element is read at once."""
+        with reading(running):
+            elements = self._begin()
+            self._elements = chain(list(_first(elements)), elements)
+
+    def take(self, running: Running) -> Any:
+        """Return the next element; raises EndOfDataError at the end, ProgramStateError before the beginning."""
+        if self._elements is None and self._ready:
+            self.begin(running)
+        if self._elements is None:
+            raise ProgramStateError(
+                "GetNext() failed because the iterator has not been initialized. Ensure that you have run the "
+                "initializer operation for this iterator before getting the next element."
+            )
+        for element in self._elements:
+            return element
+        raise EndOfDataError("End of sequence")
+
+
+def _first(elements: Iterator[Any]) -> Iterator[Any]:
+    for element in elements:
+        yield element
+        return
+
+
+class _Beginning(Fetch):
+    """The operation that lets an iterator begin."""
+
+    name = "MakeIterator"
+
+    def __init__(self, iterator: SessionIterator) -> None:
+        self._iterator = iterator
+
+    def evaluate(self, running: Running) -> None:
+        self._iterator.begin(running)
+
+
+class _NextElement(Fetch):
+    """The next element of an iterator, which is the same wherever it is used in a run."""
+
+    def __init__(self, iterator: SessionIterator) -> None:
+        self._iterator = iterator
+
+    def evaluate(self, running: Running) -> Any:
+        return self._iterator.take(running)
+
+
+class _PartOfElement(Tensor):
+    """One of the arrays of the next element."""
+
+    def __init__(self, element: _NextElement, key: Any, example: Any) -> None:
+        arrays = list(leaves(example))
+        if len(arrays) != 1:
+            raise ModelError("get_next: expected arrays in each element, or a tuple or dictionary of arrays")
+        super().__init__(arrays[0])
+        self._element, self._key = element, key
+
+    def evaluate(self, running: Running) -> Array:
+        element = running.value(self._element)
+        found: Array = element if self._key is None else element[self._key]
+        return found

@@ -1,0 +1,382 @@
+"""Keras' models on IPUs, in Graphcore's names: pipeline stages of their layers, and options of what runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+from ipusim.ipu.tensorflow.keras.options import (
+    Options,
+    check_accumulating,
+    check_accumulation_steps,
+    check_device_mapping,
+    check_pipelining,
+    check_queue,
+)
+from ipusim.ipu.tensorflow.keras.pipeline_stages import (
+    FunctionalLayerPipelineStageAssignment,
+    ModelLayerPipelineStageAssignment,
+    PipelineStage,
+    SequentialLayerPipelineStageAssignment,
+)
+
+__all__ = [
+    "FunctionalExtension",
+    "FunctionalLayerPipelineStageAssignment",
+    "ModelExtension",
+    "ModelLayerPipelineStageAssignment",
+    "PipelineStage",
+    "SequentialExtension",
+    "SequentialLayerPipelineStageAssignment",
+]
+
+
+#: Missing stages that a message lists.
+_LISTED: Final = 16
+
+
+class _Extension:
+    """What all models can be asked for."""
+
+    #: Columns of a summary: where they end, as shares of a line; and what they are called.
+    _columns: ClassVar[Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what the model takes."""
+        super().__init__(*args, **kwargs)
+
+    @property
+    def options(self) -> Options:
+        """What has been asked for."""
+        found: Options = self.__dict__.setdefault("_options", Options())
+        return found
+
+    def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
+        """Call callbacks after every step of fit, evaluate and predict, and not after each execution of several.
+
+        Without effect in fit and evaluate of a pipelined model with ``accumulate_outfeed=True``.
+        """
+        self.options.asynchronous = checks.truth("asynchronous", asynchronous)
+
+    def set_gradient_accumulation_options(
+        self,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        gradient_accumulation_reduction_method: Any = "sum",
+        **gradient_accumulation_optimizer_kwargs: Any,
+    ) -> None:
+        """Accumulate the gradients of several batches in a training that is not pipelined.
+
+        Arguments:
+            gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
+                steps_per_execution.
+            gradient_accumulation_reduction_method: how gradients are accumulated.
+            gradient_accumulation_optimizer_kwargs: of GradientAccumulationOptimizerV2.
+
+        Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any.
+        """
+        method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
+        check_accumulation_steps(gradient_accumulation_steps_per_replica)
+        check_accumulating(gradient_accumulation_optimizer_kwargs)
+        self.options.changed(reduction_method=method, accumulating=gradient_accumulation_optimizer_kwargs)
+        if gradient_accumulation_steps_per_replica is not None:
+            self.options.changed(accumulation_steps=gradient_accumulation_steps_per_replica)
+
+    def set_pipelining_options(
+        self,
+        gradient_accumulation_steps_per_replica: int | None = None,
+        device_mapping: list[int] | None = None,
+        accumulate_outfeed: bool | None = None,
+        gradient_accumulation_reduction_method: Any = "sum",
+        **pipelining_kwargs: Any,
+    ) -> None:
+        """Say how a pipelined model runs.
+
+        Arguments:
+            gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
+                steps_per_execution; needed to train.
+            device_mapping: the IPU of each stage.
+            accumulate_outfeed: whether results are summed up over an execution of the pipeline before they are sent.
+            gradient_accumulation_reduction_method: how gradients are accumulated.
+            pipelining_kwargs: of ``pipelining_ops.pipeline``.
+
+        Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any.
+        """
+        method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
+        check_accumulation_steps(gradient_accumulation_steps_per_replica)
+        check_device_mapping(device_mapping)
+        check_pipelining(pipelining_kwargs)
+        summed = None if accumulate_outfeed is None else checks.truth("accumulate_outfeed", accumulate_outfeed)
+        self.options.changed(reduction_method=method, pipelining=pipelining_kwargs)
+        given = {
+            "pipelining_steps": gradient_accumulation_steps_per_replica,
+            "device_mapping": device_mapping,
+            "accumulate_outfeed": summed,
+        }
+        self.options.changed(**{name: value for name, value in given.items() if value is not None})
+
+    def set_infeed_queue_options(self, **kwargs: Any) -> None:
+        """Say what the infeed queues of fit, evaluate and predict are made with; raises ProgramError for what is not.
+
+        Such as ``prefetch_depth``.
+        """
+        automatic = dict.fromkeys(("dataset", "infeed_spec", "element_spec"), "automatically set by Keras")
+        check_queue("set_infeed_queue_options", kwargs, "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", automatic)
+        self.options.changed(infeed=kwargs)
+
+    def set_outfeed_queue_options(self, **kwargs: Any) -> None:
+        """Say what the outfeed queues of fit, evaluate and predict are made with; raises ProgramError for what is not.
+
+        Such as ``buffer_depth``.
+        """
+        invalid = dict.fromkeys(("outfeed_mode", "device_ordinal"), "not compatible with Keras")
+        check_queue("set_outfeed_queue_options", kwargs, "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", invalid)
+        self.options.changed(outfeed=kwargs)
+
+    def reset_pipeline_stage_assignment(self) -> None:
+        """Take the assignment back: the model is no longer pipelined."""
+        self.__dict__["_assigned"] = []
+        self.options.changed(stage_of=None)
+
+    def _assign(self, assignment: Sequence[Any], stage_of: Callable[[Any], Sequence[int]]) -> None:
+        self.__dict__["_assigned"] = list(assignment)
+        self.options.changed(stage_of=stage_of)
+
+    def print_pipeline_stage_assignment_summary(
+        self, line_length: int | None = None, print_fn: Callable[[str], object] | None = None
+    ) -> None:
+        """Print which stage each layer, or call of one, is in.
+
+        Arguments:
+            line_length: columns of a line, by default what fits a terminal of 80.
+            print_fn: called with each line; by default ``print``.
+        """
+        from ipusim.ipu.tensorflow.keras.graph import row  # noqa: PLC0415 - models stand on this module
+
+        length = 78 if line_length is None else checks.whole("line_length", line_length, 1)
+        told = print if print_fn is None else print_fn
+        ends = [int(length * share) for _, share in self._columns]
+        told(f'Model: "{self.name}"')  # type: ignore[attr-defined]
+        told("_" * length)
+        told(row(tuple(name for name, _ in self._columns), ends))
+        told("=" * length)
+        rows = [self._cells(each) for each in self.get_pipeline_stage_assignment()]
+        for number, cells in enumerate(rows, 1):
+            for each in cells:
+                told(row(each, ends))
+            told(("=" if number == len(rows) else "_") * length)
+
+    def get_pipeline_stage_assignment(self) -> list[Any]:
+        """Return the assignment; a subclass says of what."""
+        raise NotImplementedError
+
+    def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
+        raise NotImplementedError
+
+
+class SequentialExtension(_Extension):
+    """The pipeline stages of a Sequential model's layers."""
+
+    _columns: ClassVar[Any] = (("Layer (type)", 0.6), ("Pipeline Stage", 1.0))
+
+    def get_pipeline_stage_assignment(self) -> list[SequentialLayerPipelineStageAssignment]:
+        """Return a copy of the assignment that was set, or one of each layer to no stage, in order."""
+        layers = self.layers  # type: ignore[attr-defined]
+        held = self.__dict__.get("_assigned")
+        return copy(held) if held else [SequentialLayerPipelineStageAssignment(each) for each in layers]
+
+    def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
+        """Assign the layers to stages: whole numbers, or assignments, one for each layer in order.
+
+        fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
+        in Graphcore's words for what is no valid assignment.
+        """
+        given, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
+        if not isinstance(given, list):
+            raise ProgramError("`pipeline_stage_assignment` needs to be a list")
+        if len(given) != len(layers):
+            raise ProgramError(
+                f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the number of "
+                f"layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned "
+                "to a pipeline stage."
+            )
+        if all(isinstance(each, int) and not isinstance(each, bool) for each in given):
+            pairs = zip(layers, given, strict=True)
+            given = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in pairs]
+        if not all(isinstance(each, SequentialLayerPipelineStageAssignment) for each in given):
+            raise ProgramError(
+                "All elements of `pipeline_stage_assignment` need to be instances of either `int` or "
+                "`SequentialLayerPipelineStageAssignment`."
+            )
+        _check_in_order(given, layers)
+        held = list(given)
+
+        def stage_of(graph: Any) -> list[int]:
+            if [each.layer for each in held] != self.layers:  # type: ignore[attr-defined]
+                raise ProgramStateError(
+                    "The layers of the pipelined Sequential model have changed: you need to call "
+                    "`set_pipeline_stage_assignment()` before executing again."
+                )
+            return [each.pipeline_stage for each in held]
+
+        self._assign(held, stage_of)
+
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign layers to stages, one number for each layer; raises as set_pipeline_stage_assignment does."""
+        self.set_pipeline_stage_assignment(list(stages))
+
+    def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
+        layer = assignment.layer
+        return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
+
+
+def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
+    """Refuse stages that do not follow each other; raises ProgramError in Graphcore's words."""
+    before = 0
+    for place, (each, layer) in enumerate(zip(assignment, layers, strict=True)):
+        stage = each.pipeline_stage
+        if stage is None:
+            raise ProgramError(f"Layer {each.layer.name} has not been assigned a pipeline stage.")
+        if each.layer is not layer:
+            raise ProgramError(
+                f"The provided assignment at index {place} `pipeline_stage_assignment` is for layer {each.layer.name}, "
+                f"but the layer in the Sequential model at index {place} is {layer.name}."
+            )
+        if place == 0 and stage != 0:
+            raise ProgramError(
+                "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
+                f"however it was assigned to {stage}."
+            )
+        if stage not in (before, before + 1):
+            raise ProgramError(
+                f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
+                f"Sequential model was assigned to pipeline stage {before}. A layer in a Sequential model can only be "
+                "assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+            )
+        before = stage
+
+
+class _GraphExtension(_Extension):
+    """The pipeline stages of the calls in a model's graph."""
+
+    _columns: ClassVar[Any] = (("Layer (type) (node index)", 0.5), ("Input Layers", 0.78), ("Pipeline Stage", 1.0))
+    _kind: ClassVar[Any]
+
+    def _calls(self) -> Sequence[Any]:
+        """Return the calls; raises ProgramError where they are not known."""
+        graph = self.graph  # type: ignore[attr-defined]
+        if graph is None:
+            why = self.__dict__.get("_untraceable")
+            raise ProgramError(
+                f"The calls of layers in model {self.name!r} are not known: "  # type: ignore[attr-defined]
+                + (f"call() cannot be called on symbolic tensors: {why}" if why else "call build() first")
+            )
+        return graph.nodes  # type: ignore[no-any-return]
+
+    def get_pipeline_stage_assignment(self) -> list[Any]:
+        """Return a copy of the assignment that was set, or one of each call to no stage, in the order of the calls."""
+        held = self.__dict__.get("_assigned")
+        return copy(held) if held else [self._kind(node.layer, node.index) for node in self._calls()]
+
+    def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
+        """Assign the calls of layers to stages: one assignment for each call.
+
+        fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
+        in Graphcore's words for what is no valid assignment.
+        """
+        given, calls = pipeline_stage_assignment, self._calls()
+        if not isinstance(given, list):
+            raise ProgramError("`pipeline_stage_assignment` needs to be a list")
+        if len(given) != len(calls):
+            raise ProgramError(
+                f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the total number "
+                f"of invocations of layers in the model (currently {len(calls)}). Each invocation of a layer in a "
+                "model needs to be assigned to a pipeline stage (excluding input layers)."
+            )
+        if not all(isinstance(each, self._kind) for each in given):
+            raise ProgramError(
+                f"All elements of `pipeline_stage_assignment` need to be instances of `{self._kind.__name__}`."
+            )
+        held = list(given)
+        _checked_stages(held, calls)
+        self._assign(held, lambda graph: _checked_stages(held, graph.nodes))
+
+    def assign_stages(self, stages: list[int]) -> None:
+        """Assign calls to stages, one number for each call in order; raises as set_pipeline_stage_assignment does."""
+        pairs = zip(self._calls(), stages, strict=True)
+        self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, stage) for node, stage in pairs])
+
+    def _take_scopes(self) -> None:
+        """Assign calls to the stages of the scopes that they were made in, if any was.
+
+        Raises ProgramError where one was not, or for stages that are no pipeline.
+        """
+        calls = self._calls()
+        if all(node.pipeline_stage is None for node in calls):
+            return
+        for node in calls:
+            if node.pipeline_stage is None:
+                raise ProgramError(
+                    "All layers of a pipelined model must have an associated pipeline stage. However, "
+                    f"{node.layer.name} has not been assigned to one. Pipeline stages can be assigned when a layer is "
+                    "constructed, or each time a layer is called. Different pipeline stages can assigned to each call."
+                )
+        self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, node.pipeline_stage) for node in calls])
+
+    def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
+        layer, before = assignment.layer, assignment.inbound_layers
+        names = [each.name for each in (before if isinstance(before, list) else [before])]
+        first = f"{layer.name} ({type(layer).__name__}) ({assignment.node_index})"
+        rows = [(first, names[0] if names else "", str(assignment.pipeline_stage))]
+        return rows + [("", name, "") for name in names[1:]]
+
+
+def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int]:
+    """Return the stage of each call; raises ProgramError in Graphcore's words where they are no pipeline."""
+    stages: dict[int, int] = {}
+    for each in assignment:
+        if each.pipeline_stage is None:
+            raise ProgramError(
+                f"Layer {each.layer.name} with node index {each.node_index} has not been assigned a pipeline stage."
+            )
+        node = each.layer.inbound_nodes[each.node_index]
+        if id(node) in stages:
+            raise ProgramError(
+                f"Duplicate assignment for layer {each.layer.name} with node index {each.node_index}. Each layer "
+                "invocation can only be assigned to a single pipeline stage."
+            )
+        stages[id(node)] = each.pipeline_stage
+    if any(id(node) not in stages for node in calls):
+        raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
+    found = sorted(set(stages.values()))
+    missing = [str(each) for each in islice((each for each in range(found[-1]) if each not in found), _LISTED)]
+    if missing or found[0] < 0:
+        raise ProgramError(
+            f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
+            f"{', '.join(map(str, found))}, however the following pipeline stages are missing {', '.join(missing)}."
+        )
+    for node in calls:
+        for each in node.inputs:
+            if each.node is not None and stages[id(each.node)] > stages[id(node)]:
+                raise ProgramError(
+                    f"Layer {node.layer.name} in pipeline stage {stages[id(node)]} has a dependency from a pipeline "
+                    "stage which has not yet executed. Layers can only use outputs from current or previous pipeline "
+                    "stages."
+                )
+    return [stages[id(node)] for node in calls]
+
+
+class FunctionalExtension(_GraphExtension):
+    """The pipeline stages of a functional model's calls."""
+
+    _kind: ClassVar[Any] = FunctionalLayerPipelineStageAssignment
+
+
+class ModelExtension(_GraphExtension):
+    """The pipeline stages of the calls in a subclass of Model, which are known when it has been built."""
+
+    _kind: ClassVar[Any] = ModelLayerPipelineStageAssignment

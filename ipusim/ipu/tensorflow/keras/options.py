@@ -1,0 +1,173 @@
+"""What a Keras model was asked for beside its layers: pipelining, gradient accumulation, queues and callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipusim.errors import ProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+
+#: Arguments of a pipeline that set_pipelining_options takes under a name of its own.
+_OWN: Final = {
+    "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
+    "device_mapping": "device_mapping",
+    "accumulate_outfeed": "accumulate_outfeed",
+    "reduction_method": "gradient_accumulation_reduction_method",
+}
+#: Arguments of the accumulating optimizer that set_gradient_accumulation_options takes under a name of its own.
+_OWN_OF_OPTIMIZER: Final = {
+    "num_mini_batches": "gradient_accumulation_steps_per_replica",
+    "reduction_method": "gradient_accumulation_reduction_method",
+}
+_AUTOMATIC: Final = (
+    "computational_stages",
+    "repeat_count",
+    "inputs",
+    "infeed_queue",
+    "outfeed_queue",
+    "optimizer_function",
+)
+_INVALID: Final = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+
+
+@dataclass
+class Options:
+    """What a model was asked for.
+
+    Attributes:
+        pipelining_steps, accumulation_steps: batches of a weight update, in a pipeline and else; None for none said.
+        device_mapping: the IPU of each stage; None for one each.
+        accumulate_outfeed: whether a pipeline sums its results up.
+        reduction_method: how gradients are accumulated.
+        pipelining: further arguments of the pipeline.
+        accumulating: further arguments of GradientAccumulationOptimizerV2.
+        infeed, outfeed: arguments of the queues.
+        asynchronous: whether callbacks are called after every step.
+        stage_of: the stage of each call of the model's graph; None where it is not pipelined.
+        version: another number after each change, after which programs are built anew.
+    """
+
+    pipelining_steps: int | None = None
+    accumulation_steps: int | None = None
+    device_mapping: list[int] | None = None
+    accumulate_outfeed: bool | None = None
+    reduction_method: GradientAccumulationReductionMethod = GradientAccumulationReductionMethod.SUM
+    pipelining: Mapping[str, Any] = field(default_factory=dict)
+    accumulating: Mapping[str, Any] = field(default_factory=dict)
+    infeed: Mapping[str, Any] = field(default_factory=dict)
+    outfeed: Mapping[str, Any] = field(default_factory=dict)
+    asynchronous: bool = False
+    stage_of: Callable[[Any], Sequence[int]] | None = None
+    version: int = 0
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether calls are assigned to stages."""
+        return self.stage_of is not None
+
+    @property
+    def accumulation(self) -> int:
+        """Batches of a weight update."""
+        return (self.pipelining_steps if self.is_pipelined else self.accumulation_steps) or 1
+
+    def changed(self, **values: Any) -> None:
+        """Set some of them; programs are built anew then."""
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.version += 1
+
+    def check_steps(self, steps_per_execution: int) -> None:
+        """Refuse a training whose executions are no whole number of weight updates.
+
+        Raises ProgramError in Graphcore's words.
+        """
+        if self.is_pipelined and self.pipelining_steps is None:
+            raise ProgramError(
+                "The model which you are attempting to train is pipelined, however "
+                "`gradient_accumulation_steps_per_replica` has not been set through `set_pipelining_options()`. You "
+                "need to set this value as pipelined models will perform gradient accumulation when training."
+            )
+        if steps_per_execution % self.accumulation:
+            raise ProgramError(
+                f"The {'pipelined ' if self.is_pipelined else ''}model has been configured to use gradient "
+                "accumulation for training, however the current `steps_per_execution` value (set to "
+                f"{steps_per_execution}) is not divisible by `gradient_accumulation_steps_per_replica` "
+                f"({self.accumulation}). You need to adjust either `steps_per_execution` or "
+                "`gradient_accumulation_steps_per_replica` to make sure that `steps_per_execution` is divisible by "
+                "`gradient_accumulation_steps_per_replica`."
+            )
+
+
+def check_accumulation_steps(steps: Any) -> None:
+    """Refuse what is no number of batches; raises ProgramError in Graphcore's words."""
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise ProgramError(
+            f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {steps} instead."
+        )
+
+
+def check_device_mapping(mapping: Any) -> None:
+    """Refuse what is no list of whole numbers; raises ProgramError in Graphcore's words."""
+    if mapping is not None and (
+        not isinstance(mapping, list) or not all(isinstance(each, int) and each >= 0 for each in mapping)
+    ):
+        raise ProgramError("Expected `device_mapping` to be a list of integers.")
+
+
+def check_pipelining(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of a pipeline that Keras sets, or that there are not; raises ProgramError."""
+    for name, alternative in _OWN.items():
+        if name in given:
+            raise ProgramError(
+                f"Found `{name}` key in `pipelining_kwargs`. Set the `{alternative}` argument to "
+                "`set_pipelining_options` instead."
+            )
+    for name in given:
+        if name in _AUTOMATIC:
+            raise ProgramError(
+                f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras."
+            )
+        if name in _INVALID:
+            raise ProgramError(
+                f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
+            )
+    _check_known("set_pipelining_options", given, "ipusim.ipu.pipelining_ops:pipeline")
+
+
+def check_accumulating(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of the accumulating optimizer that Keras sets, or that there are not; raises ProgramError."""
+    if "opt" in given:
+        raise ProgramError(
+            "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which "
+            "the model has been compiled with is automatically wrapped."
+        )
+    for name, alternative in _OWN_OF_OPTIMIZER.items():
+        if name in given:
+            raise ProgramError(
+                f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. Set the `{alternative}` argument to "
+                "`set_gradient_accumulation_options` instead."
+            )
+    _check_known("set_gradient_accumulation_options", given, "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2")
+
+
+def check_queue(method: str, given: Mapping[str, Any], queue: str, refused: Mapping[str, str]) -> None:
+    """Refuse arguments of a queue that Keras sets, or that there are not; raises ProgramError."""
+    for name, why in refused.items():
+        if name in given:
+            raise ProgramError(f"Found `{name}` key in `kwargs`. This argument is {why}.")
+    _check_known(method, given, queue)
+
+
+def _check_known(method: str, given: Mapping[str, Any], of: str) -> None:
+    """Refuse arguments that a function does not have; raises ProgramTypeError."""
+    import inspect  # noqa: PLC0415 - for few
+    from importlib import import_module  # noqa: PLC0415 - as above
+
+    module, _, name = of.partition(":")
+    known = inspect.signature(getattr(import_module(module), name)).parameters
+    for each in given:
+        if each not in known:
+            checks.wrong_type(method, f"arguments of {name}", each)
