@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import effort
 from tests.forgotten import forget_programs
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 # What is imported and collected stays: to look for garbage in it, again and again, took a fifth of a test's time.
 gc.disable()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="draw all examples, and run the slowest tests too")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,6 +46,10 @@ def pytest_configure(config):
 
     Every worker, and each of the processes that tests start, else compiles all modules again: half of what it takes.
     """
+    config.addinivalue_line("markers", "slowest: runs with --all alone")
+    choice = effort.chosen(config.getoption("all"))
+    choice.__enter__()
+    config.add_cleanup(lambda: choice.__exit__(None, None, None))
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -53,8 +62,16 @@ def pytest_configure(config):
         # Workers share the cores: threads of a BLAS would wait for each other. Processes that tests start have theirs.
         threadpool_limits(limits=1, user_api="blas")
         # The same examples in every run, and no judgement of how long one takes: machines are shared.
-        settings.register_profile("ipusim", deadline=None, derandomize=True)
+        settings.register_profile("ipusim", deadline=None, derandomize=True, max_examples=effort.share(100))
         settings.load_profile("ipusim")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the slowest tests to ``--all``."""
+    if not effort.draws_everything():
+        slowest = [item for item in items if item.get_closest_marker("slowest")]
+        config.hook.pytest_deselected(items=slowest)
+        items[:] = [item for item in items if not item.get_closest_marker("slowest")]
 
 
 def pytest_collection_finish():

@@ -30,6 +30,7 @@ from ipusim.study.suggest.search import Search
 from ipusim.study.suggest.searched import Searched
 from ipusim.study.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
+from tests.effort import seeds
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024 * 1024
@@ -234,7 +235,7 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
     assert tried > 1
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_the_busiest_ipu_of_two_stages_is_never_bounded_above_the_best_cut(seed: int) -> None:
     draw = np.random.default_rng(seed)
     units = draw.integers(1, 50, 9)

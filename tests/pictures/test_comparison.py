@@ -32,6 +32,7 @@ from ipusim.study.comparison_words import comparison_table
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
+from tests.effort import seeds
 from tests.places import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -242,7 +243,7 @@ def with_another_replica(timeline):
     return Timeline(timeline.info, table)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_replicas_are_alike_when_all_their_spans_are(replicated, seed):
     """Each replica's boxes against the first's, one by one; changed in any way at any place, each is drawn."""
     whole, shown = replicated.timeline, execution_window(replicated.timeline)

@@ -16,6 +16,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
+from tests.effort import share
 
 MACHINES = {"free": 16, "m2000": 4, "bow_pod16": 16}
 
@@ -59,7 +60,7 @@ def estimated(request, bytes_of_a_run):
     return None
 
 
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 @given(requests())
 def test_a_refused_run_is_said_to_record_no_less_than_it_would_and_never_less_at_a_larger_count(drawn):
     """Beyond some count passes alone were counted: 64 x 20,864 came to 4.0 million spans, 64 x 20,992 to 2.7."""
