@@ -67,11 +67,32 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the slowest tests to ``--all``."""
+    """Leave the slowest tests to ``--all``, and hand out whole files, those that take long first."""
     if not effort.draws_everything():
         slowest = [item for item in items if item.get_closest_marker("slowest")]
         config.hook.pytest_deselected(items=slowest)
         items[:] = [item for item in items if not item.get_closest_marker("slowest")]
+    items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return tests in an order of which each worker gets its part: as many files as the others, then units.
+
+    The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
+    part. Files beside each other run the same programs and draw the same pictures, once in each worker; the end is
+    that of ``tests/unit/``, whose tests are short and share nothing.
+    """
+    units = [item for item in items if item.nodeid.startswith("tests/unit/")]
+    rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
+    files = [[*tests] for _, tests in itertools.groupby(rest, lambda item: item.path)]
+    order: list[pytest.Item] = []
+    for worker in range(workers):
+        first, last = (len(files) * part // workers for part in (worker, worker + 1))
+        order.extend(itertools.chain.from_iterable(files[first:last]))
+        missing = max(len(items) * (worker + 1) // workers - len(order), 0)
+        order.extend(units[:missing])
+        del units[:missing]
+    return order + units
 
 
 def pytest_collection_finish():
@@ -121,6 +142,17 @@ def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     from tests.perfetto_reader import PerfettoReader  # noqa: PLC0415
 
     return PerfettoReader
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """Leave the files of pictures empty, whose figures are laid out all the same.
+
+    For tests of what is said: more than half of their time went into pictures that none of them looks at.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
 def pytest_terminal_summary(terminalreporter):

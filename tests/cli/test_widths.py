@@ -8,6 +8,7 @@ import pty
 import struct
 import sys
 import termios
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -65,12 +66,17 @@ def test_help_of_all_commands_says_each_whole_sentence(width):
         assert f"{name} {sentence}" in said
 
 
+@cache
+def help_of(name, width):
+    return ipusim(name, "--help", columns=str(width))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_fits_and_cuts_nothing(name, width):
-    done = ipusim(name, "--help", columns=str(width))
+    done = help_of(name, width)
     assert max(map(len, done.stdout.splitlines())) <= width
-    wide = ipusim(name, "--help", columns="120")
+    wide = help_of(name, 120)
     # The library breaks lines behind hyphens too.
     assert sorted("".join(done.stdout.split())) == sorted("".join(wide.stdout.split()))
     assert COMMANDS[name] in " ".join(done.stdout.split())
