@@ -18,6 +18,7 @@ from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_pag
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
+from tests.effort import slowest
 from tests.gallery import PICTURES, assert_same_picture
 
 REPORTS = ROOT / "reports"
@@ -30,6 +31,7 @@ def test_the_board_of_speed_shows_every_row_that_was_measured():
     assert (REPORTS / "speed.md").read_text() == speed_page(rows), "run python -m reports.speed"
 
 
+@slowest
 def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     measures = (
         Measure("--help", "", ("-m", "ipusim", "--help"), rounds=2),

@@ -23,6 +23,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
+from tests.effort import share
 from tests.replay.requests import DRAWN, drawn_requests
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -58,7 +59,7 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
 def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
-    for name, job in jobs({sort: SORTS[sort]}, tmp_path):
+    for name, job in jobs({sort: share(SORTS[sort])}, tmp_path):
         part, whole = execute(job), execute(job, jump=False)
         assert part.timeline.expanded() == whole.timeline, name
         assert int(part.timeline.weights.sum()) == len(whole.timeline), name
