@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.commands import HEEDING, ipusim
 from tests.effort import slowest
+from tests.table_names import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
@@ -101,9 +102,7 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ([FOUR, "--vary", "seed"], "--vary: expected PATH=VALUES, such as"),
         (
             [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
-            "--vary pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, interleaved, sequential, "
-            "sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or "
-            "file.csv",
+            f"--vary pipeline.schedule: got 'groupd'; did you mean grouped? Expected {SCHEDULES_OR_FILES}",
         ),
         (
             [FOUR, "--vary", "pipeline.schedul=grouped"],
