@@ -10,7 +10,7 @@ import pytest
 #: Marks a test that takes too long for every run: only ``--all`` runs it.
 slowest = pytest.mark.slowest
 #: By default a property draws one in so many of its examples, and no fewer than so many.
-ONE_IN, FEWEST = 5, 3
+ONE_IN, FEWEST = 10, 5
 
 _whole = [False]
 
@@ -31,7 +31,7 @@ def draws_everything() -> bool:
 
 
 def share(examples: int) -> int:
-    """Return how many of so many examples are drawn: with ``--all`` that many, else one in five."""
+    """Return how many of so many examples are drawn: with ``--all`` that many, else one in ten."""
     return examples if draws_everything() else min(examples, max(FEWEST, -(-examples // ONE_IN)))
 
 

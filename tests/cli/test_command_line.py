@@ -24,6 +24,7 @@ from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 from tests.copies import fixed_cycles, sync_cycles
+from tests.effort import slowest
 from tests.grids import parse_grid
 from tests.places import ROOT
 
@@ -108,6 +109,7 @@ def test_run_goes_to_reports_by_default(tmp_path):
     assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()
 
 
+@slowest
 def test_same_bytes_under_two_hash_seeds(trained, tmp_path):
     """That of this process, and another."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"

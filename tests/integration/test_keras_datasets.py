@@ -88,6 +88,7 @@ def test_models_learn_images_far_better_than_by_chance(name, layers, samples):
     assert (found == y_test[:1024].ravel()).mean() > 0.8
 
 
+@slowest
 def test_reviews_are_lists_of_words_as_keras_numbers_them():
     (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000, maxlen=80, skip_top=10)
     assert x.dtype == x_test.dtype == object

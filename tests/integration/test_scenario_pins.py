@@ -15,6 +15,7 @@ from ipusim.study.pins import hold as holding
 from ipusim.study.pins.difference import difference
 from ipusim.study.pins.file import pin_bytes, pin_path, read_pin
 from ipusim.study.pins.hold import hold
+from tests.effort import draws_everything, share
 from tests.golden import losses
 from tests.places import SCENARIOS
 from tests.replay.record import machine
@@ -87,7 +88,7 @@ def test_a_strangers_pin_ends_in_a_result_or_one_message(tmp_path):
     pin = json.loads((SCENARIOS / f"{name}.pin.json").read_text())
     every = list(places(pin))
     ended = set()
-    for path in draw.sample(every, 80):
+    for path in draw.sample(every, share(80)):
         forged = json.loads(json.dumps(pin))
         here = forged
         for key in path[:-1]:
@@ -105,4 +106,5 @@ def test_a_strangers_pin_ends_in_a_result_or_one_message(tmp_path):
         )
         assert len(found.mistake.splitlines()) <= 1
         assert all(len(line) < 1000 for line in found.difference.splitlines())
-    assert ended >= {"mistake", "missed"}
+    assert ended & {"mistake", "missed"}
+    assert not draws_everything() or ended >= {"mistake", "missed"}

@@ -30,7 +30,7 @@ from ipusim.study.suggest.search import Search
 from ipusim.study.suggest.searched import Searched
 from ipusim.study.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
-from tests.effort import draws_everything, seeds
+from tests.effort import draws_everything, seeds, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024 * 1024
@@ -206,7 +206,9 @@ def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layo
     return [(given, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
 
 
-@pytest.mark.parametrize("name", ["tutorial_step4_configurable_stages", "transformer_eight_ipus", "small_cnn"])
+@pytest.mark.parametrize(
+    "name", ["tutorial_step4_configurable_stages", pytest.param("transformer_eight_ipus", marks=slowest), "small_cnn"]
+)
 def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
     """Prices never say more than the least bound of a whole cut, and bytes never more than the least full cut."""
     request = load_request(SCENARIOS / f"{name}.yaml", ["memory=report"])

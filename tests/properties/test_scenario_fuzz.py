@@ -610,7 +610,7 @@ def test_any_value_replaced(name: str, folder: Path, validator: jsonschema_rs.Dr
     for path in places(SAMPLES[name]):
         where = parent(data, path)
         kept = where[path[-1]]
-        for value in draw.sample(VALUES, 20):
+        for value in draw.sample(VALUES, share(20)):
             where[path[-1]] = copy.deepcopy(value)
             result = experiment(data, folder)
             if isinstance(result, Job) and "type" not in path:
