@@ -19,6 +19,7 @@ from ipusim.study import comparison_files, report
 from ipusim.study.sweep import report as sweep
 from ipusim.terminal import print_text
 from tests.cli.commands import ipusim
+from tests.effort import draws_everything
 from tests.places import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
@@ -87,7 +88,7 @@ def test_sentences_break_between_words_and_tables_fit(words):
     piped = ipusim(*words)
     assert piped.returncode == 0, piped.stderr
     sentences = [line for line in piped.stdout.splitlines() if len(line) > 60 and "  " not in line and "─" not in line]
-    for width in WIDTHS:
+    for width in WIDTHS if draws_everything() else (WIDTHS[0], WIDTHS[-1]):
         lines = ipusim(*words, columns=str(width)).stdout.splitlines()
         longest = max((word for line in lines for word in line.split() if "/" in word), key=cell_len, default="")
         assert max(map(cell_len, lines)) <= max(width, cell_len(longest))

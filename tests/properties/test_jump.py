@@ -23,7 +23,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
 from ipusim.scenario.load import load_job
-from tests.effort import share
+from tests.effort import share, slowest
 from tests.replay.requests import DRAWN, drawn_requests
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -130,6 +130,7 @@ def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:
     assert timeline == time_alone(job, jump=False)
 
 
+@slowest
 def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> None:
     """A million micro-batches under 1F1B are kept in part; under GPipe they are refused before the run."""
     million = flight(0, 8, 100, 200, 1_000_000)
