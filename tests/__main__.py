@@ -1,32 +1,52 @@
-"""The one test command: ``python -m tests`` checks style, types, imports and behaviour; extra words go to pytest."""
+"""The one test command: ``python -m tests`` checks style, types, imports and behaviour; extra words go to pytest.
+
+``python -m tests --all`` draws all examples of every property and runs the slowest tests too.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-CHECKS = (
-    ("ruff", "check", "."),
-    ("ruff", "format", "--check", "."),
-    ("mypy",),
-    ("lint-imports",),
-    ("pytest", "--numprocesses", "auto", "--dist", "worksteal"),
-)
+ROOT = Path(__file__).parent.parent
+#: What looks at the code alone. It has one core at most, and runs beside the tests.
+CHECKS = {
+    "ruff check": ("-m", "ruff", "check", "."),
+    "ruff format": ("-m", "ruff", "format", "--check", "."),
+    "lint-imports": ("-c", "from importlinter.cli import lint_imports_command as main; main()"),
+    "mypy": ("-m", "mypy"),
+}
+TESTS = ("-m", "pytest", "--numprocesses", "auto", "--dist", "worksteal")
+
+
+def checked() -> dict[str, subprocess.CompletedProcess[str]]:
+    """Run every check of the code and return how each ended, with all that it said in its output."""
+    return {
+        name: subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for name, words in CHECKS.items()
+    }
 
 
 def main(words: list[str]) -> int:
     """Run every check, also after one has failed, and return 0 only if all pass."""
-    root = Path(__file__).parent.parent
-    failed = []
-    for tool, *arguments in CHECKS:
-        if tool == "lint-imports":
-            command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"]
-        else:
-            command = [sys.executable, "-m", tool, *arguments, *(words if tool == "pytest" else [])]
-        print(f"== {tool}", flush=True)
-        if subprocess.run(command, cwd=root, check=False).returncode:
-            failed.append(tool)
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(checked)
+        print("== pytest", flush=True)
+        tests = subprocess.run([sys.executable, *TESTS, *words], cwd=ROOT, check=False)
+    failed = ["pytest"] if tests.returncode else []
+    for name, done in checks.result().items():
+        print(f"== {name}\n{done.stdout}", end="")
+        if done.returncode:
+            failed.append(name)
     print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed")
     return 1 if failed else 0
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import effort
 from tests.forgotten import forget_programs
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 # What is imported and collected stays: to look for garbage in it, again and again, took a fifth of a test's time.
 gc.disable()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="draw all examples, and run the slowest tests too")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,6 +46,10 @@ def pytest_configure(config):
 
     Every worker, and each of the processes that tests start, else compiles all modules again: half of what it takes.
     """
+    config.addinivalue_line("markers", "slowest: runs with --all alone")
+    choice = effort.chosen(config.getoption("all"))
+    choice.__enter__()
+    config.add_cleanup(lambda: choice.__exit__(None, None, None))
     if sys.dont_write_bytecode and hasattr(config, "cache"):
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -53,8 +62,37 @@ def pytest_configure(config):
         # Workers share the cores: threads of a BLAS would wait for each other. Processes that tests start have theirs.
         threadpool_limits(limits=1, user_api="blas")
         # The same examples in every run, and no judgement of how long one takes: machines are shared.
-        settings.register_profile("ipusim", deadline=None, derandomize=True)
+        settings.register_profile("ipusim", deadline=None, derandomize=True, max_examples=effort.share(100))
         settings.load_profile("ipusim")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the slowest tests to ``--all``, and hand out whole files, those that take long first."""
+    if not effort.draws_everything():
+        slowest = [item for item in items if item.get_closest_marker("slowest")]
+        config.hook.pytest_deselected(items=slowest)
+        items[:] = [item for item in items if not item.get_closest_marker("slowest")]
+    items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return tests in an order of which each worker gets its part: as many files as the others, then units.
+
+    The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
+    part. Files beside each other run the same programs and draw the same pictures, once in each worker; the end is
+    that of ``tests/unit/``, whose tests are short and share nothing.
+    """
+    units = [item for item in items if item.nodeid.startswith("tests/unit/")]
+    rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
+    files = [[*tests] for _, tests in itertools.groupby(rest, lambda item: item.path)]
+    order: list[pytest.Item] = []
+    for worker in range(workers):
+        first, last = (len(files) * part // workers for part in (worker, worker + 1))
+        order.extend(itertools.chain.from_iterable(files[first:last]))
+        missing = max(len(items) * (worker + 1) // workers - len(order), 0)
+        order.extend(units[:missing])
+        del units[:missing]
+    return order + units
 
 
 def pytest_collection_finish():
@@ -104,6 +142,17 @@ def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     from tests.perfetto_reader import PerfettoReader  # noqa: PLC0415
 
     return PerfettoReader
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """Leave the files of pictures empty, whose figures are laid out all the same.
+
+    For tests of what is said: more than half of their time went into pictures that none of them looks at.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -357,7 +357,7 @@ def _no_longer_than(limit: float) -> Iterator[list[str]]:
 
 def run_tests(paths: Iterable[str], plugin: object) -> None:
     """Run the tests of files or folders in this process, with a plugin."""
-    options = ("-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "--no-header")
+    options = ("-q", "-n", "0", "--all", "-p", "no:cacheprovider", "--tb=no", "--no-header")
     rewritten = "ignore::pytest.PytestAssertRewriteWarning"  # modules that are imported already are not
     pytest.main([*options, "-W", rewritten, f"--rootdir={ROOT}", *(str(ROOT / path) for path in paths)], [plugin])
 

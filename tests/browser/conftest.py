@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,20 +23,35 @@ def _without(reason):
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="module")
+#: Ends the browser that is open, if one is.
+_ENDS = ExitStack()
+_BROWSERS: list[Any] = []
+
+
+@pytest.fixture
 def browser():
-    """A browser of a module's own: Playwright's event loop must not outlast it, for tests that run one themselves."""
-    try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415
-    except ImportError:
-        _without("Playwright is not installed: pip install -e '.[test]'")
-    path = next(filter(None, map(shutil.which, _NAMES)), None)
-    if path is None:
-        _without("no Chromium is installed: apt-get install chromium")
-    with sync_playwright() as playwright:
+    """The browser of all tests of this folder, which is opened by the first of them."""
+    if not _BROWSERS:
+        try:
+            from playwright.sync_api import sync_playwright  # noqa: PLC0415
+        except ImportError:
+            _without("Playwright is not installed: pip install -e '.[test]'")
+        path = next(filter(None, map(shutil.which, _NAMES)), None)
+        if path is None:
+            _without("no Chromium is installed: apt-get install chromium")
+        playwright = _ENDS.enter_context(sync_playwright())
         found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
+        _ENDS.callback(found.close)
+        _BROWSERS.append(found)
+    return _BROWSERS[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem):
+    """End the browser behind the last of its tests: others run event loops themselves, which Playwright's forbids."""
+    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        _BROWSERS.clear()
+        _ENDS.close()
 
 
 @pytest.fixture

@@ -53,10 +53,7 @@ def validate():
 
 @pytest.fixture
 def without_pixels(monkeypatch):
-    """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn.
-
-    For tests of what is said: half of their time went into pixels that none of them looks at.
-    """
+    """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn, and read."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     draw = Figure.savefig

@@ -18,6 +18,7 @@ from ipusim.study.calibration_rows import read_measured
 from ipusim.study.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.study.throughputs import prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
+from tests.effort import slowest
 from tests.measured_rows import MODEL, stage_rows, throughput_rows, write_scenarios
 from tests.places import SCENARIOS
 
@@ -200,6 +201,7 @@ def test_rates_that_no_row_feels_are_refused_with_the_row_that_would_tell_them(s
     ]
 
 
+@slowest
 def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     path = tmp_path / "throughputs.csv"
     rows = [f"large.yaml,c2_server,4,{size},1000," for size in (64, 256, 512, 1024)]

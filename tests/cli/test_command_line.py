@@ -24,6 +24,7 @@ from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 from tests.copies import fixed_cycles, sync_cycles
+from tests.effort import slowest
 from tests.grids import parse_grid
 from tests.places import ROOT
 
@@ -82,7 +83,7 @@ def test_run_writes_every_file_and_prints_a_summary(trained):
     assert gzip.decompress((folder / "trace.pftrace.gz").read_bytes())
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_a_trace_file_for_chrome_takes_the_place_of_that_for_perfetto(tmp_path, read_perfetto):
     traces = {}
     for name, words in (("trace.pftrace.gz", ()), ("trace.json.gz", ("--trace-format", "chrome"))):
@@ -102,12 +103,13 @@ def test_an_unknown_trace_format_is_refused_before_the_run(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_run_goes_to_reports_by_default(tmp_path):
     assert ipusim("run", SMALL, cwd=tmp_path).returncode == 0
     assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()
 
 
+@slowest
 def test_same_bytes_under_two_hash_seeds(trained, tmp_path):
     """That of this process, and another."""
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
@@ -120,7 +122,7 @@ def test_same_bytes_under_two_hash_seeds(trained, tmp_path):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_numerics_off_gives_the_same_timeline_and_no_losses(trained, tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", tmp_path).returncode == 0
     assert (trained[0] / "a" / "b" / "timeline.npz").read_bytes() == (tmp_path / "timeline.npz").read_bytes()
@@ -148,7 +150,7 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert (tmp_path / "again.png").read_bytes() == zoomed
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_compare_runs_all_and_says_who_refuses(tmp_path):
     done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=12", "--out", tmp_path / "c")
     assert done.returncode == 0, done.stderr
@@ -258,7 +260,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
     for words in (("--from", "999999999"), ("--phase", "weight-update", "--set", "training=false")):
         done = ipusim("run", SMALL, "--out", tmp_path, *words)
@@ -267,7 +269,7 @@ def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_sho
         assert (tmp_path / "trace.png").exists()
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path).returncode == 0
     assert (tmp_path / "losses.csv").exists()
@@ -276,7 +278,7 @@ def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert not (tmp_path / "memory.png").exists()
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_compare_says_which_schedule_does_not_fit(tmp_path):
     done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
     assert done.returncode == 0, done.stderr
@@ -300,7 +302,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
     assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     done = ipusim("compare", SMALL, "--out", tmp_path)
     assert "Memory: the scenario does not say what its stages hold." in done.stdout
@@ -309,7 +311,7 @@ def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     done = ipusim("run", ORDERS, "--out", tmp_path, "--verbose", columns=columns)
@@ -327,7 +329,7 @@ def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     assert max(map(len, tables)) <= int(columns)
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_results_go_to_another_file_system(tmp_path, command):
     shared = Path("/dev/shm")
@@ -352,7 +354,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
     done = ipusim("run", MEMORY, "--out", tmp_path, "--verbose", columns="80")
     assert done.returncode == 0
@@ -399,7 +401,7 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp
     assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "weights.npz"}
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     words = ("--set", "optimizer.learning_rate=1e6", "--set", "steps=2", "--set", "precision=float32")
     done = ipusim("run", TUTORIAL, *words, "--out", tmp_path, columns=None)
@@ -418,7 +420,7 @@ def test_a_damaged_timeline(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("without_pixels")
+@pytest.mark.usefixtures("without_pictures")
 def test_files_of_ones_own_in_the_folder_stay(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0

@@ -101,7 +101,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_pixels, monkeypatch):
+def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_pictures, monkeypatch):
     monkeypatch.setattr("ipusim.study.view.local_perfetto", lambda: None)  # which would serve until it is told to end
     changes = {key: text for change, _ in PYTHON.values() for key, text in change.items()}
     (stranger / "scenario.yaml").write_text(naming(changes))
@@ -111,7 +111,7 @@ def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, 
 
 
 @pytest.mark.parametrize("place", PYTHON | ELSEWHERE)
-def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_pixels):
+def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_pictures):
     changes, named = (PYTHON | ELSEWHERE)[place]
     (stranger / "scenario.yaml").write_text(naming(changes))
     what = "Python" if place in PYTHON else "files outside of its folder"
@@ -124,7 +124,7 @@ def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_
 
 
 @pytest.mark.parametrize("place", ["a schedule", "a layer", "a loss"])
-def test_with_the_option_it_runs(stranger, place, without_pixels):
+def test_with_the_option_it_runs(stranger, place, without_pictures):
     (stranger / "scenario.yaml").write_text(naming(PYTHON[place][0]))
     ipusim("explain", stranger, "--trust")
     (stranger.parent / "it ran").unlink()
@@ -133,7 +133,7 @@ def test_with_the_option_it_runs(stranger, place, without_pixels):
     (stranger.parent / "it ran").unlink()
 
 
-def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_pixels):
+def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_pictures):
     path = stranger / "scenario.yaml"
     path.rename(stranger.parent / "other.yaml")
     path.symlink_to("../other.yaml")
@@ -143,7 +143,7 @@ def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_pixels):
         assert (ended.returncode, ended.stderr) == (2, refused)
 
 
-def test_files_inside_of_the_folder_are_read_as_before(stranger, without_pixels):
+def test_files_inside_of_the_folder_are_read_as_before(stranger, without_pictures):
     (stranger / "stages.csv").write_text("stage,forward,backward\n0,10,20\n1,20,30\n")
     (stranger / "scenario.yaml").write_text(naming({"PIPELINE": ", cycles: stages.csv"}))
     assert "What would help most" in ipusim("explain", stranger).stdout

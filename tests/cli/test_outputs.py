@@ -27,7 +27,7 @@ def ran(tmp_path_factory):
 
 
 @pytest.fixture
-def place(ran, tmp_path, without_pixels):
+def place(ran, tmp_path, without_pictures):
     """A folder with something to read for every command."""
     shutil.copytree(ran, tmp_path / "run")
     shutil.copy(FOUR, tmp_path / "m.yaml")

@@ -14,6 +14,8 @@ import pytest
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 SMALL = '''"""A small program.
 
 More of it.

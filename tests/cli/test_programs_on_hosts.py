@@ -14,6 +14,8 @@ from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
 from tests.places import ROOT
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 PROGRAM = ROOT / "scenarios" / "python" / "estimator_on_hosts.py"
 SMALL = '''"""Hosts that train together."""
 import sys

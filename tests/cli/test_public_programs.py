@@ -8,6 +8,7 @@ import pytest
 
 from reports.programs_page import programs_page
 from reports.public_programs import OUTCOMES, Outcome, Program, as_csv, judged, main, read_programs, run
+from tests.effort import slowest
 
 PROGRAM = Program(
     "graphcore/made", "1234567", "folder/program.py", "3", "total 6", "", Outcome.REFUSED, "not run", "abcdef0"
@@ -29,9 +30,9 @@ with tf.Session() as session:
     ("text", "outcome", "why"),
     [
         (TEXT, Outcome.RUNS, ""),
-        (TEXT.replace("x + 2", "x + 1"), Outcome.DIFFERS, "prints nothing such as total 6"),
+        pytest.param(TEXT.replace("x + 2", "x + 1"), Outcome.DIFFERS, "prints nothing such as total 6", marks=slowest),
         (TEXT.replace("tf.Session", "tf.Sessions"), Outcome.REFUSED, "program.py:8: tf.Sessions is not simulated; did"),
-        (TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more"),
+        pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=slowest),
     ],
 )
 def test_a_program_runs_differs_or_is_refused(text, outcome, why, tmp_path):

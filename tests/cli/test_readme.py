@@ -72,6 +72,7 @@ def tried(command, workspace):
     return done.stdout
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("command", [command for block in SINGLY for command in block])
 def test_command(workspace, command, request):
     if command == "ipusim validate":  # which takes long, and writes nothing: the same words are run once for all tests
@@ -82,6 +83,7 @@ def test_command(workspace, command, request):
         tried(command, workspace)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk[0])
 def test_a_walk_leads_to_its_end(workspace, walk):
     assert len(walk) < 10

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 
 import jsonschema
-import matplotlib.image
-import numpy as np
 import pytest
 
 import reports.__main__
@@ -20,18 +18,10 @@ from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_pag
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
+from tests.effort import slowest
+from tests.gallery import PICTURES, assert_same_picture
 
 REPORTS = ROOT / "reports"
-PICTURES = {each.scenario: each for each in GALLERY}
-
-
-def assert_same_picture(made, name):
-    """Hold that a picture is the folder's of that name, but for how the fonts of this machine are smoothed."""
-    if made.read_bytes() == (REPORTS / name).read_bytes():
-        return  # the same on a machine like the one that drew it: nothing to decode
-    new, kept = (matplotlib.image.imread(file) for file in (made, REPORTS / name))
-    assert new.shape == kept.shape
-    assert np.abs(new - kept).mean() < 0.005
 
 
 def test_the_board_of_speed_shows_every_row_that_was_measured():
@@ -41,6 +31,7 @@ def test_the_board_of_speed_shows_every_row_that_was_measured():
     assert (REPORTS / "speed.md").read_text() == speed_page(rows), "run python -m reports.speed"
 
 
+@slowest
 def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     measures = (
         Measure("--help", "", ("-m", "ipusim", "--help"), rounds=2),
@@ -52,13 +43,6 @@ def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     assert shown["refused"] == "-"
     assert 0 < float(shown["--help"]) < 5
     assert 0 < float(shown["bare"].removesuffix(" s")) < 60
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_of_the_gallery_is_as_its_scenario_runs_now(name, tmp_path):
-    made = tmp_path / "made.png"
-    made.write_bytes(PICTURES[name].draw())
-    assert_same_picture(made, f"{name}.png")
 
 
 def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
@@ -77,7 +61,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     zooms = [name for name in made if "tutorial-" in name]
     assert len(zooms) == 3
     for name in (*zooms, "memory_by_schedule-compared.png", *SWEEPS):
-        assert_same_picture(tmp_path / name, name)
+        assert_same_picture((tmp_path / name).read_bytes(), name)
 
 
 def test_every_scenario_is_in_the_gallery_once():
@@ -93,9 +77,10 @@ def test_the_command_under_a_picture_makes_it(name, workspace):
     _, *words = shlex.split(picture.command)
     done = ipusim(*words, cwd=workspace)
     assert done.returncode == 0, done.stderr
-    assert_same_picture(workspace / "reports" / name / picture.file, f"{name}.png")
+    made = (workspace / "reports" / name / picture.file).read_bytes()
+    assert_same_picture(made, f"{name}.png")
     if name == "recomputation":
-        assert (workspace / "reports" / name / picture.file).read_bytes() == picture.draw(), "not the same bytes twice"
+        assert made == picture.draw(), "not the same bytes twice"
 
 
 @pytest.mark.parametrize("page", ["memory_by_schedule", "selection_orders"])

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 DIGITS = str(ROOT / "scenarios" / "digits_training.yaml")
 STOPPED = """
 import signal

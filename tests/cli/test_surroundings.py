@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
 
+from ipusim.cli import main
 from ipusim.cli.app import app
-from tests.cli.commands import CALLING, HEEDING, ipusim, process
+from tests.cli.commands import HEEDING, ipusim, process
+from tests.effort import draws_everything, slowest
 from tests.places import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -40,67 +45,124 @@ def says_a_route(printed, encoding):
     return f"1{arrow}0{arrow}2" in printed.decode(encoding)
 
 
-@pytest.mark.parametrize(("encoding", "backend"), [("cp1252", "nonsense"), ("utf-16", "module://nowhere")])
-def test_a_run_prints_in_any_encoding_and_no_backend_of_a_notebook_or_plugin_of_pydantic_gets_in_its_way(
-    tmp_path, encoding, backend
-):
-    """One process for one of each: none knows of the others; the process of all scenarios has one more of each."""
+def test_a_run_prints_in_any_encoding_and_no_backend_of_a_notebook_or_plugin_of_pydantic_gets_in_its_way(tmp_path):
+    """In a process of its own: plugins and backends are looked for when libraries are imported."""
     about = tmp_path / "plugins" / "nosy-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: nosy\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[pydantic]\nnosy = nosy:plugin\n")  # there is no such module
     path = os.pathsep.join(filter(None, (str(about.parent), os.environ.get("PYTHONPATH"))))
-    environment = {"PYTHONIOENCODING": encoding, "MPLBACKEND": backend, "PYTHONPATH": path}
+    environment = {"PYTHONIOENCODING": "cp1252", "MPLBACKEND": "nonsense", "PYTHONPATH": path}
     done = process("run", SMALL, "--out", tmp_path / "out", "--verbose", environment=environment)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert says_a_route(done.stdout, encoding)
+    assert says_a_route(done.stdout, "cp1252")
     assert is_whole(tmp_path / "out")
 
 
-def test_every_scenario_is_checked_and_one_run_whatever_surrounds_it(tmp_path):
-    """One process for them all, with all at once: a Windows pipe's encoding, a notebook's backend, no errors."""
-    lines = " ".join(f"$'check\\t{path}'" for path in SCENARIOS)
-    run = f"$'run\\t{SMALL}\\t--verbose\\t--out\\t{tmp_path}'"
-    done = subprocess.run(
-        ["bash", "-c", f"'{sys.executable}' -W error -c '{CALLING}' {lines} {run} 2>&-"],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
-    )
-    assert done.returncode == 0
-    for path in SCENARIOS:
-        assert f"{path}: stages ".encode() in done.stdout
-    assert says_a_route(done.stdout, "ascii")
+@contextmanager
+def standard_streams(*numbers):
+    """Give this process the standard output and error that it would begin with, if these were their descriptors.
+
+    None is a closed one. What Python makes of them, or not, is what it makes when it starts.
+    """
+    kept = [os.dup(number) for number in (1, 2)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    streams = {}
+    try:
+        for number, (name, descriptor) in enumerate(zip(("stdout", "stderr"), numbers, strict=True), start=1):
+            if descriptor is None:
+                os.close(number)
+                streams[name] = streams[f"__{name}__"] = None
+            else:
+                os.dup2(descriptor, number)
+                stream = io.TextIOWrapper(io.FileIO(number, "wb", closefd=False), "utf-8", write_through=True)
+                streams[name] = streams[f"__{name}__"] = stream
+        with mock.patch.multiple(sys, **streams):
+            yield
+    finally:
+        for number, descriptor in enumerate(kept, start=1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def called(*words):
+    """Call the command with the standard streams as they are, and return its exit code."""
+    with mock.patch.object(sys, "argv", ["ipusim", *map(str, words)]):
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        for stream in (sys.stdout, sys.stderr):  # as a process does at its end
+            stream.flush()
+    return code
+
+
+@pytest.fixture
+def descriptors(tmp_path):
+    """Return where standard streams may lead, by name: a file, a pipe that nobody reads, a full disk; or closed."""
+    reader, unread = os.pipe()
+    os.close(reader)
+    found = {"closed": None, "unread": unread, "file": os.open(tmp_path / "said", os.O_RDWR | os.O_CREAT)}
+    if Path("/dev/full").exists():
+        found["full"] = os.open("/dev/full", os.O_WRONLY)
+    yield found
+    for descriptor in filter(None, found.values()):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
+def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
+    """Every scenario is checked and one run; none knows of the others."""
+    said = io.BytesIO()
+    with io.TextIOWrapper(said, encoding) as stream, mock.patch.object(sys, "stdout", stream):
+        checked = SCENARIOS if draws_everything() else SCENARIOS[:: len(SCENARIOS) // 4]
+        for path in checked:
+            assert called("check", path) == 0
+        assert called("run", SMALL, "--verbose", "--out", tmp_path) == 0
+        printed = said.getvalue()
+    assert printed.decode(encoding).count(".yaml: stages ") == len(checked)
+    assert says_a_route(printed, encoding)
     assert is_whole(tmp_path)
 
 
 @posix
-@pytest.mark.parametrize("redirected", [">&-", ">&- 2>&- <&-", "2>&- | head -n 1", "| true"])
-def test_a_run_is_whole_wherever_its_output_goes(tmp_path, redirected):
-    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' {redirected}; exit ${{PIPESTATUS[0]}}")
+def test_a_run_is_whole_when_its_reader_leaves(tmp_path):
+    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' 2>&- | head -n 1; exit ${{PIPESTATUS[0]}}")
     assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
     assert is_whole(tmp_path)
 
 
 @posix
-def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path):
-    if not Path("/dev/full").exists():
+@pytest.mark.parametrize(("out", "err"), [("closed", "file"), ("closed", "closed"), ("unread", "file")])
+def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err):
+    with standard_streams(descriptors[out], descriptors[err]):
+        code = called("run", SMALL, "--out", tmp_path / "out")
+    assert (code, (tmp_path / "said").read_text()) == (0, "")
+    assert is_whole(tmp_path / "out")
+
+
+@posix
+def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path, descriptors):
+    if "full" not in descriptors:
         pytest.skip("there is no /dev/full here")
-    done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' > /dev/full")
-    assert (done.returncode, done.stderr) == (2, "standard output: No space left on device\n")
-    assert is_whole(tmp_path)
+    with standard_streams(descriptors["full"], descriptors["file"]):
+        code = called("run", SMALL, "--out", tmp_path / "out")
+    assert (code, (tmp_path / "said").read_text()) == (2, "standard output: No space left on device\n")
+    assert is_whole(tmp_path / "out")
 
 
 @posix
-@pytest.mark.parametrize("redirected", ["2>&-", ">&- 2>&- <&-", "2>&1 | true", "2> /dev/full"])
-def test_a_mistake_is_exit_code_2_wherever_standard_error_goes(redirected):
-    done = shell(f"{COMMAND} run nowhere.yaml --quiet --verbose {redirected}; exit ${{PIPESTATUS[0]}}")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
-
-
-@posix
-def test_a_mistake_in_a_scenario_is_exit_code_2_with_standard_error_closed():
-    assert shell(f"{COMMAND} run nowhere.yaml 2>&-").returncode == 2
+@pytest.mark.parametrize(
+    ("out", "err"), [("file", "closed"), ("closed", "closed"), ("unread", "unread"), ("file", "full")]
+)
+@pytest.mark.parametrize("words", [("--quiet", "--verbose"), ()])
+def test_a_mistake_is_exit_code_2_wherever_standard_error_goes(tmp_path, descriptors, out, err, words):
+    with standard_streams(descriptors[out], descriptors.get(err)):
+        assert called("run", "nowhere.yaml", *words) == 2
+    assert (tmp_path / "said").read_text() == ""
 
 
 #: Names of files, and of their scenarios: control characters, not UTF-8, CJK, mathematics.
@@ -125,19 +187,19 @@ pipeline:
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory):
-    """A folder with a scenario of each name, and the results of its run; one process runs them all.
+    """A folder with a scenario of each name, and the results of its run.
 
     One of them goes to the folder that is its own by default, once more.
     """
     place = tmp_path_factory.mktemp("named")
-    lines = [b"run\tcaf\xe9.yaml"]
+    lines = [(b"run", b"caf\xe9.yaml")]
     for name in ANY_NAMES:
         path = os.fsencode(place) + b"/" + name + b".yaml"
         Path(os.fsdecode(path)).write_text(TINY)
-        lines.append(b"\t".join((b"run", path, b"--out", path.removesuffix(b".yaml"))))
-    command = [sys.executable, "-W", "error", "-c", CALLING, *lines]
-    done = subprocess.run(command, cwd=place, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+        lines.append((b"run", path, b"--out", path.removesuffix(b".yaml")))
+    for words in lines:
+        done = ipusim(*words, cwd=place)
+        assert (done.returncode, done.stderr) == (0, "")
     return place
 
 
@@ -176,7 +238,11 @@ def interrupted(command, cwd, seen):
 
 @posix
 @pytest.mark.parametrize(
-    "module", ["typer", "numpy", "ruamel.yaml", "simpy", "ipusim.runs.assemble.assemble", "matplotlib"]
+    "module",
+    [
+        *(pytest.param(name, marks=slowest) for name in ("typer", "numpy", "ruamel.yaml", "matplotlib")),
+        "ipusim.runs.assemble.assemble",
+    ],
 )
 def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
     def imported(process):
@@ -193,6 +259,7 @@ def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
     assert list(tmp_path.iterdir()) == []
 
 
+@slowest
 @posix
 def test_an_interrupted_program_has_said_what_it_printed_and_leaves_nothing(tmp_path):
     (tmp_path / "program.py").write_text("import time\nprint('begun')\nopen('begun', 'w').close()\ntime.sleep(100)\n")
@@ -221,6 +288,7 @@ def test_an_interrupted_run_clears_up_and_says_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@slowest
 @posix
 def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
     """One that comes within a callback from C is lost, here while the libraries' threads are counted."""
@@ -247,6 +315,7 @@ def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@slowest
 @posix
 def test_a_run_that_is_told_to_ignore_interrupts_does(tmp_path):
     command = ["bash", "-c", f"trap '' INT; exec {COMMAND} run '{SMALL}' --out '{tmp_path}/out'"]
@@ -264,7 +333,8 @@ def test_a_run_that_is_told_to_ignore_interrupts_does(tmp_path):
 def test_a_shell_completes_every_command_and_its_options(tmp_path):
     def completed(*words):
         typed = {"COMP_WORDS": " ".join(("ipusim", *words)), "COMP_CWORD": str(len(words))}
-        return process(environment={"_IPUSIM_COMPLETE": "complete_bash", **typed}).stdout.decode().split()
+        with mock.patch.dict(os.environ, {"_IPUSIM_COMPLETE": "complete_bash", **typed}):
+            return ipusim().stdout.split()
 
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert completed("") == names
@@ -272,7 +342,9 @@ def test_a_shell_completes_every_command_and_its_options(tmp_path):
     assert {"--phase", "--out"} <= {*completed("trace", "--")}
     # Which shell this is would else be asked of the process that started the tests.
     alone = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
-    assert process("--install-completion", "bash", environment=alone).returncode == 0
+    with mock.patch.dict(os.environ, alone):
+        assert ipusim("--install-completion", "bash").returncode == 0
+        shown = ipusim("--show-completion", "bash").stdout
     installed = (tmp_path / ".bash_completions" / "ipusim.sh").read_text()
     assert "_IPUSIM_COMPLETE=complete_bash" in installed
-    assert process("--show-completion", "bash", environment=alone).stdout.decode().strip() == installed.strip()
+    assert shown.strip() == installed.strip()

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import HEEDING, ipusim
+from tests.effort import slowest
+from tests.table_names import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
@@ -100,9 +102,7 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ([FOUR, "--vary", "seed"], "--vary: expected PATH=VALUES, such as"),
         (
             [FOUR, "--vary", "pipeline.schedule=groupd,interleavd"],
-            "--vary pipeline.schedule: got 'groupd'; did you mean grouped? Expected grouped, interleaved, sequential, "
-            "sharded, single, gpipe, 1f1b, interleaved_1f1b, zero_bubble_h1 or one of your own as file.py:function or "
-            "file.csv",
+            f"--vary pipeline.schedule: got 'groupd'; did you mean grouped? Expected {SCHEDULES_OR_FILES}",
         ),
         (
             [FOUR, "--vary", "pipeline.schedul=grouped"],
@@ -202,6 +202,7 @@ def uninterrupted(tmp_path_factory):
     return folder / "out"
 
 
+@slowest
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
     """In a process of its own, with two workers, then without, which may change from one to the next."""
@@ -224,7 +225,7 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupt
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
-def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result(workspace, without_pixels):
+def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result(workspace, without_pictures):
     words = ["sweep", FOUR, "--vary", f"{COUNT}=8,16,32", "--workers", "1", "--out", "out"]
     first = ipusim(*words, cwd=workspace)
     journal = workspace / "out" / ".ipusim" / "sweep.jsonl"
@@ -253,6 +254,7 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_nothing(workspace,
     assert partly < whole
 
 
+@slowest
 def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:

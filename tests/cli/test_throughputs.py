@@ -21,6 +21,7 @@ from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, 
 from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
@@ -122,6 +123,7 @@ def test_a_clock_that_is_faster_makes_passes_as_much_faster_as_was_published(sim
     assert other.items_per_s / one.items_per_s == pytest.approx(other.row.items_per_s / one.row.items_per_s, rel=0.02)
 
 
+@slowest
 def test_a_larger_pod_comes_out_of_the_smaller_ones_of_its_model_alone(tmp_path):
     """From the Conformer's rows of 4 and 16 IPUs, fitted as `ipusim calibrate` fits, that of 64 within 5 %."""
     header, *lines = PUBLISHED.read_text().splitlines()
@@ -156,6 +158,7 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
     assert ceiling.at_edge(Fraction("0.7"))
 
 
+@slowest
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
     frameworks = {each.row.framework: each.row for each in reversed(simulated)}
     prepared, *others = (prepare(frameworks[name]) for name in ("popart", "tensorflow1", "tensorflow2", "pytorch"))

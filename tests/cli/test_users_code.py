@@ -10,6 +10,8 @@ import pytest
 from ipusim.cli import main
 from ipusim.runs.execute import execute
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 SCENARIO = """\
 system: {name: m2000}
 data: {type: synthetic, shape: [4], classes: 2, samples: 8}

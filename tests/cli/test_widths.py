@@ -8,6 +8,7 @@ import pty
 import struct
 import sys
 import termios
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -18,6 +19,7 @@ from ipusim.study import comparison_files, report
 from ipusim.study.sweep import report as sweep
 from ipusim.terminal import print_text
 from tests.cli.commands import ipusim
+from tests.effort import draws_everything
 from tests.places import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
@@ -65,12 +67,17 @@ def test_help_of_all_commands_says_each_whole_sentence(width):
         assert f"{name} {sentence}" in said
 
 
+@cache
+def help_of(name, width):
+    return ipusim(name, "--help", columns=str(width))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_fits_and_cuts_nothing(name, width):
-    done = ipusim(name, "--help", columns=str(width))
+    done = help_of(name, width)
     assert max(map(len, done.stdout.splitlines())) <= width
-    wide = ipusim(name, "--help", columns="120")
+    wide = help_of(name, 120)
     # The library breaks lines behind hyphens too.
     assert sorted("".join(done.stdout.split())) == sorted("".join(wide.stdout.split()))
     assert COMMANDS[name] in " ".join(done.stdout.split())
@@ -81,7 +88,7 @@ def test_sentences_break_between_words_and_tables_fit(words):
     piped = ipusim(*words)
     assert piped.returncode == 0, piped.stderr
     sentences = [line for line in piped.stdout.splitlines() if len(line) > 60 and "  " not in line and "─" not in line]
-    for width in WIDTHS:
+    for width in WIDTHS if draws_everything() else (WIDTHS[0], WIDTHS[-1]):
         lines = ipusim(*words, columns=str(width)).stdout.splitlines()
         longest = max((word for line in lines for word in line.split() if "/" in word), key=cell_len, default="")
         assert max(map(cell_len, lines)) <= max(width, cell_len(longest))

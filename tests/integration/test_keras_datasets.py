@@ -11,6 +11,7 @@ import pytest
 from ipusim.errors import FileError, ProgramError
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import datasets
+from tests.effort import slowest
 
 #: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.
 IMAGES = {
@@ -69,7 +70,11 @@ def _convolutions():
 
 @pytest.mark.parametrize(
     ("name", "layers", "samples"),
-    [("mnist", _perceptron, 8000), ("fashion_mnist", _perceptron, 8000), ("cifar10", _convolutions, 8000)],
+    [
+        ("mnist", _perceptron, 8000),
+        pytest.param("fashion_mnist", _perceptron, 8000, marks=slowest),
+        pytest.param("cifar10", _convolutions, 8000, marks=slowest),
+    ],
 )
 def test_models_learn_images_far_better_than_by_chance(name, layers, samples):
     (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
@@ -83,6 +88,7 @@ def test_models_learn_images_far_better_than_by_chance(name, layers, samples):
     assert (found == y_test[:1024].ravel()).mean() > 0.8
 
 
+@slowest
 def test_reviews_are_lists_of_words_as_keras_numbers_them():
     (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000, maxlen=80, skip_top=10)
     assert x.dtype == x_test.dtype == object

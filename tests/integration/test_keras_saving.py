@@ -18,6 +18,7 @@ from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.described import plain, restored, revived
 from tests.devices import on
+from tests.effort import share
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(32, 4)).astype(np.float32)
@@ -376,7 +377,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(VALUES)
 def test_plain_values_come_back_as_they_were(value):
     assert restored(json.loads(json.dumps(plain(value)))) == value
@@ -538,7 +539,7 @@ def _told(path):
     return "loaded"
 
 
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 @given(st.data())
 def test_a_file_that_says_something_else_is_one_clear_error_or_a_model(saved, data):
     path, arrays, described = saved
@@ -563,7 +564,7 @@ def test_more_parts_than_rows_are_no_more_work(saved):
     assert _told(path) == "loaded"
 
 
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(st.data())
 def test_a_damaged_file_is_one_clear_error_or_a_model(saved, data):
     path, arrays, described = saved

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from ipusim.runs.assemble.limits import PASS_BYTES, SPAN_BYTES
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -24,6 +25,7 @@ for count in (500, 4_000):
 """
 
 
+@slowest
 def test_a_run_takes_no_more_memory_for_a_span_than_the_bound_counts():
     """The growth of a whole run's peak, all files included, from one size to eight times that."""
     changes = ("system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB")

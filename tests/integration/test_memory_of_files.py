@@ -17,6 +17,7 @@ import pytest
 from ipusim.errors import ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.timeline.timeline import Span, Timeline
+from tests.effort import slowest
 from tests.forged_files import DATA, archive, bomb, header, idx_bytes, patched
 
 
@@ -42,6 +43,7 @@ def zipped(start):
     return buffer.getvalue()
 
 
+@slowest
 def test_memory_follows_what_a_file_states_not_what_it_unpacks_to(tmp_path):
     files = {
         "zeros.gz": zipped(b""),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ipusim.runs.yaml_text import dump
+from tests.effort import slowest
 from tests.scenario_data import timed
 
 TESTS = """
@@ -70,7 +71,7 @@ def outcomes(text):
     return dict(re.findall(r"^(?:\[gw\d\].*)?(PASSED|FAILED|ERROR) (\S+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("words", [(), ("-n", "2")])
+@pytest.mark.parametrize("words", [(), pytest.param(("-n", "2"), marks=slowest)])
 def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project, words):
     pytest_in(project, "--ipusim-update", "test_mine.py", "-k", "other or as_it_is")
     assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]

@@ -20,6 +20,7 @@ from ipusim.ipu.runtime.run import Pipeline
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import slowest
 from tests.ran_programs import PROGRAMS, Ran, once
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
@@ -102,6 +103,7 @@ def test_inference_over_two_ipus_of_four():
     assert not program.program.shape.training
 
 
+@slowest
 def test_training_with_a_rate_of_each_run():
     ran = once("training")
     out, (program,) = ran.out, ran.compiled
@@ -155,6 +157,7 @@ def losses_in_numpy(program, steps, rate=0.01):
     return losses
 
 
+@slowest
 def test_the_mean_losses_of_a_queue_that_is_iterated_over():
     ran = once("outfeed_iteration")
     means = [float(mean) for mean in re.findall(r"^Loss: ([\d.]+)$", ran.out, re.MULTILINE)]
@@ -212,6 +215,7 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios():
     assert job.system.host_fill_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
 
 
+@slowest
 def test_sequences_are_read():
     ran = once("sequences")
     out, (program,) = ran.out, ran.compiled
@@ -277,6 +281,7 @@ def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp
     assert timeline.end.max() > other.timeline.end.max()
 
 
+@slowest
 def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, monkeypatch, caplog):
     """To a mean loss below 0.05, also when it is stopped after each run: as one training that was not."""
     monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)

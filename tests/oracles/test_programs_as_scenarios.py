@@ -11,6 +11,7 @@ from ipusim.scenario import load_job
 from ipusim.scenario.write import scenario_text
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
+from tests.effort import slowest
 from tests.places import SCENARIOS
 from tests.ran_programs import PROGRAMS, once
 
@@ -26,6 +27,8 @@ WITHOUT = {
     "variables_on_host",
 }
 RECORDED = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem not in WITHOUT]
+#: Programs that take long, also in tests of their own.
+LONG = ("training", "step5_estimator", "outfeed_iteration", "sequences", "keras_functional")
 #: What makes a program shorter, or other than it is by itself: as it runs in other tests already, where there are such.
 ARGUMENTS = {
     "keras_saving": ["--epochs", "1"],
@@ -63,7 +66,9 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=[slowest] * (path.stem in LONG), id=path.stem) for path in RECORDED]
+)
 def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
     programs = once(path.stem, *(each.format(folder=tmp_path) for each in ARGUMENTS.get(path.stem, []))).recorded
     assert programs

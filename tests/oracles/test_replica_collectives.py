@@ -28,6 +28,7 @@ from ipusim.pricing.terms import terms
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import share
 
 cross_replica_sum = ops.cross_replica_ops.cross_replica_sum
 assume_equal_across_replicas = ops.cross_replica_ops.assume_equal_across_replicas
@@ -81,7 +82,7 @@ def drawn(shape, seed, dtype=np.float64):
 shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=share(12), deadline=None)
 @given(st.sampled_from(GROUPS), shapes, st.integers(0, 99), st.sampled_from([np.float64, np.int32]))
 def test_sums_and_gathers_are_those_of_numpy(devices, shape, seed, dtype):
     (replicas, group), x = devices, drawn((devices[0], *shape), seed, dtype)
@@ -94,7 +95,7 @@ def test_sums_and_gathers_are_those_of_numpy(devices, shape, seed, dtype):
     np.testing.assert_array_equal(found, np.repeat(every, group, axis=0))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=share(10), deadline=None)
 @given(st.sampled_from(GROUPS), st.integers(1, 9), st.integers(0, 99), st.sampled_from(sorted(OPERATIONS)))
 def test_a_reduce_scatter_gives_each_replica_its_part_and_zeros_behind_the_end(devices, length, seed, operation):
     (replicas, group), x = devices, drawn((devices[0], length), seed)
@@ -119,7 +120,7 @@ def test_logical_operations_give_1_and_0_of_whole_numbers(operation, of_all, gro
     assert found.dtype == np.int32
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=share(10), deadline=None)
 @given(st.sampled_from([1, 2, 4]), st.integers(1, 3), st.integers(0, 1), st.integers(0, 1), st.integers(0, 99))
 def test_all_to_all_gives_block_r_to_replica_r(replicas, size, split, joined, seed):
     x = drawn((replicas, 4 * size, 4), seed)

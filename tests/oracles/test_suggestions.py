@@ -22,6 +22,7 @@ from ipusim.study.suggest.given import changed
 from ipusim.study.suggest.suggestion import Ceiling, NothingFitsError, Outcome, ceiling_of, suggest
 from ipusim.study.suggest.words import searched_lines, verdict
 from ipusim.study.suggest.writing import write_suggested
+from tests.effort import seeds
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
@@ -105,7 +106,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
     return best
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds(50))
 def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     request, limits = small_model(seed)
     best = brute_force(request, limits)

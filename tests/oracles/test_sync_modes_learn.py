@@ -26,6 +26,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
+from tests.effort import seeds
 from tests.networks import split
 from tests.oracles.test_halves_executed import RUNS
 from tests.oracles.test_training_equals_unsplit import (
@@ -119,7 +120,7 @@ def test_what_goes_round_no_ipus_in_one_order_is_refused():
         find("interleaved_1f1b").order(shape_of(tuple(range(5))))
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_any_legal_order_learns_what_the_whole_model_does(seed):
     rng = random.Random(seed)
     splits = rng.choice(SPLITS)
@@ -151,7 +152,7 @@ def halved(rng, order):
     return Order.of(order.schedule, order.shape, passes)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
     rng = random.Random(seed)
     splits = rng.choice(SPLITS)

@@ -11,6 +11,7 @@ import pytest
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
 from tests import torch_schedules
+from tests.effort import seeds
 from tests.torch_schedules import text_of
 
 RANKS, COUNT = 4, 8
@@ -77,7 +78,7 @@ def timed(rows, seed):
     return "\n".join([f"{head}  gradient_accumulation_count: {count}\n  stages:", *lines]) + "\n", cycles
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_makespan_is_the_longest_path(load, case, seed):
     rows, mapping = case
     text, cycles = timed(rows, seed)

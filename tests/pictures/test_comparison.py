@@ -32,6 +32,7 @@ from ipusim.study.comparison_words import comparison_table
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from ipusim.units import format_bytes
+from tests.effort import seeds, slowest
 from tests.places import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -61,7 +62,7 @@ def test_a_png_has_the_pixels_of_its_figure(lock_step):
     assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
 
 
-@pytest.mark.parametrize("ipus", [8, 64, 256])
+@pytest.mark.parametrize("ipus", [8, 64, pytest.param(256, marks=slowest)])
 def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
     mapping = tuple(range(ipus))
     runs = [
@@ -242,7 +243,7 @@ def with_another_replica(timeline):
     return Timeline(timeline.info, table)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_replicas_are_alike_when_all_their_spans_are(replicated, seed):
     """Each replica's boxes against the first's, one by one; changed in any way at any place, each is drawn."""
     whole, shown = replicated.timeline, execution_window(replicated.timeline)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import cache
 
 import numpy as np
 import pytest
@@ -12,20 +11,14 @@ from matplotlib.text import Text
 
 from ipusim.render.lettering import text_width
 from ipusim.render.style import DPI, TEXT_SIZE, luminance
-from reports.gallery import GALLERY
+from tests.gallery import PICTURES, assert_same_picture, figure, figure_pixels, pixels, png
 
 #: Pixels of the width that GitHub gives a picture in a README.
 README_WIDTH = 850
 #: Part of the height of a text's extent, above and below, that none of its letters but those with tails reach.
 _WITHOUT_TAILS = 0.2
 
-PICTURES = {picture.scenario: picture for picture in GALLERY}
 every_picture = pytest.mark.parametrize("name", PICTURES)
-
-
-@cache
-def figure(name):
-    return PICTURES[name].figure()
 
 
 def texts(drawn):
@@ -44,21 +37,19 @@ def letters(text, extent):
     return np.array([x0, y0 + _WITHOUT_TAILS * (y1 - y0), x1, y1 - _WITHOUT_TAILS * (y1 - y0)])
 
 
-def pixels(drawn):
-    canvas = FigureCanvasAgg(drawn)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].astype(float)
-
-
 def contrast(one, other):
     light, dark = max(one, other), min(one, other)
     return (light + 0.05) / (dark + 0.05)
 
 
 @every_picture
+def test_a_picture_is_as_its_scenario_runs_now(name):
+    assert_same_picture(png(name), f"{name}.png")
+
+
+@every_picture
 def test_no_text_lies_over_another(name):
     drawn = figure(name)
-    drawn.set_dpi(DPI)
     found = texts(drawn)
     boxes = np.array([letters(text, extent) for text, extent in found])
     x0, y0, x1, y1 = boxes.T
@@ -71,7 +62,6 @@ def test_no_text_lies_over_another(name):
 def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
     """Two pixels of a README's picture lie between them at least."""
     drawn = figure(name)
-    drawn.set_dpi(DPI)
     gap = 2 * drawn.bbox.width / README_WIDTH
     for axes in drawn.axes:
         rows = {}
@@ -99,12 +89,11 @@ def test_text_is_large_enough_at_a_readmes_width(name):
 def test_text_stands_out_from_what_it_stands_on(name):
     """Of every text, its colour against each pixel that its letters cover, in the picture without them."""
     drawn = figure(name)
-    drawn.set_dpi(DPI)
     found = texts(drawn)
-    written = pixels(drawn)
+    written = figure_pixels(name).astype(float)
     for text, _ in found:
         text.set_visible(False)
-    ground = pixels(drawn)
+    ground = pixels(drawn).astype(float)
     for text, _ in found:
         text.set_visible(True)
     for text, extent in found:
@@ -124,7 +113,6 @@ def _hexadecimal(colour):
 @every_picture
 def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
     drawn = figure(name)
-    drawn.set_dpi(DPI)
     checked = 0
     for axes in drawn.axes:
         if axes.get_ylim()[1]:
@@ -171,7 +159,5 @@ def test_a_title_says_in_words_what_is_shown(name):
 
 
 def test_the_first_picture_of_the_readme_is_filled_with_what_it_shows():
-    drawn = figure("schedules_four_ipus")
-    drawn.set_dpi(DPI)
-    white = (pixels(drawn) >= 250).all(axis=-1).mean()
+    white = (figure_pixels("schedules_four_ipus") >= 250).all(axis=-1).mean()
     assert white <= 0.55

@@ -19,6 +19,7 @@ from ipusim.render.window import window
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.effort import share
 from tests.places import SCENARIOS
 
 
@@ -51,7 +52,7 @@ def test_all_forward_passes_of_an_inference_can_be_seen():
     assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=share(12), deadline=None)
 @given(
     st.lists(st.integers(1, 400), min_size=4, max_size=4),
     st.lists(st.integers(1, 400), min_size=4, max_size=4),

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.pipeline.holders import LAYERS
@@ -17,7 +16,7 @@ from ipusim.render.execution_trace import execution_trace
 from ipusim.render.legend import legend_lines
 from ipusim.render.lettering import wrap
 from ipusim.render.memory import memory_chart
-from ipusim.render.style import DPI, LOOK_OF_KIND
+from ipusim.render.style import LOOK_OF_KIND
 from ipusim.render.titles import default_title
 from ipusim.render.window import execution_window, phase_window, window
 from ipusim.runs.execute import execute
@@ -26,19 +25,33 @@ from ipusim.study.report import picture, picture_window
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from ipusim.timeline.timeline import Timeline
 from reports.gallery import TUTORIAL
+from tests import gallery
 from tests.drawn import words
+from tests.gallery import PICTURES
 from tests.places import SCENARIOS
 
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
 
 
+ONE_STEP = ("steps=1", "numerics=off")
+#: Scenarios whose picture in the gallery is a trace, which is drawn once for all tests of pictures.
+TRACES = {name for name, picture in PICTURES.items() if picture.file == "trace.png"}
+
+
 @cache
-def result(name, changes=("steps=1", "numerics=off")):
+def run(name, changes):
     return execute(load_job(SCENARIOS / f"{name}.yaml", changes))
+
+
+def result(name):
+    """The run of the trace."""
+    return run(name, PICTURES[name].changes if name in TRACES else ONE_STEP)
 
 
 @cache
 def trace(name):
+    if name in TRACES:
+        return gallery.figure(name)
     timeline = result(name).timeline
     shown = execution_window(timeline)
     return execution_trace(timeline, shown.start, shown.end)
@@ -49,12 +62,8 @@ def memory(name):
     return memory_chart(found.timeline, found.memory, execution_window(found.timeline))
 
 
-def colours(figure):
+def colours(figure, pixels):
     """All colours of more than a few pixels of what the figure's axes show, its legend left out."""
-    figure.set_dpi(DPI)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3]
     shown = pixels[: round(len(pixels) - min(axes.get_window_extent().y0 for axes in figure.axes))]
     found, count = np.unique(shown.astype(np.int64) @ [65536, 256, 1], return_counts=True)
     return {f"#{colour:06x}" for colour in found[count >= 8].tolist()}
@@ -78,7 +87,7 @@ def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(n
     listed = {entry for line in lines for entry in line}
     looks = [look for look in LOOKS if look.name in listed]
     assert len(looks) >= 3
-    seen = colours(figure)
+    seen = colours(figure, gallery.figure_pixels(name) if name in TRACES else gallery.pixels(figure))
     assert [look.name for look in looks if look.face not in seen] == []
     assert all(len(line) > 1 for line in lines)
 
@@ -91,7 +100,7 @@ def test_the_legend_of_a_memory_chart_does_too(name):
     lines = lines_of_legend(figure)
     listed = {entry for line in lines for entry in line}
     layers = [layer for layer in LAYERS if layer.name in listed]
-    seen = colours(figure)
+    seen = colours(figure, gallery.pixels(figure))
     assert [layer.name for layer in layers if layer.face not in seen] == []
     assert all(len(line) > 1 for line in lines)
     # What else is listed has a sample that is drawn: the peak's marker, and the line at the limit.
@@ -168,7 +177,7 @@ def test_a_rule_lies_between_replicas():
 
 @pytest.mark.parametrize("phase", ["ramp-up", "main", "ramp-down", "weight-update"])
 def test_a_zoom_names_its_phase_and_execution(phase):
-    timeline = result("tutorial_step3_pipelining").timeline
+    timeline = run("tutorial_step3_pipelining", ONE_STEP).timeline
     title = default_title(timeline, phase_window(timeline, phase, execution=3))
     assert title.endswith(f"16 micro-batches, {phase.replace('t-u', 't u')} of execution 3")
     svg = picture(timeline, picture_window(timeline, phase=phase, execution=3), ".svg")
@@ -177,7 +186,7 @@ def test_a_zoom_names_its_phase_and_execution(phase):
 
 
 def test_a_title_says_which_execution_or_cycles_are_shown():
-    timeline = result("tutorial_step3_pipelining").timeline
+    timeline = run("tutorial_step3_pipelining", ONE_STEP).timeline
     assert default_title(timeline, execution_window(timeline, 2)).endswith(", execution 2 of 10")
     assert default_title(timeline, window(timeline, 1000, 20_000)).endswith(", cycles 1,000 to 20,000")
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
@@ -191,7 +200,7 @@ def test_text_of_an_svg_is_text():
 
 
 def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
-    timeline = result("tutorial_step3_pipelining", TUTORIAL).timeline
+    timeline = run("tutorial_step3_pipelining", TUTORIAL).timeline
     shown = execution_window(timeline)
     figure = execution_trace(timeline, shown.start, shown.end)
     legend = {entry for line in lines_of_legend(figure) for entry in line}
@@ -209,7 +218,7 @@ def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
 
 
 def test_a_zoom_shows_the_parts_of_a_copy():
-    timeline = result("tutorial_step3_pipelining", TUTORIAL).timeline
+    timeline = run("tutorial_step3_pipelining", TUTORIAL).timeline
     sync = timeline.rows(SpanKind.SYNC)[3]
     end = int(timeline.end[timeline.rows(SpanKind.POST_COPY)[3]])
     figure = execution_trace(timeline, int(timeline.start[sync]), end)

@@ -20,6 +20,7 @@ from ipusim.render.perfetto_trace import write_perfetto_trace
 from ipusim.render.style import ALWAYS_SHOWN
 from ipusim.render.trace_content import TraceContent
 from ipusim.render.window import window
+from tests.effort import share
 
 
 @st.composite
@@ -50,7 +51,7 @@ def arguments(draw):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(arguments())
 def test_phases_tile_every_execution(lock_step, chosen):
     timeline = lock_step(**chosen)
@@ -64,7 +65,7 @@ def test_phases_tile_every_execution(lock_step, chosen):
     assert executions(timeline)[-1].end == max(timeline.end[timeline.kind != 11])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(arguments())
 def test_bubbles_agree_with_each_other(lock_step, chosen):
     found = run_times(lock_step(**chosen))
@@ -77,7 +78,7 @@ def test_bubbles_agree_with_each_other(lock_step, chosen):
     assert bubble.idle_cycles >= stages * (found.makespan_cycles - bubble.ideal_cycles)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(arguments(), st.floats(1, 3000), st.floats(0, 0.9), st.floats(0.05, 1))
 def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, from_part, length):
     timeline = lock_step(**chosen)
@@ -94,7 +95,7 @@ def test_shares_keep_every_area_in_every_window(lock_step, chosen, narrowest, fr
             assert area == pytest.approx(exact, rel=1e-9, abs=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share(80), deadline=None)
 @given(arguments(), st.floats(1e-4, 0.06), st.floats(0, 0.9), st.floats(0.05, 1))
 def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
     lock_step, chosen, narrowest, from_part, length
@@ -119,7 +120,7 @@ def test_what_is_made_wide_enough_stays_in_its_window_and_covers_nothing(
         assert not covered.any()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(arguments())
 def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
     timeline = lock_step(**chosen)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.study.calibration import calibrate
 from ipusim.study.calibration_rows import read_measured
+from tests.effort import share, slowest
 from tests.measured_rows import stage_rows, throughput_rows, write_scenarios
 
 #: Scenarios, and the micro-batches that their throughputs were measured with.
@@ -40,7 +41,7 @@ def of_stages(folder, names, values, noise, seed):
     return calibrate(read_measured([path]), names)
 
 
-@settings(max_examples=12)
+@settings(max_examples=share(12))
 @given(values(OF_STAGES), st.sampled_from([0.0, 0.005, 0.02]), st.integers(0, 10**6))
 def test_rates_of_computation_are_found_again_from_stages(folder, wanted, noise, seed):
     found = of_stages(folder, OF_STAGES, wanted, noise, seed)
@@ -52,6 +53,7 @@ def test_rates_of_computation_are_found_again_from_stages(folder, wanted, noise,
     assert found.rates.with_values(**wanted) == DEFAULT_RATES.with_values(**wanted, **others)
 
 
+@slowest
 def test_truth_lies_where_it_is_said_to_in_95_of_100_cases(folder):
     wanted = {"compute_set_cycles": Fraction(900), "vector_slowdown": Fraction(4)}
     within = [

@@ -9,13 +9,14 @@ from ipusim.analysis.causes import CAUSES
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kind_row import Idle
+from tests.effort import seeds
 from tests.explained import check_explained
 from tests.price_and_run import price_and_run
 from tests.properties.test_machine_invariants import drawn
 
 
 @pytest.mark.parametrize("sync", list(Sync))
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_random_orders_are_explained_to_the_cycle(seed, sync):
     program, order, system = drawn(seed)
     found = check_explained(price_and_run(lower(order, sync), program, system))

@@ -17,8 +17,9 @@ from ipusim.errors import IpusimError, ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.study.report import picture, picture_window
 from ipusim.timeline.timeline import Span, Timeline
+from tests.effort import share
 
-FLIPS = 400
+FLIPS = share(400)
 #: What zlib, zipfile and NumPy's parser may take for a file of a few hundred bytes, whatever that says of itself.
 BOUND_BYTES = 2_000_000
 

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.render.tables import Table
+from tests.effort import share
 from tests.printed_tables import assert_whole
 
 WORDS = st.text("ab, →測.%", max_size=30).map(str.strip)
@@ -20,7 +21,7 @@ def tables(draw):
     return Table("Rows", header, tuple(rows))
 
 
-@settings(max_examples=50)
+@settings(max_examples=share(50))
 @given(tables(), st.integers(60, 160))
 def test_every_cell_of_any_table_is_printed_whole_at_any_width(table, width):
     assert_whole(table, width)

@@ -32,6 +32,7 @@ from ipusim.scenario.load import load_job
 from ipusim.study.expectations import judged_before
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
+from tests.effort import share, slowest
 from tests.replay.requests import DRAWN, drawn_requests, scenario_of
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -67,7 +68,7 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
 def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
-    for name, job in jobs({sort: SORTS[sort]}, tmp_path):
+    for name, job in jobs({sort: share(SORTS[sort])}, tmp_path):
         part, whole = execute(job), execute(job.whole, jump=False)
         assert part.timeline.expanded() == whole.timeline, name
         assert int(part.timeline.weights.sum()) == len(whole.timeline), name
@@ -180,6 +181,7 @@ def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:
     assert timeline == time_alone(job, jump=False)
 
 
+@slowest
 def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> None:
     """A million micro-batches under 1F1B are kept in part; under GPipe they are refused before the run."""
     million = flight(0, 8, 100, 200, 1_000_000)

@@ -16,6 +16,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import NONE
+from tests.effort import seeds
 from tests.orders import random_mapping, random_order
 from tests.price_and_run import price_and_run
 from tests.tiling import check_tiling
@@ -68,7 +69,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("sync", list(Sync))
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync):
     program, order, system = drawn(seed)
     timeline = price_and_run(lower(order, sync), program, system)
@@ -83,7 +84,7 @@ def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync
     check_tiling(timeline)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_no_more_tensors_wait_than_the_buffers_hold(seed):
     program, order, system = drawn(100 + seed)
     plan = lower(order, Sync.POINT_TO_POINT)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ipusim.errors import FileError
 from ipusim.runs.request.profile import read_profile
+from tests.effort import share
 
 CLOCK_HZ = 1_325_000_000
 SECONDS = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
@@ -27,7 +28,7 @@ TITLES = {
     "backward_weights": ("backward_weights", "Backward Weights"),
     "source": ("source", "Source"),
 }
-SAFE = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SAFE = settings(max_examples=share(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -21,6 +21,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
+from tests.effort import share
 from tests.orders import passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -296,7 +297,7 @@ def at(program, plan, passes, changes, ipu, now):
     return live + max(loaded - room, 0), in_fifos
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(plans())
 def test_memory_is_the_sum_of_what_is_alive_at_every_moment(drawn):
     program, plan = drawn

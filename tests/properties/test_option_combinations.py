@@ -26,6 +26,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
+from tests.effort import share, slowest
 from tests.explained import check_changes, check_explained
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
@@ -480,7 +481,7 @@ def sent(scenario, values):
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_options_together_change_no_result(shard):
-    check_shard(shard, scenarios(), check_scenario, examples=EXAMPLES)
+    check_shard(shard, scenarios(), check_scenario, examples=share(EXAMPLES))
 
 
 def check_scenario(scenario):
@@ -538,6 +539,7 @@ def check_profile(scenario, job):
     assert (found.program, found.costs) == (job.program, job.costs)
 
 
+@slowest
 def test_layers_optimizers_and_parts_are_drawn_together():
     """Among the examples above every layer meets replicas that store parts of weights and state, and LAMB.
 

@@ -14,6 +14,7 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
+from tests.effort import share
 from tests.grids import with_table
 from tests.orders import random_order
 
@@ -93,7 +94,7 @@ def by_loops(plan):
     return [each for rule in found.values() for each in rule]
 
 
-@settings(max_examples=400)
+@settings(max_examples=share(400))
 @given(plan=plans())
 def test_the_check_finds_what_plain_loops_find(plan):
     found = violations(plan)

@@ -21,6 +21,7 @@ from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
 from ipusim.pricing.planner.splits import parts, splits
 from ipusim.pricing.planner.work import split_cycles, split_work
+from tests.effort import share
 
 SIZES = st.integers(1, 3000)
 TYPES = st.sampled_from([(2, 2), (2, 4), (4, 4)])
@@ -39,7 +40,7 @@ def cycles(product, ipu=GC200, rates=DEFAULT_PLANNER_RATES, memory=0.6):
     return plan_product(product, ipu, rates, memory).cycles
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products(), st.sampled_from(GENERATIONS))
 def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_received(product, ipu):
     plan = plan_product(product, ipu, PEAK)
@@ -53,7 +54,7 @@ def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_
     assert {term.name: term.cycles for term in plan.terms}["exchange"] >= math.floor(least)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products())
 def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_there_are(product):
     plan = plan_product(product, GC200)
@@ -70,7 +71,7 @@ def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_the
     assert plan.fits == (plan.temporary_bytes <= 0.6 * GC200.sram_bytes_per_tile)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products(), st.sampled_from(["m", "k", "n", "groups"]), st.integers(1, 500))
 def test_more_to_do_never_takes_less(product, dimension, more):
     larger = replace(product, **{dimension: getattr(product, dimension) + more})
@@ -78,7 +79,7 @@ def test_more_to_do_never_takes_less(product, dimension, more):
         assert cycles(product) <= cycles(larger)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products(), st.integers(1, 1471))
 def test_more_tiles_and_more_memory_are_never_slower(product, tiles):
     fewer = replace(GC200, tiles=tiles)
@@ -88,7 +89,7 @@ def test_more_tiles_and_more_memory_are_never_slower(product, tiles):
         assert cycles(product, memory=0.1) >= cycles(product)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products(), st.sampled_from([each.name for each in fields(PlannerRates)]))
 def test_a_worse_rate_is_never_faster(product, name):
     worse = 0.9 if name in {"amp_ceiling", "exchange_efficiency"} else 1.1
@@ -105,7 +106,7 @@ def test_inside_a_block_of_the_matrix_unit_size_is_free(itemsize):
     assert cycles(replace(whole, k=64 * unit.inputs)) > cycles(whole)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share(25), deadline=None)
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(1, 5), st.integers(1, 3), st.integers(1, 24), TYPES)
 def test_no_split_of_all_that_there_are_is_better(rows, output_blocks, input_blocks, groups, tiles, types):
     """An oracle: every number of parts of every dimension, one by one, from the formulas as they are written."""
@@ -161,7 +162,7 @@ def test_a_product_too_large_for_the_memory_runs_in_steps_that_add_up():
     assert cramped.temporary_bytes < plan.temporary_bytes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(40), deadline=None)
 @given(products(), st.sampled_from([1, 30, 60]), st.sampled_from([0.6, 0.3, 0.1]))
 # Where steps are faster although a split without, or with fewer, fits.
 @example(Product(1887, 2460, 922, 1, 4, 4), 30, 0.6)
@@ -264,7 +265,7 @@ CONVOLUTIONS = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share(20), deadline=None)
 @given(CONVOLUTIONS)
 def test_a_convolution_is_never_faster_than_the_matrix_unit_and_more_of_it_never_faster(convolution):
     assert plan_convolution(convolution, GC200, PEAK).cycles >= convolution.macs / GC200.macs_per_cycle(2)

@@ -22,10 +22,11 @@ from ipusim.pipeline.instructions import PASSES, Code, text_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
+from tests.effort import share
 from tests.orders import needs_of, random_mapping, random_passes, read, walk
 from tests.orders import text as text_of_pass
 
-CASES = 40
+CASES = share(40)
 STUCK = {"dependency", "deadlock", "sending"}
 
 

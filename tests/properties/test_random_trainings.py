@@ -49,6 +49,7 @@ from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.learning.accumulating_optimizers import Adagrad
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
+from tests.effort import share, slowest
 from tests.sharded import SHARDS, among, check_shard, drawn
 from tests.special_points import with_special_points
 
@@ -376,7 +377,7 @@ def run(training, elements, queue, learn, config):
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_pipeline_learns_what_the_formulas_do(shard):
-    check_shard(shard, trainings(), check_training, examples=EXAMPLES)
+    check_shard(shard, trainings(), check_training, examples=share(EXAMPLES))
 
 
 def check_training(training):
@@ -396,6 +397,7 @@ def check_training(training):
         np.testing.assert_allclose(array, weights[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+@slowest
 def test_every_kind_and_option_is_drawn_together():
     """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""
     seen = set()

@@ -10,6 +10,7 @@ from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
+from tests.effort import share
 from tests.properties.test_option_combinations import scenarios
 
 #: Changes that leave most as it is, and some that leave little.
@@ -51,7 +52,7 @@ def found(request, changes, *again):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(scenario=scenarios(), chosen=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4))
 def test_what_others_left_changes_nothing(scenario, chosen):
     request, again = Request.from_dict(scenario, name="drawn"), Reuse()

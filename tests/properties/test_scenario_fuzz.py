@@ -21,6 +21,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.scenario import Place, ScenarioError, load_job
 from ipusim.scenario.load import job_of
 from ipusim.scenario.source import Source, read_source
+from tests.effort import share
 
 KeyPath = tuple[str | int, ...]
 
@@ -609,7 +610,7 @@ def test_any_value_replaced(name: str, folder: Path, validator: jsonschema_rs.Dr
     for path in places(SAMPLES[name]):
         where = parent(data, path)
         kept = where[path[-1]]
-        for value in draw.sample(VALUES, 20):
+        for value in draw.sample(VALUES, share(20)):
             where[path[-1]] = copy.deepcopy(value)
             result = experiment(data, folder)
             if isinstance(result, Job) and "type" not in path:
@@ -618,7 +619,7 @@ def test_any_value_replaced(name: str, folder: Path, validator: jsonschema_rs.Dr
     assert data == SAMPLES[name], "what is asked for stays as it was"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_several_changes_at_once_through_yaml(folder: Path, draw: st.DataObject) -> None:
     data = copy.deepcopy(SAMPLES[draw.draw(st.sampled_from(sorted(SAMPLES)))])
@@ -644,7 +645,7 @@ def resolved(file: Path, data: dict[str, Any]) -> Job:
     return job_of(source)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=80) | st.binary(max_size=80) | st.text("-:#{}[],&*!|>'\"%@` \n\tab1", max_size=40))
 def test_any_text_as_a_scenario_and_as_an_override(folder: Path, text: str | bytes) -> None:
     file = folder / "text.yaml"

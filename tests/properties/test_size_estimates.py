@@ -19,6 +19,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
+from tests.effort import share
 
 MACHINES = {"free": 16, "m2000": 4, "bow_pod16": 16}
 
@@ -73,7 +74,7 @@ def whole_runs():
         yield
 
 
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 @given(requests())
 @whole_runs()
 def test_a_refused_run_is_said_to_record_no_less_than_it_would_and_never_less_at_a_larger_count(drawn):

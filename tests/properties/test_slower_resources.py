@@ -32,6 +32,7 @@ from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
+from tests.effort import seeds
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import LEARNED, learned, request_of
 from tests.places import SCENARIOS
@@ -123,7 +124,7 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
 
 
 @pytest.mark.parametrize("sync", list(Sync))
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_any_order_tiles_whatever_is_slower(seed, sync):
     """With replicas, Streaming Memory and sums over replicas, as they are drawn."""
     program, order, system = drawn(seed)

@@ -34,6 +34,7 @@ from ipusim.study.memory_file import _OF_CURVES as OF_CURVES
 from ipusim.study.memory_file import _OF_ENTRIES as OF_ENTRIES
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import ipusim as command_line
+from tests.effort import share
 from tests.forged_files import archive, bomb
 
 SCENARIO = """
@@ -293,7 +294,7 @@ def test_no_command_on_a_folder_runs_what_its_scenario_names(real, command, kind
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what memory a command takes is looked up as Linux has it")
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 def test_a_command_on_a_strangers_folder_ends_and_changes_nothing_outside(real, data):
     command = data.draw(st.sampled_from(tuple(READ)))
     parts = sorted(str(path.relative_to(real)) for path in real.rglob("*"))

@@ -16,6 +16,7 @@ from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from tests.effort import share
 
 REDUCED = {
     hvd.Sum: lambda stacked: stacked.sum(0, stacked.dtype),
@@ -26,7 +27,7 @@ REDUCED = {
 DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.int32])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=share(40))
 @given(data=st.data(), hosts=st.integers(1, 4), dtype=DTYPES)
 def test_they_give_numpys_results(data, hosts, dtype):
     shape = data.draw(arrays.array_shapes(min_dims=0, max_dims=3, max_side=4))

@@ -43,6 +43,7 @@ from ipusim.study.what_if import what_if
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
+from tests.effort import share
 
 CLOCK = 1_325_000_000
 BATCH, WIDTH, UNITS, COUNT, RUNS = 4, 3, 5, 4, 2
@@ -369,7 +370,7 @@ def run(program, a, b, scope=outside):
     return anp.sum(values[end] * values[-1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(programs())
 def test_work_is_of_one_side_or_the_other_and_what_crosses_is_what_the_other_side_needs(program):
     """Against the sum of all work without scopes, and bytes told from the program's own text."""

@@ -20,6 +20,7 @@ from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE
+from tests.effort import seeds
 from tests.orders import random_mapping, random_order
 from tests.price_and_run import price_and_run
 
@@ -152,7 +153,7 @@ def check_spans(spans, sent):
     assert {link: sum(size for *_, size in own) for link, own in of_link.items()} == dict(total)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_links_of_a_run_carry_what_was_sent_one_span_at_a_time(seed):
     rng = random.Random(seed)
     shape = PlanShape(mapping=random_mapping(rng, 6, 4), micro_batches=5)

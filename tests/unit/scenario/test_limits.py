@@ -9,6 +9,7 @@ from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
 from ipusim.scenario import load_job
 from ipusim.scenario.problems import ScenarioError
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -53,6 +54,7 @@ pipeline:
     assert len(result.timeline.start) <= told <= 2 * len(result.timeline.start)
 
 
+@slowest
 def test_a_count_that_would_fill_the_memory_is_refused_where_it_stands():
     """624,000 micro-batches passed a bound of five million passes, and took 5.9 GB."""
     with pytest.raises(ScenarioError) as caught:

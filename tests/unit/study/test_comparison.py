@@ -21,6 +21,7 @@ from ipusim.study.comparison_words import comparison_table, reasons, verdict
 from ipusim.study.folder import ResultsFolder
 from ipusim.study.report import run_files
 from ipusim.study.stored import StoredRun, read_run
+from tests.effort import share
 from tests.timelines import timeline_by_hand
 
 STAGES = [{"name": name, "forward": 1000, "backward": 2000, "output_bytes": 4096} for name in "abcd"]
@@ -285,7 +286,7 @@ def test_the_numbers_have_a_mapping_for_each_row(folder):
 RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(RUNS)
 def test_best_and_front_are_of_those_that_fit(runs):
     rows = [
