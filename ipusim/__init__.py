@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ipusim.errors import IpusimError
-    from ipusim.notebook.asked import request
-    from ipusim.notebook.comparison import Comparison, compare
-    from ipusim.notebook.folder import RunFolder, load
-    from ipusim.notebook.pages import report
-    from ipusim.notebook.run import Run, run
-    from ipusim.notebook.suggestion import Suggestion, suggest
-    from ipusim.notebook.sweep import Sweep, sweep
+    from ipusim.app.notebook.asked import request
+    from ipusim.app.notebook.comparison import Comparison, compare
+    from ipusim.app.notebook.folder import RunFolder, load
+    from ipusim.app.notebook.pages import report
+    from ipusim.app.notebook.run import Run, run
+    from ipusim.app.notebook.suggestion import Suggestion, suggest
+    from ipusim.app.notebook.sweep import Sweep, sweep
+    from ipusim.base.errors import IpusimError
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
 
@@ -48,21 +48,21 @@ __all__ = [
 
 #: The module of each public name.
 _HOMES: Final = {
-    "Comparison": "ipusim.notebook.comparison",
-    "IpusimError": "ipusim.errors",
+    "Comparison": "ipusim.app.notebook.comparison",
+    "IpusimError": "ipusim.base.errors",
     "Request": "ipusim.runs.request.request",
     "RequestError": "ipusim.runs.problems",
-    "Run": "ipusim.notebook.run",
-    "RunFolder": "ipusim.notebook.folder",
-    "Suggestion": "ipusim.notebook.suggestion",
-    "Sweep": "ipusim.notebook.sweep",
-    "compare": "ipusim.notebook.comparison",
-    "load": "ipusim.notebook.folder",
-    "report": "ipusim.notebook.pages",
-    "request": "ipusim.notebook.asked",
-    "run": "ipusim.notebook.run",
-    "suggest": "ipusim.notebook.suggestion",
-    "sweep": "ipusim.notebook.sweep",
+    "Run": "ipusim.app.notebook.run",
+    "RunFolder": "ipusim.app.notebook.folder",
+    "Suggestion": "ipusim.app.notebook.suggestion",
+    "Sweep": "ipusim.app.notebook.sweep",
+    "compare": "ipusim.app.notebook.comparison",
+    "load": "ipusim.app.notebook.folder",
+    "report": "ipusim.app.notebook.pages",
+    "request": "ipusim.app.notebook.asked",
+    "run": "ipusim.app.notebook.run",
+    "suggest": "ipusim.app.notebook.suggestion",
+    "sweep": "ipusim.app.notebook.sweep",
 }
 
 

@@ -14,7 +14,7 @@ def main() -> None:
     # What is made while a command starts stays until its end: looking for garbage in it, again and again, took a tenth
     # of a run of 64 IPUs, and a fifth of a command that refuses its input. Long work begins by looking again.
     gc.disable()
-    from ipusim.cli import main as command_line  # noqa: PLC0415 - an import may be interrupted too
+    from ipusim.app.cli import main as command_line  # noqa: PLC0415 - an import may be interrupted too
 
     command_line()
 

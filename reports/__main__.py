@@ -6,9 +6,12 @@ import sys
 from inspect import signature
 from pathlib import Path
 
-from ipusim.files import write_file
+from ipusim.app.fidelity.validation import validated
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.app.scenario import load_job
+from ipusim.base.files import write_file
 from ipusim.ipu.pipelining_ops import pipeline
-from ipusim.render.tables import Table
 from ipusim.runs.execute import execute
 from ipusim.runs.request.graphcore_options import (
     OTHER_ARGUMENTS,
@@ -18,9 +21,6 @@ from ipusim.runs.request.graphcore_options import (
     attributes,
     optimizers,
 )
-from ipusim.scenario import load_job
-from ipusim.study.report import picture, picture_window
-from ipusim.study.validation import validated
 from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page

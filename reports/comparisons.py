@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import cache
 from itertools import chain
 
-from ipusim.render.figures import to_png
-from ipusim.render.tables import Table
-from ipusim.scenario import load_request
-from ipusim.study.compare import Row, compare
-from ipusim.study.comparison import Comparison
-from ipusim.study.comparison_files import comparison_chart
-from ipusim.study.comparison_words import comparison_table, reasons, verdict
-from ipusim.study.tables import order_table
-from ipusim.units import format_seconds
+from ipusim.app.cli.tables import order_table
+from ipusim.app.compare.compare import Row, compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.tables import Table
+from ipusim.app.scenario import load_request
+from ipusim.base.units import format_seconds
 from reports.gallery import SCENARIOS, SCHEDULES
 from reports.markdown import markdown
 

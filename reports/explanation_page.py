@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipusim.study.explanation import Explanation, explain
-from ipusim.study.opened import opened
+from ipusim.app.explain.explanation import Explanation, explain
+from ipusim.app.run_folder.opened import opened
 from reports.gallery import SCENARIOS
 from reports.markdown import markdown
 

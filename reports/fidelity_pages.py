@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ipusim.app.fidelity import micro_benchmarks as micro
+from ipusim.app.fidelity import products, throughput_report
+from ipusim.app.fidelity.throughputs import SimulatedRow, prepare, prepare_rows, simulate_rows
+from ipusim.app.fidelity.validation import Validation
 from ipusim.pipeline.ops import Pass
-from ipusim.study import micro_benchmarks as micro
-from ipusim.study import products, throughput_report
-from ipusim.study.throughputs import SimulatedRow, prepare, prepare_rows, simulate_rows
-from ipusim.study.validation import Validation
 from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"

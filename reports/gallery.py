@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import Chart, to_png
-from ipusim.render.memory import memory_chart
-from ipusim.render.titles import default_title
+from ipusim.app.compare.compare import compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.titles import default_title
+from ipusim.app.run_folder.report import picture_window
+from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job, load_request
-from ipusim.study.compare import compare
-from ipusim.study.comparison import Comparison
-from ipusim.study.comparison_files import comparison_chart
-from ipusim.study.report import picture_window
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 

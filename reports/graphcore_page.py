@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ipusim.render.tables import Table
+from ipusim.app.render.tables import Table
 from reports.graphcore_names import Name, names
 from reports.graphcore_status import Status, said_of, said_of_arguments
 from reports.markdown import markdown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.render.tables import Table
+from ipusim.app.render.tables import Table
 
 
 def markdown(table: Table) -> str:

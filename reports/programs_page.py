@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ipusim.render.tables import Table
+from ipusim.app.render.tables import Table
 from reports.markdown import markdown
 from reports.public_programs import Outcome, Program, read_programs
 

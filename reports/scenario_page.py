@@ -11,9 +11,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from ipusim.analysis.figures import FIGURES, Figure
+from ipusim.base.units import UNITS
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.schema import json_schema
-from ipusim.units import UNITS
 from reports.scenario_keys import Schema, Section, definition, sections
 
 #: Values in use, by path of the mapping, its kind (or none) and key.

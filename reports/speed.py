@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ipusim.files import write_file
-from ipusim.render.tables import Table
+from ipusim.app.render.tables import Table
+from ipusim.base.files import write_file
 from reports.markdown import markdown
 from tests.bench.scenarios import timed_stages
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from ipusim.render.comparison import Compared, comparison
-from ipusim.render.figures import to_png
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.figures import to_png
+from ipusim.app.scenario import load_request
+from ipusim.app.suggest import words
+from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.suggestion import Suggestion, suggest
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_request
-from ipusim.study.suggest import words
-from ipusim.study.suggest.choices import Limits
-from ipusim.study.suggest.suggestion import Suggestion, suggest
 from reports.gallery import SCENARIOS
 from reports.markdown import markdown
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from ipusim.render.figures import to_png
-from ipusim.scenario import load_request
-from ipusim.study.sweep.ceiling import COUNT, Ceiling, ceilings
-from ipusim.study.sweep.crew import Crew
-from ipusim.study.sweep.measures import THROUGHPUT
-from ipusim.study.sweep.report import ceiling_table, chart_of, sweep_table
-from ipusim.study.sweep.sweep import Sweep, sweep
-from ipusim.study.sweep.vary import axes_of, text_of
+from ipusim.app.render.figures import to_png
+from ipusim.app.scenario import load_request
+from ipusim.app.sweep.ceiling import COUNT, Ceiling, ceilings
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.measures import THROUGHPUT
+from ipusim.app.sweep.report import ceiling_table, chart_of, sweep_table
+from ipusim.app.sweep.sweep import Sweep, sweep
+from ipusim.app.sweep.vary import axes_of, text_of
 from reports.gallery import SCENARIOS
 from reports.markdown import markdown
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ipusim.errors import DeviceError, PlanError
+from ipusim.base.errors import DeviceError, PlanError
 from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.system import System

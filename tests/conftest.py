@@ -112,7 +112,7 @@ def lock_step() -> Callable[..., Timeline]:
 @pytest.fixture
 def load(tmp_path):
     """Resolve the text of a scenario, with changes: ``load(text, "steps=2")``."""
-    from ipusim.scenario import load_job  # noqa: PLC0415
+    from ipusim.app.scenario import load_job  # noqa: PLC0415
 
     def of(text, *overrides):
         path = tmp_path / "scenario.yaml"
@@ -125,7 +125,7 @@ def load(tmp_path):
 @pytest.fixture
 def refused():
     """Return a check that an action raises an error of ours, of the builtin type ``kind``, with exactly ``text``."""
-    from ipusim.errors import IpusimError  # noqa: PLC0415
+    from ipusim.base.errors import IpusimError  # noqa: PLC0415
 
     def check(kind, text, action):
         with pytest.raises(kind) as caught:

@@ -11,7 +11,7 @@ from ipusim.analysis.critical_path import WAITS, critical_path, path_parts
 from ipusim.analysis.executions import executions
 from ipusim.analysis.run_times import run_times
 from ipusim.analysis.utilisation import cycles_by_kind
-from ipusim.study.what_if import what_if
+from ipusim.app.explain.what_if import what_if
 from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
 

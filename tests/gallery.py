@@ -11,8 +11,8 @@ import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ipusim.render.figures import own_settings, to_png
-from ipusim.render.style import DPI
+from ipusim.app.render.figures import own_settings, to_png
+from ipusim.app.render.style import DPI
 from reports.gallery import GALLERY
 from tests.places import ROOT
 

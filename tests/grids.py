@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.ops import Op

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from functools import lru_cache
 
+from ipusim.app.fidelity.throughput_rows import read_throughputs
+from ipusim.app.fidelity.throughputs import prepare_rows, simulate_rows
+from ipusim.app.scenario import load_job
 from ipusim.pricing.passes import pass_cycles
-from ipusim.scenario import load_job
-from ipusim.study.throughput_rows import read_throughputs
-from ipusim.study.throughputs import prepare_rows, simulate_rows
 
 #: Products, functions and norms of a size at which each rate of computation is felt.
 MODEL = """\

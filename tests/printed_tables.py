@@ -10,9 +10,9 @@ from unittest import mock
 
 from rich.cells import cell_len
 
-from ipusim.render import fitted_tables
-from ipusim.render.fitted_tables import BETWEEN, fitted
-from ipusim.terminal import print_table
+from ipusim.app.render import fitted_tables
+from ipusim.app.render.fitted_tables import BETWEEN, fitted
+from ipusim.app.terminal import print_table
 
 #: Columns of a terminal that every table is looked at in; None is a pipe.
 WIDTHS = (60, 80, 120, None)

@@ -9,12 +9,12 @@ import numpy as np
 from ipusim.analysis.executions import executions
 from ipusim.analysis.phases import phases
 from ipusim.analysis.utilisation import cycles_by_kind
-from ipusim.render.boxes import span_boxes
-from ipusim.render.content import content
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.trace_content import TraceContent
-from ipusim.render.window import window
-from ipusim.study.columns import span_columns
+from ipusim.app.render.boxes import span_boxes
+from ipusim.app.render.content import content
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import window
+from ipusim.app.run_folder.columns import span_columns
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from ipusim.timeline.timeline import Timeline

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.executions import on_ipus
-from ipusim.errors import TimelineError
+from ipusim.base.errors import TimelineError
 from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import PASSES, SpanKind, kinds_with, of_kinds
 from ipusim.timeline.repeats import Blocks, Repeat

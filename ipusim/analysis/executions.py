@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import TimelineError
+from ipusim.base.errors import TimelineError
 from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import IPU_KINDS, kinds_with, of_kinds
 from ipusim.timeline.timeline import Timeline

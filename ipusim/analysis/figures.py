@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, Final
 
-from ipusim.units import format_bytes, format_figure, format_seconds
+from ipusim.base.units import format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
 SCHEMA_VERSION: Final = 1
@@ -29,7 +29,7 @@ class Figure:
 
     Attributes:
         name: in snake_case, or its path where the table has no name for it.
-        unit: a key of :data:`ipusim.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
+        unit: a key of :data:`ipusim.base.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
         meaning: in words.
         path: its keys in ``summary.json``, with dots between them; ``{}`` stands for an item of a list.
         item: what is taken of that list where none is chosen: a key of :data:`ITEMS`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipusim.base.units import format_bytes
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, peaks
 from ipusim.pipeline.plan import Plan
-from ipusim.units import format_bytes
 
 #: Holders that a message names.
 _NAMED = 3

@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ipusim.errors import DeviceError, QuantityError
+from ipusim.base.errors import DeviceError, QuantityError
+from ipusim.base.units import format_numbers
 from ipusim.hardware.devices import Device, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from ipusim.hardware.orders import laid_out, resolve_order
@@ -16,7 +17,6 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Topology
-from ipusim.units import format_numbers
 
 
 def build_system(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.resources import Resource
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from ipusim.errors import QuantityError
-from ipusim.near_names import did_you_mean
+from ipusim.base.errors import QuantityError
+from ipusim.base.near_names import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Final
 
-from ipusim.errors import DeviceError, QuantityError
-from ipusim.near_names import did_you_mean
+from ipusim.base.errors import DeviceError, QuantityError
+from ipusim.base.near_names import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
+from ipusim.base.near_names import did_you_mean, expected_last
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
 from ipusim.hardware.links import Channel
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
-from ipusim.near_names import did_you_mean, expected_last
 
 Connection = Literal["PCIe", "Fabric", "Model"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
+from ipusim.base.near_names import did_you_mean
 from ipusim.hardware.pods import POD_IPUS
-from ipusim.near_names import did_you_mean
 
 
 def _zigzag(index: int, count: int) -> int:  # noqa: ARG001

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.topology import Route, Topology
 

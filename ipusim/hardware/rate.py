@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, Literal
 
-from ipusim.units import format_rate, format_seconds
+from ipusim.base.units import format_rate, format_seconds
 
 #: What a rate prices: passes on an IPU, what IPUs do together, or what the host does between session runs; or code,
 #: in memory.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
+from ipusim.base.near_names import did_you_mean, listed
 from ipusim.hardware.hashed_once import HashedOnce
 from ipusim.hardware.rate import Rate, described
-from ipusim.near_names import did_you_mean, listed
 
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"

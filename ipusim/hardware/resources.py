@@ -6,9 +6,9 @@ from collections.abc import Collection
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from ipusim.errors import DeviceError
-from ipusim.near_names import did_you_mean
-from ipusim.units import format_numbers
+from ipusim.base.errors import DeviceError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_numbers
 
 if TYPE_CHECKING:
     from ipusim.hardware.system import System

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.formulas import Cycles
 
 #: Nanoseconds of a second.

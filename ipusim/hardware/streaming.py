@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 
 #: IPUs that share one Streaming Memory, consecutive in physical numbers: those of one M2000 or Bow-2000.
 SHARING_IPUS: Final = 4

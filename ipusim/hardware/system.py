@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import DeviceError, QuantityError
+from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
 from ipusim.hardware.disturbances import Disturbance
 from ipusim.hardware.formulas import Cycles, joined, total, whole

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection
 
 Route = tuple[LinkDirection, ...]

@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.build import build_system, replication_factor, shards_of
 from ipusim.hardware.system import System
 from ipusim.ipu.runtime import checks

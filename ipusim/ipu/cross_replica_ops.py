@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from autograd.tracer import isbox
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import captured
 from ipusim.ipu.tensorflow import array_functions

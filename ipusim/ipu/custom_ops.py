@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
 from ipusim.model.functions.counting import count_passes

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Running

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Operation, Running
 from ipusim.ipu.runtime.initializers import initial_value

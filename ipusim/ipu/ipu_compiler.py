@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks, program_state
 from ipusim.ipu.runtime.building import collect
 from ipusim.ipu.runtime.compiled_computation import CompiledComputation, Result, TrialError

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.estimators.program import (

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.function_body import calling

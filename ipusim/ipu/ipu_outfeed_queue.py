@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.host import Fetch, Operation, Running, Tensor, compute

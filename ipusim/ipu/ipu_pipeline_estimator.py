@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import ipu_compiler, pipelining_ops
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, arguments_of, call_with, mean_loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import device_count

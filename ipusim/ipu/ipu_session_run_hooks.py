@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting

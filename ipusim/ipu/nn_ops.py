@@ -8,7 +8,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import embedding_ops
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import EachLoss

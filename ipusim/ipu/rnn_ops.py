@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Constant, GlorotUniform
 from ipusim.ipu.runtime.names import inside, scope, unique

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.model.functions.operation_call import operate

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.tensorflow.array_functions import tensor

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError
-from ipusim.files import archive_of, write_file
+from ipusim.base.errors import ModelError, ProgramError
+from ipusim.base.files import archive_of, write_file
 from ipusim.hardware.build import build_system
 from ipusim.ipu.config import get_ipu_config
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue

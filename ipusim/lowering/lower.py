@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.lowering.around import Around, around
 from ipusim.lowering.lock_step import lock_step
 from ipusim.lowering.point_to_point import point_to_point

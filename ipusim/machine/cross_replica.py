@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.run import run

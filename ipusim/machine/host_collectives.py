@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.machine.hosts import Host
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from ipusim.errors import IpusimError, ProgramError, ProgramStateError
+from ipusim.base.errors import IpusimError, ProgramError, ProgramStateError
 from ipusim.machine.one_thread import one_blas_thread
 from ipusim.pricing.exchanges import HostExchange
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.run import run

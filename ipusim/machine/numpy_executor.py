@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from ipusim.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
+from ipusim.base.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.placed_variables import PlacedVariables
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.machine.tensors import IpuMemory, Payload, Results, Transfers

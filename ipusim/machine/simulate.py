@@ -7,7 +7,7 @@ from typing import Final
 
 import simpy
 
-from ipusim.errors import DeadlockError, ProgramError
+from ipusim.base.errors import DeadlockError, ProgramError
 from ipusim.hardware.system import System
 from ipusim.machine import (
     delivery,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import MissingTensorError
+from ipusim.base.errors import MissingTensorError
 from ipusim.model.functions.untrained import Untrained, holding
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.layers.products import load_blas

@@ -9,7 +9,7 @@ from functools import partial
 
 import simpy
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Parameters
 from ipusim.model.stages.stage import LayerStage

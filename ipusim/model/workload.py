@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.feed import Feed, MicroBatches
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import Optimizer

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from ipusim.looks import Look
+from ipusim.base.looks import Look
 
 
 class Holder(StrEnum):

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.pipeline.ops import Op, Pass
 
 #: Columns of a table of instructions.

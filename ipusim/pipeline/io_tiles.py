@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.pipeline.program import PipelineProgram
 
 #: Graphcore's default of io_tiles.available_memory_proportion.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipusim.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
 from ipusim.model.profile import StageProfile
 
 #: Least bytes of a tensor that is offloaded by itself (IPUConfig's optimizations.minimum_remote_tensor_size).

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 

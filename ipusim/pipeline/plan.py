@@ -11,7 +11,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.pipeline.instructions import COLUMNS, Table, parse, text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import CopyRule, Edge, Order

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Final, Literal, TypeVar
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.outside_call import OutsideCall
 from ipusim.model.profile import StageProfile

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
 
 _ALSO_CALLED: Final = (
     "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` "

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
@@ -28,7 +29,6 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.passes import leaves, pass_costs
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
-from ipusim.reuse import Reuse
 
 
 def estimated_code(

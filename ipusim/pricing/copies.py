@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.formulas import Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
@@ -16,7 +17,6 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
-from ipusim.reuse import Reuse
 
 #: What is sent: by replica, stage, and stage that it goes to.
 Sends = dict[tuple[int, int, int], Send]

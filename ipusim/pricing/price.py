@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.formulas import Cycles, Sum, total
 from ipusim.hardware.system import System
 from ipusim.lowering.around import around
@@ -24,7 +25,6 @@ from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.outside import pass_outside
 from ipusim.pricing.passes import pass_costs, pass_cycles
-from ipusim.reuse import Reuse
 
 
 def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | None = None) -> Costs:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.errors import FileError
+from ipusim.base.errors import FileError
 from ipusim.model.layers.layer import Array
 from ipusim.runs.session import Session, SessionState
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ipusim.errors import IpusimError
-from ipusim.reuse import Reuse
+from ipusim.base.errors import IpusimError
+from ipusim.base.reuse import Reuse
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 
 #: Where an option stands in a request: keys and list indices from the top.
 KeyPath = tuple[str | int, ...]

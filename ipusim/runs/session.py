@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.machine.cross_replica import replicas_of
 from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.hosts import Host

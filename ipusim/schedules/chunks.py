@@ -8,7 +8,7 @@ from itertools import chain, groupby
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.errors import ModelError, PlanError, ProgramError
+from ipusim.base.errors import ModelError, PlanError, ProgramError
 from ipusim.model.functions.python_file import load_value
 from ipusim.model.functions.users_code import first_line, line_of, told
 from ipusim.pipeline.order import Order

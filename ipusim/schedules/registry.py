@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ipusim.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.near_names import did_you_mean, expected_last, listed
 from ipusim.lowering.lower import check_sync, lower
-from ipusim.near_names import did_you_mean, expected_last, listed
 from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_serialized, check_stages

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ipusim.csv_table import CsvLine, read_lines
-from ipusim.errors import FileError, PlanError
+from ipusim.base.csv_table import CsvLine, read_lines
+from ipusim.base.errors import FileError, PlanError
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync

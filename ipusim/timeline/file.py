@@ -13,15 +13,15 @@ from typing import Any, BinaryIO, Final, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import FileError, TimelineError
-from ipusim.files import array_names, open_file, read_arrays
+from ipusim.base.errors import FileError, TimelineError
+from ipusim.base.files import array_names, open_file, read_arrays
+from ipusim.base.units import format_bytes
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.info import TimelineInfo
 from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
-from ipusim.units import format_bytes
 
 #: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
 #: most IPUs, stages, links or letters of a name: bounds on what a file may say.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from ipusim.looks import Look
+from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
 
 

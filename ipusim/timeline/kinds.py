@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.looks import Look
+from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
 from ipusim.timeline.kind_row import Idle, Part, Row, Track, Use
 

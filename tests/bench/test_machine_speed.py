@@ -9,11 +9,11 @@ import pytest
 import simpy
 from threadpoolctl import threadpool_limits
 
+from ipusim.app.scenario import load_job
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run

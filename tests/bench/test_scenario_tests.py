@@ -9,7 +9,7 @@ import time
 import joblib
 import pytest
 
-from ipusim.study.pins.suite import hold_all
+from ipusim.app.regression.suite import hold_all
 from tests.places import ROOT, SCENARIOS
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import joblib
 import pytest
 
+from ipusim.app.scenario import load_request
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.outcome import outcome_of
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axes_of
+from ipusim.base.reuse import Reuse
 from ipusim.machine.simulate import simulate
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
-from ipusim.scenario import load_request
-from ipusim.study.sweep.crew import Crew
-from ipusim.study.sweep.outcome import outcome_of
-from ipusim.study.sweep.sweep import sweep
-from ipusim.study.sweep.vary import axes_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 COUNT = "pipeline.gradient_accumulation_count"

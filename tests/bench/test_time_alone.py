@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 from tests.bench.scenarios import bert_large
 
 #: Rounds, of which the fastest counts.

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
+from ipusim.app.run_folder.report import trace_file
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import trace_file
 from tests.bench.scenarios import timed_stages
 
 #: Rounds, of which the fastest counts.

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import to_png, to_svg
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_png, to_svg
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import COMPUTE_KINDS
 from tests.price_and_run import price_and_run

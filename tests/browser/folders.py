@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 
 from ipusim.analysis.memory import memory_curves
+from ipusim.app.run_folder.memory_file import memory_file
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.scenario.write import scenario_text
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.scenario.write import scenario_text
-from ipusim.study.memory_file import memory_file
-from ipusim.study.report import json_bytes
 
 
 def run_into(folder, options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.study.page import report_page
+from ipusim.app.page.page import report_page
 from tests.browser.folders import run_into
 from tests.browser.shown import hover, shows
 

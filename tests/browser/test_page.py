@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path
-from ipusim.render.page.fills import page_looks
-from ipusim.study.page import report_page
+from ipusim.app.page.page import report_page
+from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests.browser.folders import run_into

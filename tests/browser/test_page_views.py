@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path
-from ipusim.render.page.fills import LANES, page_looks
-from ipusim.study.page import report_page
+from ipusim.app.page.page import report_page
+from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
 from tests.browser.folders import run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows

@@ -6,10 +6,10 @@ import gzip
 
 import pytest
 
+from ipusim.app.run_folder.report import trace_file
+from ipusim.app.run_folder.view import local_perfetto, serve
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import trace_file
-from ipusim.study.view import local_perfetto, serve
 from tests.browser.conftest import _without
 from tests.places import SCENARIOS
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from ipusim import cli
+from ipusim.app import cli
 
 #: Goes on as the command that follows, which heeds interrupts even if the tests run in the background and ignore them.
 HEEDING = [
@@ -25,7 +25,7 @@ HEEDING = [
 #: Calls the command with the words of each of its arguments, in turn: they have tabs between them.
 CALLING = """
 import sys
-from ipusim.cli import main
+from ipusim.app.cli import main
 for line in sys.argv[1:]:
     sys.argv = ["ipusim", *line.split("\\t")]
     try:

@@ -14,8 +14,8 @@ from tests.cli.pages import ROOT
 from tests.printed_tables import recorded
 
 if TYPE_CHECKING:
-    from ipusim.render.tables import Table
-    from ipusim.study.validation import Validation
+    from ipusim.app.fidelity.validation import Validation
+    from ipusim.app.render.tables import Table
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ class Validate:
 @pytest.fixture(scope="session")
 def validate():
     """The command as anybody calls it, run once for all tests that look at what it says and finds."""
-    from ipusim.study import validation  # noqa: PLC0415
+    from ipusim.app.fidelity import validation  # noqa: PLC0415
 
     found = []
 

@@ -50,7 +50,7 @@ from dataclasses import replace
 from ipusim.hardware import disturbances
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_request
+from ipusim.app.scenario import load_request
 from ipusim.timeline.kinds import PASSES
 request = load_request("s.yaml", sys.argv[1:])
 plain = execute(assemble(request))

@@ -31,7 +31,7 @@ RUN = """
 import json, sys
 from ipusim.pipeline.plan import parse_listing
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 job = load_job("s.yaml", sys.argv[1:])
 run = execute(job)
 listing = job.plan.listing()

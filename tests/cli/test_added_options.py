@@ -84,7 +84,7 @@ def run(text):
 #: A program in Graphcore's API, whose configuration has the option's attribute.
 PROGRAM = """
 import autograd.numpy as anp
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import pipeline
@@ -147,11 +147,11 @@ PAGE = "from reports.__main__ import options; print(options())"
 LOSSES = """
 import sys
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 summary = execute(load_job("learning.yaml", [f"optimizer.floor={sys.argv[1]}"])).summary
 print(*summary.learning.mean_loss_by_step)
 """
-COMMAND = "from ipusim.cli import main; main()"
+COMMAND = "from ipusim.app.cli import main; main()"
 
 
 def test_a_rate_is_a_row_and_its_use(changed):

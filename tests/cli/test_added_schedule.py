@@ -52,7 +52,7 @@ COMMAND = "from ipusim.__main__ import main; main()"
 LOSSES = """
 import sys
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 print(*(each.loss for each in execute(load_job("s.yaml", sys.argv[1:])).learning.losses))
 """
 

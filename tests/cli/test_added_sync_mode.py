@@ -65,7 +65,7 @@ COMMAND = "from ipusim.__main__ import main; main()"
 BLOCKED = """
 import sys
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 summary = execute(load_job("s.yaml", sys.argv[1:])).summary.to_dict()
 print([each["blocking_send_cycles"] for each in summary["pipeline_use"]])
 """

@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import pytest
 
+from ipusim.app.fidelity.calibration import calibrate
+from ipusim.app.fidelity.calibration_report import rates_file
+from ipusim.app.fidelity.calibration_rows import read_measured
+from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
+from ipusim.app.fidelity.throughputs import prepare_rows, simulate_rows
+from ipusim.app.scenario import load_job
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.rates_spec import rates_of
-from ipusim.scenario import load_job
-from ipusim.study.calibration import calibrate
-from ipusim.study.calibration_report import rates_file
-from ipusim.study.calibration_rows import read_measured
-from ipusim.study.throughput_rows import PUBLISHED, read_throughputs
-from ipusim.study.throughputs import prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
 from tests.effort import slowest
 from tests.measured_rows import MODEL, stage_rows, throughput_rows, write_scenarios

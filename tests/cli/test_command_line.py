@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
-from ipusim.study.folder import ResultsFolder
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 from tests.copies import fixed_cycles, sync_cycles
@@ -346,7 +346,7 @@ def test_results_go_to_another_file_system(tmp_path, command):
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, command):
-    for module in ("ipusim.runs.execute", "ipusim.study.compare"):
+    for module in ("ipusim.runs.execute", "ipusim.app.compare.compare"):
         monkeypatch.setattr(f"{module}.execute", lambda *_: pytest.fail("it ran"))
     with ResultsFolder(tmp_path / "out"):
         done = ipusim(command, MEMORY, "--out", tmp_path / "out")
@@ -435,7 +435,7 @@ def test_help_answers_at_once():
         times.append(time.perf_counter() - start)
     assert b"compare" in process("--help").stdout
     heavy = subprocess.run(
-        [sys.executable, "-c", "import ipusim.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
+        [sys.executable, "-c", "import ipusim.app.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
         capture_output=True,
         text=True,
         check=True,

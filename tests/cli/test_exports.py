@@ -15,12 +15,12 @@ import pyarrow.parquet
 import pytest
 
 import ipusim as door
+from ipusim.app.run_folder.columns import span_columns
+from ipusim.app.run_folder.export import csv_bytes, parquet_bytes
+from ipusim.app.run_folder.memory_file import memory_file, read_memory
+from ipusim.app.run_folder.report import json_bytes, run_curves
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.columns import span_columns
-from ipusim.study.export import csv_bytes, parquet_bytes
-from ipusim.study.memory_file import memory_file, read_memory
-from ipusim.study.report import json_bytes, run_curves
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 from tests.cli.commands import CALLING, ipusim

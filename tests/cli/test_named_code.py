@@ -102,7 +102,9 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_pictures, monkeypatch):
-    monkeypatch.setattr("ipusim.study.view.local_perfetto", lambda: None)  # which would serve until it is told to end
+    monkeypatch.setattr(
+        "ipusim.app.run_folder.view.local_perfetto", lambda: None
+    )  # which would serve until it is told to end
     changes = {key: text for change, _ in PYTHON.values() for key, text in change.items()}
     (stranger / "scenario.yaml").write_text(naming(changes))
     done = COMMANDS[command](stranger)

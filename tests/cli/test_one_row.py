@@ -38,10 +38,10 @@ HOLDER = f"""    SPARE = "spare room", "spare", 3, Look("spare room", "{FACE}", 
 BOTH_TRACES = """
 import sys
 from pathlib import Path
-from ipusim.cli import app
+from ipusim.app.cli import app
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import trace_file
+from ipusim.app.scenario import load_job
+from ipusim.app.run_folder.report import trace_file
 sets = "outfeed.element_bytes=20MB", "pipeline.gradient_accumulation_count=8"
 words = [word for each in sets for word in ("--set", each)]
 app(["run", sys.argv[1], *words, "--verbose", "--out", "perfetto"], standalone_mode=False)

@@ -40,11 +40,11 @@ def place(ran, tmp_path, without_pictures):
 #: Of each command that writes one file: its words, the endings that the file may have, and where its work begins.
 FILES = {
     "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
-    "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.study.suggest.suggestion.suggest"),
-    "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.study.calibration.calibrate"),
-    "trace": (("trace", "run"), ".png", "ipusim.study.report.picture"),
-    "trace, drawn": (("trace", "run"), ".svg", "ipusim.study.report.picture"),
-    "report": (("report", "run"), ".html", "ipusim.study.page.report_page"),
+    "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.app.suggest.suggestion.suggest"),
+    "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
+    "trace": (("trace", "run"), ".png", "ipusim.app.run_folder.report.picture"),
+    "trace, drawn": (("trace", "run"), ".svg", "ipusim.app.run_folder.report.picture"),
+    "report": (("report", "run"), ".html", "ipusim.app.page.page.report_page"),
 }
 #: Of each command that writes a folder: its words, a file that it writes there, and where its work begins.
 FOLDERS = {
@@ -53,13 +53,17 @@ FOLDERS = {
     "sweep": (
         ("sweep", "m.yaml", "--vary", "pipeline.schedule=grouped,interleaved"),
         "sweep.csv",
-        "ipusim.study.sweep.study_file.sweep",
+        "ipusim.app.sweep.study_file.sweep",
     ),
-    "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.study.compare.compare"),
-    "explain": (("explain", "run"), "explanation.json", "ipusim.study.explanation.explain"),
+    "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.app.compare.compare.compare"),
+    "explain": (("explain", "run"), "explanation.json", "ipusim.app.explain.explanation.explain"),
     "explain a scenario": (("explain", "m.yaml"), "idle_causes.png", "ipusim.runs.session.Session.run"),
-    "export": (("export", "run"), "spans.csv", "ipusim.study.export.exported"),
-    "validate": (("validate", "--products", "products.csv"), "products.csv", "ipusim.study.validation.validated"),
+    "export": (("export", "run"), "spans.csv", "ipusim.app.run_folder.export.exported"),
+    "validate": (
+        ("validate", "--products", "products.csv"),
+        "products.csv",
+        "ipusim.app.fidelity.validation.validated",
+    ),
 }
 
 

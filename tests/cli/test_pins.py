@@ -179,7 +179,7 @@ def test_an_interrupt_loses_nothing_that_was_done(tmp_path):
 
 
 def test_the_parent_of_workers_does_not_import_what_they_work_with():
-    script = "import sys, ipusim.study.pins.suite; print(*sys.modules)"
+    script = "import sys, ipusim.app.regression.suite; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "joblib" in done.stdout.split()
     assert not {"pydantic", "simpy", "ruamel.yaml"} & set(done.stdout.split())

@@ -7,9 +7,10 @@ from unittest import mock
 
 import pytest
 
-from ipusim.study import comparison_files, report
-from ipusim.study.micro_benchmarks import benchmark_table, read_benchmarks
-from ipusim.study.sweep import report as sweep
+from ipusim.app.compare import comparison_files
+from ipusim.app.fidelity.micro_benchmarks import benchmark_table, read_benchmarks
+from ipusim.app.run_folder import report
+from ipusim.app.sweep import report as sweep
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 from tests.printed_tables import WIDTHS, assert_whole, recorded

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from ipusim.errors import OptionError
+from ipusim.app.fidelity.profile import MeasuredPass, hold_against, profile_table, words
+from ipusim.app.scenario import load_job, load_request
+from ipusim.base.errors import OptionError
 from ipusim.pipeline.ops import Pass
-from ipusim.scenario import load_job, load_request
-from ipusim.study.profile import MeasuredPass, hold_against, profile_table, words
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.streams import NumberedLines
+from ipusim.base.streams import NumberedLines
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim

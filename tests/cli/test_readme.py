@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 from ruamel.yaml import YAML
 
-from ipusim.cli import app
+from ipusim.app.cli import app
+from ipusim.app.fidelity.throughput_rows import read_throughputs
+from ipusim.app.fidelity.throughputs import prepare
+from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
 from ipusim.runs.yaml_text import dump
-from ipusim.scenario import load_job
-from ipusim.study.throughput_rows import read_throughputs
-from ipusim.study.throughputs import prepare
 from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim

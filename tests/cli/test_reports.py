@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 import reports.__main__
+from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import load_job
 from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections

@@ -12,6 +12,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from ipusim.app.compare.compare import compare
+from ipusim.app.fidelity.throughput_rows import MODELS
+from ipusim.app.run_folder.report import trace_file
+from ipusim.app.scenario import load_job, load_request
 from ipusim.hardware.build import build_system
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.passes import leaves
@@ -20,10 +24,6 @@ from ipusim.pricing.price import price
 from ipusim.pricing.products import plans
 from ipusim.pricing.terms import terms
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job, load_request
-from ipusim.study.compare import compare
-from ipusim.study.report import trace_file
-from ipusim.study.throughput_rows import MODELS
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
 from tests.places import SCENARIOS

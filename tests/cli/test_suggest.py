@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("without_pictures")
 DIGITS = str(ROOT / "scenarios" / "digits_training.yaml")
 STOPPED = """
 import signal
-from ipusim.terminal import stoppable
+from ipusim.app.terminal import stoppable
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 with stoppable() as asked:
     print(asked())
@@ -27,7 +27,7 @@ print("not reached")
 """
 LINES = """
 from unittest import mock
-from ipusim import terminal
+from ipusim.app import terminal
 with mock.patch.object(terminal, "_LINES_S", 0.0), terminal.status("suggest") as show:
     show(lambda: "best 1 ms")
 """

@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ipusim.cli import main
-from ipusim.cli.app import app
+from ipusim.app.cli import main
+from ipusim.app.cli.app import app
 from tests.cli.commands import HEEDING, ipusim, process
 from tests.effort import draws_everything, slowest
 from tests.places import ROOT

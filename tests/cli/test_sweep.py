@@ -266,7 +266,7 @@ def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
 
 def test_a_cluster_that_does_not_answer_is_one_message(workspace, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("ipusim.study.sweep.crew._PATIENCE_S", 0.2)
+    monkeypatch.setattr("ipusim.app.sweep.crew._PATIENCE_S", 0.2)
     words = ["--backend", "dask", "--address", "tcp://127.0.0.1:9"]
     done = ipusim("sweep", FOUR, "--vary", f"{COUNT}=8", *words, "--out", "out", cwd=workspace)
     assert done.returncode == 2

@@ -11,14 +11,14 @@ from fractions import Fraction
 import matplotlib.image
 import pytest
 
-from ipusim.errors import FileError
+from ipusim.app.fidelity.products import product_verdict
+from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_png, verdict
+from ipusim.app.fidelity.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
+from ipusim.app.fidelity.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.products import product_verdict
-from ipusim.study.throughput_report import sensitivity_table, throughputs_png, verdict
-from ipusim.study.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
-from ipusim.study.throughputs import NeverFullError, fitted_hosts, host_by, prepare, prepare_rows, simulate_rows
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
 from tests.effort import slowest
@@ -234,7 +234,7 @@ def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
 
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
-    monkeypatch.setattr("ipusim.study.throughputs.update_cycles", lambda *_: next(calls) ** 2)
+    monkeypatch.setattr("ipusim.app.fidelity.throughputs.update_cycles", lambda *_: next(calls) ** 2)
     with pytest.raises(NeverFullError, match="expected a time that grows by as much for each further micro-batch"):
         prepare(small())
 

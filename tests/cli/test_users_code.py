@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from ipusim.cli import main
+from ipusim.app.cli import main
 from ipusim.runs.execute import execute
 
 pytestmark = pytest.mark.usefixtures("without_pictures")

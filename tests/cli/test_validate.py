@@ -8,8 +8,8 @@ import re
 import matplotlib.image
 import pytest
 
-from ipusim.study import validation
-from ipusim.study.product_rows import MEASURED, ProductRow, read_rows
+from ipusim.app.fidelity import validation
+from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from tests.cli.commands import ipusim
 from tests.printed_tables import WIDTHS, assert_whole
 

@@ -14,10 +14,11 @@ from unittest import mock
 import pytest
 from rich.cells import cell_len
 
-from ipusim.cli import app
-from ipusim.study import comparison_files, report
-from ipusim.study.sweep import report as sweep
-from ipusim.terminal import print_text
+from ipusim.app.cli import app
+from ipusim.app.compare import comparison_files
+from ipusim.app.run_folder import report
+from ipusim.app.sweep import report as sweep
+from ipusim.app.terminal import print_text
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything
 from tests.places import SCENARIOS
@@ -117,9 +118,9 @@ def in_terminal(width, function):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_terminal_that_the_library_calls_dumb_has_its_own_width(width):
+    from ipusim.app.cli.figures import machine_tables  # noqa: PLC0415
+    from ipusim.app.terminal import print_table  # noqa: PLC0415
     from ipusim.hardware.machines import find_machine  # noqa: PLC0415
-    from ipusim.study.figures import machine_tables  # noqa: PLC0415
-    from ipusim.terminal import print_table  # noqa: PLC0415
 
     def show():
         print_text("word " * 60)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
-from ipusim.scenario import load_job
 from tests.places import GOLDEN, SCENARIOS
 from tests.replay.record import machine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import CountError, UnsupportedProgramError
+from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape

@@ -35,7 +35,7 @@ BESIDE = f"import ipusim.model.layers as room; room.__path__.append({str(ADDED)!
 COMMAND = "from ipusim.__main__ import main; main()"
 COSTS = """
 from pathlib import Path
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 stage = load_job(Path("s.yaml")).program.stages[1]
 forward, backward = stage.forward[0], stage.backward[3]
 print(forward.vector.elementwise, forward.sram_bytes, backward.vector.elementwise, stage.stash_bytes)

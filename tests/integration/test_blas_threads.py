@@ -11,7 +11,7 @@ from tests.places import ROOT
 THREADS = """
 import json, threadpoolctl
 from ipusim.machine import numpy_executor
-from ipusim.scenario import load_job
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 
 found = set()

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.errors import OptionError
+from ipusim.app.scenario.load import load_request
+from ipusim.app.scenario.write import scenario_text
+from ipusim.app.suggest.suggestion import suggest
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.journal import Keys
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axes_of
+from ipusim.base.errors import OptionError
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
-from ipusim.scenario.load import load_request
-from ipusim.scenario.write import scenario_text
-from ipusim.study.suggest.suggestion import suggest
-from ipusim.study.sweep.crew import Crew
-from ipusim.study.sweep.journal import Keys
-from ipusim.study.sweep.sweep import sweep
-from ipusim.study.sweep.vary import axes_of
 from tests.places import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from tests.places import SCENARIOS
 
 CHANGES = ("steps=2", "pipeline.repeat_count=3", "evaluate.every=1")

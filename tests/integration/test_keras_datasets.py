@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.errors import FileError, ProgramError
+from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import datasets
 from tests.effort import slowest

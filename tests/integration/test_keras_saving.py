@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.files import archive_of
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.files import archive_of
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.tensorflow import keras

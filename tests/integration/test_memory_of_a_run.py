@@ -13,8 +13,8 @@ FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from ipusim.scenario import load_job
-from ipusim.study.report import picture_window, run_files
+from ipusim.app.scenario import load_job
+from ipusim.app.run_folder.report import picture_window, run_files
 from ipusim.runs.execute import execute
 for count in (500, 4_000):
     job = load_job(sys.argv[1], [*sys.argv[2:], f"pipeline.gradient_accumulation_count={count}"])

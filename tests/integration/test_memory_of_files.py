@@ -14,7 +14,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, TimelineError
+from ipusim.base.errors import ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.timeline.timeline import Span, Timeline
 from tests.effort import slowest
@@ -102,7 +102,7 @@ def test_a_lie_of_two_gigabytes_fits_into_little_memory(tmp_path):
     code = """
         import resource, sys
         from pathlib import Path
-        from ipusim.errors import ModelError
+        from ipusim.base.errors import ModelError
         from ipusim.model.data.dataset_files import npz
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))

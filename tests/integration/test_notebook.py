@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from ruamel.yaml import YAML
 
 import ipusim
-from ipusim.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
-from ipusim.scenario import ScenarioError, load_request
-from ipusim.study.report import RESULT_FILES
+from ipusim.app.run_folder.report import RESULT_FILES
+from ipusim.app.scenario import ScenarioError, load_request
+from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests import table_names

@@ -15,16 +15,16 @@ from types import SimpleNamespace
 import pytest
 
 import ipusim
-from ipusim.render.comparison import Compared, comparison
-from ipusim.render.idle_causes import idle_chart
-from ipusim.render.tables import ipu_table
-from ipusim.render.trace_content import TraceContent
-from ipusim.render.trace_tracks import physical_ipus
-from ipusim.study.explanation import explain
-from ipusim.study.export import exported
-from ipusim.study.page import report_page
-from ipusim.study.report import trace_file
-from ipusim.study.tables import holder_table, memory_table
+from ipusim.app.cli.tables import holder_table, memory_table
+from ipusim.app.explain.explanation import explain
+from ipusim.app.page.page import report_page
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.tables import ipu_table
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.trace_tracks import physical_ipus
+from ipusim.app.run_folder.export import exported
+from ipusim.app.run_folder.report import trace_file
 from tests.drawn import drawn_texts
 
 PHYSICAL = (0, 2, 3, 1, 4, 6, 7, 5)

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.app.explain.explanation import explain
+from ipusim.app.run_folder.opened import opened
+from ipusim.app.run_folder.report import picture_window, run_files
+from ipusim.app.run_folder.stored import read_run
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import ipu_compiler, optimizers
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
@@ -19,11 +24,6 @@ from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.explanation import explain
-from ipusim.study.opened import opened
-from ipusim.study.report import picture_window, run_files
-from ipusim.study.stored import read_run
 from ipusim.timeline.timeline import Span
 from tests.perfetto_reader import PerfettoReader
 

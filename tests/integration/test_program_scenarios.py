@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.write import scenario_text
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import optimizers
 from ipusim.ipu import tensorflow as tf
@@ -21,8 +23,6 @@ from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationM
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.assemble.assemble import assemble
-from ipusim.scenario import load_job
-from ipusim.scenario.write import scenario_text
 from ipusim.timeline.timeline import layers_text
 
 

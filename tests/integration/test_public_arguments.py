@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 import ipusim
-from ipusim.errors import IpusimError, bounded
+from ipusim.base.errors import IpusimError, bounded
 from ipusim.runs.problems import show
 from tests.effort import draws_everything
 from tests.places import SCENARIOS

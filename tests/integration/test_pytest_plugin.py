@@ -98,6 +98,8 @@ def test_scenarios_alone_and_without_any_of_it(project):
 
 
 def test_nothing_is_imported_before_it_is_used():
-    script = "import sys, pytest, ipusim.pytest_plugin; print(sorted(m for m in sys.modules if m.startswith('ipusim')))"
+    script = (
+        "import sys, pytest, ipusim.app.pytest_plugin; print(sorted(m for m in sys.modules if m.startswith('ipusim')))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['ipusim', 'ipusim.pytest_plugin']"
+    assert done.stdout.strip() == "['ipusim', 'ipusim.app.pytest_plugin']"

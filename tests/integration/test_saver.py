@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import OutputError, ProgramError, ProgramTypeError
+from ipusim.base.errors import OutputError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.tensorflow.keras import layers

@@ -9,11 +9,11 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
+from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import load_job, load_request
 from tests.places import SCENARIOS
 
 FOLDER = SCENARIOS

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ipusim.app.regression import hold as holding
+from ipusim.app.regression.difference import difference
+from ipusim.app.regression.file import pin_bytes, pin_path, read_pin
+from ipusim.app.regression.hold import hold
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.pins import hold as holding
-from ipusim.study.pins.difference import difference
-from ipusim.study.pins.file import pin_bytes, pin_path, read_pin
-from ipusim.study.pins.hold import hold
 from tests.effort import draws_everything, share
 from tests.golden import losses
 from tests.places import SCENARIOS

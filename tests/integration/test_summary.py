@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.render.window import execution_window
+from ipusim.app.render.window import execution_window
+from ipusim.app.run_folder.report import run_files
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import run_files
 from tests.places import SCENARIOS
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import OutputError
+from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axes_of
+from ipusim.base.errors import OutputError
 from ipusim.runs.execute import execute
-from ipusim.scenario.load import load_job, load_request
-from ipusim.study.sweep.crew import Crew
-from ipusim.study.sweep.sweep import sweep
-from ipusim.study.sweep.vary import axes_of
 from tests.places import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, ProgramStateError
+from ipusim.base.errors import ModelError, ProgramStateError
 from ipusim.ipu import ipu_compiler, loops, pipelining_ops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration

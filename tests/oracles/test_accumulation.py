@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import ModelError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.data.datasets import Dataset
@@ -20,8 +22,6 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run
 

@@ -8,14 +8,14 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.errors import RemoteMemoryError
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import RemoteMemoryError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.compiler_order import order_violations

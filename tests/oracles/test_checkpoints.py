@@ -8,12 +8,12 @@ import weakref
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.model.stages.bound_stage import BoundStage
 from ipusim.model.stages.stash import kept_arrays
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 ONE_MICRO_BATCH = (

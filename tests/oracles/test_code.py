@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ipusim.analysis.memory_summary import fullest, memory_summary
+from ipusim.app.scenario.load import load_request
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC2, GC200
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.pipeline.holders import Holder
@@ -13,8 +15,6 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.scenario.load import load_request
-from ipusim.scenario.problems import ScenarioError
 from tests.places import SCENARIOS
 
 MIB = 2**20

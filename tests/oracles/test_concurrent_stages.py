@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.compiler_order import order_violations

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy

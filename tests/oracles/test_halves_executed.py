@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import MissingTensorError
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import MissingTensorError
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
-from ipusim.scenario import load_job
 from tests.oracles.test_concurrent_stages import LAYERS as CONCURRENT
 from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
 from tests.oracles.test_skip_connections import SCENARIO as SKIPS

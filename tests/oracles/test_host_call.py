@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.executions import executions
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 TEXT = """

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.analysis.critical_path import critical_path
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 TEXT = """

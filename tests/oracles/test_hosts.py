@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.causes import CAUSES
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.app.render.tables import summary_table
+from ipusim.app.render.verdict import verdict_table
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import simulate
-from ipusim.render.tables import summary_table
-from ipusim.render.verdict import verdict_table
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import SpanKind
 from tests.explained import check_explained

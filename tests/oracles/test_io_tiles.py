@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import OutOfMemoryError
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import OutOfMemoryError
 from ipusim.hardware.generations import GC200
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 from tests.work_cycles import vector_operations, work_cycles
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import config
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
@@ -15,7 +16,6 @@ from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.program import Program
 from ipusim.model.data.dataset_files import digits
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: A share that leaves a whole number of batches of 16 to train on.

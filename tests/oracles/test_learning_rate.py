@@ -8,7 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat

@@ -8,14 +8,14 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.errors import OutOfMemoryError
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import OutOfMemoryError
 from ipusim.hardware.streaming import M2000_STREAMING, StreamingMemory
 from ipusim.machine.clock import Clock
 from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 from tests.places import SCENARIOS
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit, log_softmax, logsumexp
 from scipy.stats import binned_statistic, chisquare
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import image_ops, math_ops, nn_ops, rnn_ops, slicing_ops, statistics_ops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.each_loss import concrete
@@ -20,7 +21,6 @@ from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from tests.formulas import gru, lstm
 
 RNG = np.random.default_rng(11)

@@ -6,6 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -26,7 +27,6 @@ from ipusim.ipu.optimizers import (
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 
 TEXT = """\
 system: {name: m2000, auto_select_ipus: IPUS}

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim.app.run_folder.report import losses_csv, picture_window, run_files
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
-from ipusim.study.report import losses_csv, picture_window, run_files
 from ipusim.timeline.kinds import SpanKind
 from tests.work_cycles import vector_operations
 

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from ipusim.app.regression import pin
+from ipusim.app.regression.file import pin_path
+from ipusim.app.regression.hold import hold
 from ipusim.hardware import system as systems
 from ipusim.hardware.formulas import Sum
 from ipusim.lowering import point_to_point
@@ -23,9 +26,6 @@ from ipusim.pricing import passes, price
 from ipusim.runs.assemble import rates as assembled_rates
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import grouped
-from ipusim.study.pins import pin
-from ipusim.study.pins.file import pin_path
-from ipusim.study.pins.hold import hold
 from tests.places import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime.import_names import install
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import slowest
 from tests.ran_programs import PROGRAMS, Ran, once

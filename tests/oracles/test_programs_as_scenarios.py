@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.write import scenario_text
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.runs.session import Session
-from ipusim.scenario import load_job
-from ipusim.scenario.write import scenario_text
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
 from tests.effort import slowest

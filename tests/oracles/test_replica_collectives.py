@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.ipu import get_variable, loops, ops, scopes

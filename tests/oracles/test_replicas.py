@@ -9,19 +9,19 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.errors import DeadlockError, DeviceError, ProgramError
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.run_folder.report import losses_csv
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import DeadlockError, DeviceError, ProgramError
 from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import build_stages
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.report import losses_csv
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.copies import fixed_cycles, sync_cycles

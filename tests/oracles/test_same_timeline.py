@@ -8,6 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu.config import IPUConfig, SelectionOrder
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -15,7 +16,6 @@ from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimize
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 #: Options that have one name, in a scenario's pipeline and in Graphcore's.

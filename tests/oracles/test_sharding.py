@@ -8,13 +8,13 @@ from math import ceil
 import numpy as np
 import pytest
 
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.machine.cross_replica import Shards
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 from tests.collectives import collective_cost
 

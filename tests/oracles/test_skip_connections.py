@@ -9,7 +9,9 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import MissingTensorError, ModelError
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layers import Dense
@@ -19,8 +21,6 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 
 SCENARIO = """
 system: {name: pod16}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC200
 from ipusim.pipeline.holders import Holder
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 SRAM = 1472 * 624 * 1024

@@ -13,22 +13,22 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import ipusim
-from ipusim.errors import OptionError
-from ipusim.reuse import Reuse
+from ipusim.app.scenario.load import load_request
+from ipusim.app.suggest.bounds import Bounds
+from ipusim.app.suggest.budget import Budget, SearchEndedError
+from ipusim.app.suggest.choices import Choice, Limits, choices
+from ipusim.app.suggest.given import Given, given_of
+from ipusim.app.suggest.layout import Layout
+from ipusim.app.suggest.memory import memory_bound
+from ipusim.app.suggest.pairs import least_busiest
+from ipusim.app.suggest.pairs import possible_stages as possible_busy
+from ipusim.app.suggest.search import Search
+from ipusim.app.suggest.searched import Searched
+from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
+from ipusim.app.suggest.words import searched_lines, verdict
+from ipusim.base.errors import OptionError
+from ipusim.base.reuse import Reuse
 from ipusim.runs.request.request import Request
-from ipusim.scenario.load import load_request
-from ipusim.study.suggest.bounds import Bounds
-from ipusim.study.suggest.budget import Budget, SearchEndedError
-from ipusim.study.suggest.choices import Choice, Limits, choices
-from ipusim.study.suggest.given import Given, given_of
-from ipusim.study.suggest.layout import Layout
-from ipusim.study.suggest.memory import memory_bound
-from ipusim.study.suggest.pairs import least_busiest
-from ipusim.study.suggest.pairs import possible_stages as possible_busy
-from ipusim.study.suggest.search import Search
-from ipusim.study.suggest.searched import Searched
-from ipusim.study.suggest.suggestion import NothingFoundError, Outcome, suggest
-from ipusim.study.suggest.words import searched_lines, verdict
 from tests.effort import draws_everything, seeds, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -172,7 +172,7 @@ def test_python_gets_the_same_ends_as_values() -> None:
 
 def test_counts_that_a_schedule_of_ones_own_refuses_are_left_out_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        """from ipusim.errors import CountError
+        """from ipusim.base.errors import CountError
 from ipusim.pipeline.order import Order
 
 def gpipe(shape):

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from ipusim.errors import OptionError, ProgramError
+from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.suggest import search
+from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.given import changed
+from ipusim.app.suggest.suggestion import Ceiling, NothingFitsError, Outcome, ceiling_of, suggest
+from ipusim.app.suggest.words import searched_lines, verdict
+from ipusim.app.suggest.writing import write_suggested
+from ipusim.base.errors import OptionError, ProgramError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.scenario.load import load_job, load_request
-from ipusim.study.suggest import search
-from ipusim.study.suggest.choices import Limits
-from ipusim.study.suggest.given import changed
-from ipusim.study.suggest.suggestion import Ceiling, NothingFitsError, Outcome, ceiling_of, suggest
-from ipusim.study.suggest.words import searched_lines, verdict
-from ipusim.study.suggest.writing import write_suggested
 from tests.effort import seeds
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

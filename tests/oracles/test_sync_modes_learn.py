@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ipusim.errors import CountError, UnsupportedProgramError
+from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.numpy_executor import NumpyExecutor

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ipusim.cli import app
+from ipusim.app.cli import app
+from ipusim.app.cli.costs import cost_tables
+from ipusim.app.cli.figures import machine_tables
+from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import addends, written
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rates import RATES
@@ -27,9 +30,6 @@ from ipusim.pricing.laws import Term
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.pricing.price import price
 from ipusim.pricing.terms import terms
-from ipusim.scenario import load_job
-from ipusim.study.costs import cost_tables
-from ipusim.study.figures import machine_tables
 from tests.places import SCENARIOS
 
 TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu import config, ipu_multi_worker_strategy, optimizers, pipelining_ops
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
@@ -25,7 +26,6 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
-from ipusim.scenario import load_job
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from tests.explained import check_explained

@@ -8,6 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -18,7 +19,6 @@ from ipusim.ipu.runtime import layers
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 
 STEP_3 = Path("scenarios/tutorial_step3_pipelining.yaml")
 

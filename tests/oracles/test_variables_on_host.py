@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.holders import Holder
-from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS

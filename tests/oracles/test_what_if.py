@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.run_times import run_times
+from ipusim.app.explain.what_if import changes, what_if
+from ipusim.app.scenario.load import load_job
 from ipusim.machine.simulate import simulate
 from ipusim.runs.session import Session
-from ipusim.scenario.load import load_job
-from ipusim.study.what_if import changes, what_if
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.places import SCENARIOS

@@ -11,27 +11,27 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
 from ipusim.analysis.memory_summary import fullest
-from ipusim.render.comparison import Compared, comparison
-from ipusim.render.content import content
-from ipusim.render.critical_path import trace_with_path
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_png, to_svg
-from ipusim.render.fold import first_replica, folded, replicas_alike
-from ipusim.render.layout import most_rows
-from ipusim.render.memory_strip import memory_strip, most_in_bins
-from ipusim.render.style import DPI
-from ipusim.render.window import Window, execution_window
+from ipusim.app.compare.compare import compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.compare.comparison_words import comparison_table
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.content import content
+from ipusim.app.render.critical_path import trace_with_path
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.fold import first_replica, folded, replicas_alike
+from ipusim.app.render.layout import most_rows
+from ipusim.app.render.memory_strip import memory_strip, most_in_bins
+from ipusim.app.render.style import DPI
+from ipusim.app.render.window import Window, execution_window
+from ipusim.app.scenario.load import load_request
+from ipusim.base.units import format_bytes
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.scenario.load import load_request
-from ipusim.study.compare import compare
-from ipusim.study.comparison import Comparison
-from ipusim.study.comparison_files import comparison_chart
-from ipusim.study.comparison_words import comparison_table
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from ipusim.units import format_bytes
 from tests.effort import seeds, slowest
 from tests.places import SCENARIOS
 

@@ -6,11 +6,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import PathPatch
 
-from ipusim.errors import OutputError
-from ipusim.render.comparison import Compared, comparison
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import to_pdf, to_png, to_svg
-from ipusim.render.window import phase_window
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import to_pdf, to_png, to_svg
+from ipusim.app.render.window import phase_window
+from ipusim.base.errors import OutputError
 from tests.drawn import assert_legible, drawn_texts, words
 
 FOUR = {"mapping": (0, 1, 2, 3)}

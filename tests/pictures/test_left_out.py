@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.errors import OptionError
-from ipusim.render import left_out, shortened
-from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.comparison import Compared, comparison
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.figures import Chart, to_png
-from ipusim.render.left_out import in_periods
-from ipusim.render.memory import memory_chart
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.trace_content import TraceContent
-from ipusim.render.window import Window, execution_window, phase_window
+from ipusim.app.render import left_out, shortened
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.left_out import in_periods
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import Window, execution_window, phase_window
+from ipusim.app.run_folder import report
+from ipusim.base.errors import OptionError
 from ipusim.runs.execute import execute
-from ipusim.study import report
 from tests.drawn import assert_legible, drawn_texts, words
 from tests.folded import folded
 from tests.scenario_data import job_from

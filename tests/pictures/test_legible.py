@@ -9,8 +9,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from ipusim.render.lettering import text_width
-from ipusim.render.style import DPI, TEXT_SIZE, luminance
+from ipusim.app.render.lettering import text_width
+from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
 from tests.gallery import PICTURES, assert_same_picture, figure, figure_pixels, pixels, png
 
 #: Pixels of the width that GitHub gives a picture in a README.

@@ -11,16 +11,16 @@ import pytest
 
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import memory_curves, moment, product_steps
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.memory_layers import ipu_layers
+from ipusim.app.render.window import Window, phase_window, window
+from ipusim.app.scenario import load_job
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import LAYERS, Holder
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.render.figures import to_png
-from ipusim.render.memory import memory_chart
-from ipusim.render.memory_layers import ipu_layers
-from ipusim.render.window import Window, phase_window, window
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES
 from tests.drawn import assert_legible, drawn_texts

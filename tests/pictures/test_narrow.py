@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from ipusim.render.boxes import span_boxes
-from ipusim.render.content import content
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.narrow import legible_boxes
-from ipusim.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
-from ipusim.render.window import window
+from ipusim.app.render.boxes import span_boxes
+from ipusim.app.render.content import content
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.narrow import legible_boxes
+from ipusim.app.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
+from ipusim.app.render.window import window
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from tests.effort import share
 from tests.places import SCENARIOS

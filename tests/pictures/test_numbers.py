@@ -8,10 +8,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.window import Window, execution_window, phase_window
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.window import Window, execution_window, phase_window
+from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.timeline.kinds import SpanKind
 from tests.places import SCENARIOS
 

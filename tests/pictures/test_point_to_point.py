@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.analysis.phases import phases
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.content import content
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.legend import legend_entries
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.style import LOOK_OF_KIND
+from ipusim.app.render.tables import ipu_table, summary_table
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.trace_lanes import lanes
+from ipusim.app.render.window import execution_window, phase_window
+from ipusim.app.run_folder.report import trace_file
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.content import content
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.legend import legend_entries
-from ipusim.render.memory import memory_chart
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.style import LOOK_OF_KIND
-from ipusim.render.tables import ipu_table, summary_table
-from ipusim.render.trace_content import TraceContent
-from ipusim.render.trace_lanes import lanes
-from ipusim.render.window import execution_window, phase_window
-from ipusim.study.report import trace_file
 from ipusim.timeline.kinds import SpanKind
 from tests.point_to_point import run, timeline
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.legend import legend_lines
+from ipusim.app.render.lettering import wrap
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.style import LOOK_OF_KIND
+from ipusim.app.render.titles import default_title
+from ipusim.app.render.window import execution_window, phase_window, window
+from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.app.scenario import load_job
 from ipusim.pipeline.holders import LAYERS
-from ipusim.render.execution_trace import execution_trace
-from ipusim.render.legend import legend_lines
-from ipusim.render.lettering import wrap
-from ipusim.render.memory import memory_chart
-from ipusim.render.style import LOOK_OF_KIND
-from ipusim.render.titles import default_title
-from ipusim.render.window import execution_window, phase_window, window
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import picture, picture_window
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from ipusim.timeline.timeline import Timeline
 from reports.gallery import TUTORIAL

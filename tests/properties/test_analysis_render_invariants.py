@@ -13,13 +13,13 @@ from ipusim.analysis.executions import executions
 from ipusim.analysis.phases import PHASES, phases
 from ipusim.analysis.run_times import run_times
 from ipusim.analysis.utilisation import cycles_by_kind
-from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
-from ipusim.render.lettering import spread
-from ipusim.render.narrow import legible_boxes
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.style import ALWAYS_SHOWN
-from ipusim.render.trace_content import TraceContent
-from ipusim.render.window import window
+from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
+from ipusim.app.render.lettering import spread
+from ipusim.app.render.narrow import legible_boxes
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.style import ALWAYS_SHOWN
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import window
 from tests.effort import share
 
 

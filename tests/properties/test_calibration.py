@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipusim.app.fidelity.calibration import calibrate
+from ipusim.app.fidelity.calibration_rows import read_measured
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from ipusim.study.calibration import calibrate
-from ipusim.study.calibration_rows import read_measured
 from tests.effort import share, slowest
 from tests.measured_rows import stage_rows, throughput_rows, write_scenarios
 

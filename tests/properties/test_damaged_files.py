@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.errors import IpusimError, ModelError, TimelineError
+from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.base.errors import IpusimError, ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
-from ipusim.study.report import picture, picture_window
 from ipusim.timeline.timeline import Span, Timeline
 from tests.effort import share
 

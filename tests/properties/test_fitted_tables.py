@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.render.tables import Table
+from ipusim.app.render.tables import Table
 from tests.effort import share
 from tests.printed_tables import assert_whole
 

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.errors import IpusimError
+from ipusim.app.regression.expectations import judged_before
+from ipusim.app.scenario.load import load_job
+from ipusim.base.errors import IpusimError
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
@@ -28,8 +30,6 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
-from ipusim.scenario.load import load_job
-from ipusim.study.expectations import judged_before
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
 from tests.effort import share, slowest

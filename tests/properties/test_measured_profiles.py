@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import FileError
+from ipusim.base.errors import FileError
 from ipusim.runs.request.profile import read_profile
 from tests.effort import share
 

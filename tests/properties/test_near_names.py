@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import string
 
+from ipusim.base.near_names import all_nearest, same
+from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
-from ipusim.near_names import all_nearest, same
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import names as schedule_names
-from ipusim.units import UNITS
 
 #: Names that a hint has at most: units are so short that more may be one mistake away.
 MOST = 5

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import BOW, GC2, GC200, GENERATIONS, find_ipu
 from ipusim.pricing.planner.convolution import Convolution, plan_convolution
 from ipusim.pricing.planner.matrix_unit import matrix_unit

@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.lowering.around import Around
 from ipusim.lowering.lower import lower
 from ipusim.lowering.streams import Stream

@@ -13,14 +13,14 @@ import pytest
 from ipusim.analysis.critical_path import critical_path
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.run_times import run_times
+from ipusim.app.explain.explanation import explain
+from ipusim.app.regression.listed import kept
+from ipusim.app.regression.pin import spans
+from ipusim.app.run_folder.columns import span_columns
+from ipusim.app.run_folder.export import csv_bytes
+from ipusim.app.run_folder.memory_file import memory_file, read_memory
 from ipusim.runs.execute import execute, sum_up
 from ipusim.schedules import registry
-from ipusim.study.columns import span_columns
-from ipusim.study.explanation import explain
-from ipusim.study.export import csv_bytes
-from ipusim.study.memory_file import memory_file, read_memory
-from ipusim.study.pins.listed import kept
-from ipusim.study.pins.pin import spans
 from ipusim.timeline.timeline import Timeline
 from tests.effort import seeds, slowest
 from tests.folded import folded

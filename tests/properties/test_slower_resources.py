@@ -14,7 +14,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
@@ -28,7 +29,6 @@ from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pricing.price import price
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
-from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind

@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import ipusim
-from ipusim.errors import IpusimError
-from ipusim.study import view
-from ipusim.study.memory_file import _OF_CURVES as OF_CURVES
-from ipusim.study.memory_file import _OF_ENTRIES as OF_ENTRIES
+from ipusim.app.run_folder import view
+from ipusim.app.run_folder.memory_file import _OF_CURVES as OF_CURVES
+from ipusim.app.run_folder.memory_file import _OF_ENTRIES as OF_ENTRIES
+from ipusim.base.errors import IpusimError
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import ipusim as command_line
 from tests.effort import share
@@ -74,7 +74,7 @@ WORDS = {
     "sweep --out": (*SWEEP, "--out", "."),
 }
 #: What each command reads, and has to refuse where it is no file.
-OWN = (".ipusim", ".ipusim/lock", ".ipusim/files.sha256", ".ipusim/new", ".ipusim/old")
+OWN = (".ipusim", ".ipusim/lock", ".ipusim/base/files.sha256", ".ipusim/new", ".ipusim/old")
 RUN = ("summary.json", "timeline.npz")
 READ = {
     "report": (*RUN, "memory.npz", "scenario.yaml", *OWN),

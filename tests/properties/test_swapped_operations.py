@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ipusim.errors import MissingTensorError, PlanError
+from ipusim.base.errors import MissingTensorError, PlanError
 from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.data.datasets import Dataset

@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.study.sweep.vary import axis_of, parse_axis
+from ipusim.app.sweep.vary import axis_of, parse_axis
 
 
 @given(first=st.integers(-1000, 1000), step=st.integers(1, 50), more=st.integers(0, 60), beyond=st.integers(0, 49))

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.errors import CountError, PlanError
+from ipusim.app.scenario.load import load_job
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import CountError, PlanError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
-from ipusim.scenario.load import load_job
-from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules.registry import Schedule, any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.torch_csv import write

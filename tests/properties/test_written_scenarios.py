@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.app.scenario.source import description_of
+from ipusim.app.scenario.write import scenario_text
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located, dump
-from ipusim.scenario.source import description_of
-from ipusim.scenario.write import scenario_text
 from tests.scenario_data import timed
 
 TIMED = timed(1)

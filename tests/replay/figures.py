@@ -22,10 +22,10 @@ import numpy as np
 from ipusim.analysis.causes import idle_causes
 from ipusim.analysis.critical_path import critical_path
 from ipusim.analysis.memory import memory_curves
+from ipusim.app.cli.costs import cost_tables
 from ipusim.pipeline.plan import Plan
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
-from ipusim.study.costs import cost_tables
 from ipusim.timeline.timeline import Span, Timeline
 
 #: The parts of a run, in the order in which one follows from the other, by the first word of a name.
@@ -196,7 +196,7 @@ def learning(run: Run) -> dict[str, Any]:
 
 def pictures(run: Run) -> dict[str, str]:
     """Return the hash of each picture and of the trace file, unpacked, that ``ipusim run`` writes."""
-    from ipusim.study.report import picture_window, run_files  # noqa: PLC0415 - and matplotlib, where it is asked for
+    from ipusim.app.run_folder.report import picture_window, run_files  # noqa: PLC0415 - and matplotlib, where it is asked for
 
     files = run_files(run, picture_window(run.timeline), Path())
     found = {}

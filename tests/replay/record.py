@@ -20,11 +20,11 @@ import scipy
 import scipy.linalg.blas  # whose library is among those that are told apart
 from threadpoolctl import threadpool_info
 
-from ipusim.errors import IpusimError
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import IpusimError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
-from ipusim.scenario import load_job
 from tests.forgotten import forget_programs
 from tests.ran_programs import Ran
 from tests.replay.figures import PICTURES, figures, pictures

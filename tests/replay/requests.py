@@ -15,12 +15,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ipusim.app.scenario import load_request
+from ipusim.app.scenario.write import scenario_text
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.runs.request.model_spec import TimedStageSpec
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located
-from ipusim.scenario import load_request
-from ipusim.scenario.write import scenario_text
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.orders import passes_of
 from tests.places import SCENARIOS

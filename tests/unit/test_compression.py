@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from ipusim.compression import Gzip
+from ipusim.base.compression import Gzip
 
 
 def test_what_was_written_in_parts_is_read_whole_and_gives_the_same_bytes_again():

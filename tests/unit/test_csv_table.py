@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from ipusim.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse
-from ipusim.errors import FileError
+from ipusim.base.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse
+from ipusim.base.errors import FileError
 
 STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), others=False)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.errors import FileError, ModelError, TimelineError
-from ipusim.files import array_names, has_run_file, open_file, read_arrays, read_run_file
+from ipusim.app.notebook import folder
+from ipusim.base.errors import FileError, ModelError, TimelineError
+from ipusim.base.files import array_names, has_run_file, open_file, read_arrays, read_run_file
 from ipusim.model.data.dataset_files import npz, read_idx
 from ipusim.model.functions.python_file import load_function
-from ipusim.notebook import folder
 from ipusim.runs.assemble.limits import MAX_PARAMETER_ELEMENTS, MAX_RUN_BYTES, SPAN_BYTES
 from ipusim.timeline.timeline import MOST_SPANS, Timeline
 from tests.forged_files import DATA, archive, header, idx_bytes, patched

@@ -1,15 +1,15 @@
 import pytest
 
-from ipusim import foreign_words
-from ipusim.foreign_words import FOREIGN, folded
+from ipusim.app.scenario import load_request
+from ipusim.app.scenario.load import ScenarioError
+from ipusim.base import foreign_words
+from ipusim.base.foreign_words import FOREIGN, folded
+from ipusim.base.near_names import all_nearest, did_you_mean, listed, nearest, same
+from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
-from ipusim.near_names import all_nearest, did_you_mean, listed, nearest, same
 from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import load_request
-from ipusim.scenario.load import ScenarioError
 from ipusim.schedules.registry import names as schedule_names
-from ipusim.units import UNITS
 from tests.places import SCENARIOS
 
 SCHEDULES = tuple(schedule_names())

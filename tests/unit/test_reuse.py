@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.reuse import Reuse
+from ipusim.base.reuse import Reuse
 
 
 def test_equal_arguments_get_what_was_made_of_the_first():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.errors import OptionError
-from ipusim.study.report_options import check_picture, check_trace_format
-from ipusim.study.shape import plan_for
+from ipusim.app.cli.shape import plan_for
+from ipusim.app.run_folder.report_options import check_picture, check_trace_format
+from ipusim.base.errors import OptionError
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipusim.units import format_bytes, format_figure, format_rate, format_seconds
+from ipusim.base.units import format_bytes, format_figure, format_rate, format_seconds
 
 
 @pytest.mark.parametrize(

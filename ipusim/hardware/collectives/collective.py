@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from ipusim.errors import DeviceError, QuantityError
+from ipusim.base.errors import DeviceError, QuantityError
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 

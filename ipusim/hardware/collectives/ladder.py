@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.collectives.collective import Collective, chunks, side_by_side
 from ipusim.hardware.collectives.positions import as_they_lie
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipusim.errors import ModelError, PlanError
+from ipusim.base.errors import ModelError, PlanError
 from ipusim.hardware.collectives.collective import Collective
 
 Array = NDArray[Any]

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
-from ipusim.files import write_file
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.files import write_file
 from ipusim.ipu.estimators import training
 from ipusim.ipu.estimators.program import EstimatorProgram, Streamed, arguments_of, call_with, dataset_of, examples_of
 from ipusim.ipu.estimators.warm_start import settings_of, warm_start

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Running
 from ipusim.ipu.tensorflow.dataset import Dataset

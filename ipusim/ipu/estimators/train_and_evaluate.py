@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.estimator_spec import spec_hooks

@@ -7,7 +7,7 @@ from contextlib import closing
 from contextvars import Context
 from typing import Any
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.estimators.program import EstimatorProgram
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig

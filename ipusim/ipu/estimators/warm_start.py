@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.checkpoint_files import of_checkpoint, read_checkpoint
 from ipusim.ipu.tensorflow.saver import go_on_from, latest_checkpoint, state_now

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.estimators.program import Of
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks

@@ -22,7 +22,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from ipusim.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import broadcasted, gathered, reduced
 from ipusim.ipu.runtime.host import Fetch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ipusim.errors import ProgramTypeError
+from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.horovod import rank, size
 from ipusim.ipu.ipu_strategy import HostStrategy

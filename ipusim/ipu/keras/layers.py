@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime.layers import run
 from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.tensorflow.keras import layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer

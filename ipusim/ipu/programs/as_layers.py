@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.programs.written_calls import WrittenStage, arrays_of, layer_of, plain_name, short_names_of, written
 from ipusim.ipu.runtime.functions import TracedFunctions, accumulator_dtype
 from ipusim.ipu.runtime.shards import RecordedNode

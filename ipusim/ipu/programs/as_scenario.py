@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import IpusimError, UnsupportedProgramError
+from ipusim.base.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.programs import as_layers
 from ipusim.ipu.programs.written_calls import short_names
 from ipusim.ipu.runtime.functions import TracedFunctions

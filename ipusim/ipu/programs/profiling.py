@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from ipusim.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.run_folder.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
+from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.ipu.programs.written_calls import scopes_of
 from ipusim.ipu.runtime import checks
@@ -17,8 +19,6 @@ from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recorder, recording
 from ipusim.runs.run import Run
-from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
 
 #: From a run, the folder that it goes to, and comments on its scenario, to the content of each file by name.
 Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from ipusim.errors import FileError, IpusimError, ProgramError, ProgramStateError
-from ipusim.files import open_file
+from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
+from ipusim.base.files import open_file
+from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
 from ipusim.ipu.programs import tensor_methods
 from ipusim.ipu.runtime.import_names import install
 from ipusim.machine.hosts import this_host
 from ipusim.model.functions.users_code import line_of, told
-from ipusim.near_names import did_you_mean
 
 #: How the name of a program ends.
 _SUFFIX: Final = ".py"

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.tensorflow.tensor_shape import TensorShape
 
 

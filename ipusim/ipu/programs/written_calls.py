@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from autograd.tracer import isbox, new_box, trace_stack
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.shards import RecordedNode, boxing
 from ipusim.ipu.runtime.stage_call import Inputs

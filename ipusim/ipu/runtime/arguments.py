@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final
 
-from ipusim.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError
-from ipusim.near_names import nearest
+from ipusim.base.errors import ConfigAttributeError, ProgramError, ProgramTypeError
+from ipusim.base.near_names import nearest
 
 
 @dataclass(frozen=True)

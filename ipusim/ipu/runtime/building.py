@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.model.layers.layer import Array
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
-from ipusim.errors import DeviceError, ProgramError
+from ipusim.base.errors import DeviceError, ProgramError
 from ipusim.hardware.devices import Device, devices_of, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from ipusim.ipu.runtime import checks

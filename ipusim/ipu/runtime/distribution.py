@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramStateError
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Fetch, Running, Tensor
 from ipusim.machine import host_collectives

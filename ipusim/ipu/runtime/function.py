@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import compiling

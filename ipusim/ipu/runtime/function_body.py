@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.loop_body import asking
 from ipusim.machine.one_thread import one_blas_thread

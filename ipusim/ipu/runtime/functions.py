@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.analysis.learning import LOSS
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.hardware.system import System
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments

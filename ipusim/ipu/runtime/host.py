@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ProgramError, ProgramTypeError
+from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import ON_IPU, SHARD, captures, compiling, control_inputs, is_late
 from ipusim.ipu.runtime.context import setting

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.asked_gradients import AskedGradient, loss_of
 from ipusim.ipu.runtime.distribution import variables_on_host
 from ipusim.ipu.runtime.gradients import GradientsAndVariables

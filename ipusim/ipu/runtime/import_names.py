@@ -24,9 +24,9 @@ from inspect import isclass, ismodule
 from types import ModuleType
 from typing import Any, Final, Self
 
-from ipusim.errors import MissingImportError, MissingNameError, OptionError
+from ipusim.base.errors import MissingImportError, MissingNameError, OptionError
+from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime.offered import Row, resolved
-from ipusim.near_names import did_you_mean
 
 _TENSORFLOW: Final = "ipusim.ipu.tensorflow"
 _KERAS: Final = "ipusim.ipu.tensorflow.keras"

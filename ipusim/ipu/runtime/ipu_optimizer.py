@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import AskedUpdate
 from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, Variable

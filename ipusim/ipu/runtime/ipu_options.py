@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import (
     DeviceConnectionType,
     ExecutionProfileType,

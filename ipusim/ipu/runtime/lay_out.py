@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_outfeed_queue import sending_to
 from ipusim.ipu.runtime.arguments import Arguments

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from autograd.core import VJPNode
 from autograd.tracer import isbox
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.ipu.runtime import checks
 from ipusim.model.functions.layer_call import Call, run_layer
 from ipusim.model.functions.variables import get_variable

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ipusim.analysis.fit import Fit, remote_verdict
-from ipusim.errors import DeviceError, OutOfMemoryError, ProgramError, RemoteMemoryError
+from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError, RemoteMemoryError
 from ipusim.hardware.system import System
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments

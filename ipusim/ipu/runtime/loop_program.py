@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments

@@ -73,8 +73,8 @@ def lack(module: str, name: str, known: list[str]) -> NoReturn:
     """Raise MissingNameError for a name of TensorFlow's that is not offered."""
     if name.startswith("__"):  # asked for by Python itself
         raise AttributeError(name)
-    from ipusim.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
-    from ipusim.near_names import did_you_mean  # noqa: PLC0415 - as above
+    from ipusim.base.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
+    from ipusim.base.near_names import did_you_mean  # noqa: PLC0415 - as above
 
     few = f", in {module} {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
     raise MissingNameError(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.initializers import initial_value

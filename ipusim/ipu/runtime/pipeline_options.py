@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
 from ipusim.model.workload import Reduction

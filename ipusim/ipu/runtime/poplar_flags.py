@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime.context import setting
-from ipusim.near_names import did_you_mean
 
 #: The variable of the environment.
 VARIABLE: Final = "TF_POPLAR_FLAGS"

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ipusim.analysis.learning import Learning, received
-from ipusim.errors import ProgramStateError
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.context import setting
 from ipusim.machine.extent import most_spans
 from ipusim.model.layers.layer import Array

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import wraps
 from typing import Any, Final, TypeVar
 
-from ipusim.errors import ProgramTypeError
+from ipusim.base.errors import ProgramTypeError
 
 _ReturnT = TypeVar("_ReturnT")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.run_times import RunTimes, run_times
-from ipusim.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.hardware.system import System
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to

@@ -16,7 +16,7 @@ import numpy as np
 from autograd.core import VJPNode
 from autograd.tracer import Node, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.building import shard
 from ipusim.ipu.runtime.loop_body import Asked, as_numbers
 from ipusim.ipu.runtime.names import ProgramNames

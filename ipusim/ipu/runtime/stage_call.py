@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.names import ProgramNames

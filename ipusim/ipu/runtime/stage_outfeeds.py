@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import plain

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput

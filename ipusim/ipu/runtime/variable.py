@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import compiling
 from ipusim.ipu.runtime.host import Running, Tensor, compute

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ModelError
+from ipusim.base.errors import IpusimError, ModelError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import trying_updates
 from ipusim.ipu.runtime.distribution import UntilAverage

@@ -51,14 +51,14 @@ _ESTIMATOR: Final = (
 #: The kinds of errors that programs catch, each one of ipusim's own. Their ``message`` is the whole text, as
 #: TensorFlow's is.
 _ERRORS: Final[dict[str, Row]] = {
-    "FailedPreconditionError": "ipusim.errors:ProgramStateError",
-    "InternalError": "ipusim.errors:PlanError",
-    "InvalidArgumentError": "ipusim.errors:ProgramError",
-    "NotFoundError": "ipusim.errors:FileError",
-    "OpError": "ipusim.errors:IpusimError",
-    "OutOfRangeError": "ipusim.errors:EndOfDataError",
-    "ResourceExhaustedError": "ipusim.errors:OutOfMemoryError",
-    "UnimplementedError": "ipusim.errors:UnsupportedProgramError",
+    "FailedPreconditionError": "ipusim.base.errors:ProgramStateError",
+    "InternalError": "ipusim.base.errors:PlanError",
+    "InvalidArgumentError": "ipusim.base.errors:ProgramError",
+    "NotFoundError": "ipusim.base.errors:FileError",
+    "OpError": "ipusim.base.errors:IpusimError",
+    "OutOfRangeError": "ipusim.base.errors:EndOfDataError",
+    "ResourceExhaustedError": "ipusim.base.errors:OutOfMemoryError",
+    "UnimplementedError": "ipusim.base.errors:UnsupportedProgramError",
 }
 
 __getattr__, __dir__ = offering(

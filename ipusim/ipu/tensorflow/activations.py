@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import autograd.numpy as anp
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import run
@@ -15,7 +16,6 @@ from ipusim.ipu.tensorflow.array_functions import exp, tensor
 from ipusim.ipu.tensorflow.nn import log_softmax, softmax
 from ipusim.model.layers.layers import ActivationLayer
 from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS
-from ipusim.near_names import did_you_mean
 
 
 class Activation:

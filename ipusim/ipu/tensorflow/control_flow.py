@@ -14,7 +14,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Placeholder, Running, Tensor, compute, example
 from ipusim.ipu.runtime.loop_body import asking

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import EndOfDataError, ModelError, ProgramStateError
+from ipusim.base.errors import EndOfDataError, ModelError, ProgramStateError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import body_of_function

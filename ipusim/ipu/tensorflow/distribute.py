@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import strategy

@@ -7,7 +7,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import squared_errors
 from ipusim.ipu.runtime.host import also_on_host

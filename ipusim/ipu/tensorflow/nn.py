@@ -11,7 +11,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
 from ipusim.ipu.runtime.each_loss import EachLoss

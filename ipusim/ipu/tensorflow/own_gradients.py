@@ -15,7 +15,7 @@ from autograd.core import VJPNode
 from autograd.extend import defvjp_argnums, primitive
 from autograd.tracer import isbox, register_notrace
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import gradient_of
 from ipusim.ipu.runtime.each_loss import concrete

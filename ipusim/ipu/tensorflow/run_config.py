@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Final, Generic, Self, TypeVar
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.distribute import DistributeConfig, cluster_config, cluster_of

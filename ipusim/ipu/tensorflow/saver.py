@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
+from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.checkpoint_files import (
@@ -32,7 +33,6 @@ from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.session import Session
 from ipusim.model.layers.layer import Array
-from ipusim.near_names import did_you_mean
 from ipusim.runs.checkpoint import Arrays, Wanted, check_arrays, everything, is_own, is_variable
 
 _HOUR = 3600.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import initial_value
 from ipusim.ipu.runtime.names import Scope, counts, inside, scope, unique

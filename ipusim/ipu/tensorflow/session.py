@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import ipu_compiler
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.runtime import checks, program_state

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch
 from ipusim.ipu.tensorflow.session import get_logger

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import captured
 from ipusim.ipu.runtime.offered import found_in, offering

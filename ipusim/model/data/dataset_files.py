@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import FileError, ModelError
-from ipusim.files import Readable, open_file, read_arrays, read_up_to
+from ipusim.base.errors import FileError, ModelError
+from ipusim.base.files import Readable, open_file, read_arrays, read_up_to
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Array
 

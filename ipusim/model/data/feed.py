@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Array
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import FileError
+from ipusim.base.errors import FileError
 
 
 def unpickled(content: bytes) -> Any:

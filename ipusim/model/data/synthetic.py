@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Shape
 

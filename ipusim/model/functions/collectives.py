@@ -17,7 +17,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.model.collective_call import CollectiveCall, Combination
 from ipusim.model.functions.outside import check_on_ipu

@@ -40,7 +40,7 @@ from autograd.core import VJPNode
 from autograd.extend import primitive
 from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
 from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums
 from ipusim.model.functions.gradient import pullback, pullback_of_several

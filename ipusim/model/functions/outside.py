@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)

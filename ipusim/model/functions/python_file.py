@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ipusim.errors import ModelError
-from ipusim.files import open_file
+from ipusim.base.errors import ModelError
+from ipusim.base.files import open_file
 from ipusim.model.functions.users_code import told
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.layers.layer import Array
 

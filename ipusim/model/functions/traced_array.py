@@ -19,7 +19,7 @@ from autograd.extend import Box
 from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import getval
 
-from ipusim.errors import UntraceableError
+from ipusim.base.errors import UntraceableError
 from ipusim.model.functions.users_code import LIBRARIES, package_of
 from ipusim.model.functions.variables import Readable
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
+from ipusim.base.near_names import did_you_mean
 from ipusim.model.layers.layer import Array
-from ipusim.near_names import did_you_mean
 
 
 class Untrained:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-from ipusim.errors import IpusimError, ModelError
+from ipusim.base.errors import IpusimError, ModelError
 
 #: Packages that are not the place of a user's mistake.
 LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy"})

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import OneOf
 from ipusim.model.layers.layer import Array
 from ipusim.model.work import VectorWork

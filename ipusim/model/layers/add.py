@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Called, EarlierLayer
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Halves, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
 from ipusim.model.layers.network import NamedLayer, chain_shapes

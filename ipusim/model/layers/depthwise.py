@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_doc import Doc
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activation
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.keys import Axis

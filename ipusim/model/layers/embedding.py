@@ -11,7 +11,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Ge, Le
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
 from ipusim.model.work import ID_BYTES, TableBytes, VectorWork, Work

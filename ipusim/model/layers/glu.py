@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import activate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work

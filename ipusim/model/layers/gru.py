@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_doc import Doc
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Len
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_doc import Doc
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
+from ipusim.base.near_names import did_you_mean
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import DescribedT, Layer, Loss, OnHost, Shape, SharesParameters
-from ipusim.near_names import did_you_mean
 
 
 @dataclass(frozen=True)

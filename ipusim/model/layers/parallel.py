@@ -12,7 +12,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Len
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import (

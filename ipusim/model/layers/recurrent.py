@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_doc import Doc
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ACTIVATIONS, activation
 from ipusim.model.layers.keys import Axis, OneOf
 from ipusim.model.layers.layer import (

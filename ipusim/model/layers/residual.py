@@ -13,7 +13,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Len, MaxLen
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.layer import (
     Array,

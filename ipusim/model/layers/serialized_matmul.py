@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array
 from ipusim.model.work import Product
 

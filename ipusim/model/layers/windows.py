@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 import numpy as np
 from annotated_types import Ge, Le
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Shape
 
 Padding = Literal["valid", "same"]

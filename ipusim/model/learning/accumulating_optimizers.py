@@ -10,7 +10,7 @@ import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Gt, Le, Lt
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import GradientMapping, LearningRate, State, check_not_negative
 from ipusim.model.work import VectorWork, Work

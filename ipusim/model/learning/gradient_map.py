@@ -10,7 +10,7 @@ import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Gt, Le
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array
 from ipusim.model.work import MappingWork, VectorWork, Work
 

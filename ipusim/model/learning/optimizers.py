@@ -11,7 +11,7 @@ import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Le
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.layers.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Rest, Saved
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Layer, Shape
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.parallel import Parallel

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import IpusimError, ModelError, UntraceableError
+from ipusim.base.errors import IpusimError, ModelError, UntraceableError
 from ipusim.model.functions.untrained import Untrained, check_same, frozen, holding
 from ipusim.model.functions.users_code import told
 from ipusim.model.functions.variables import drawing, looking_up

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Array, Key, Parameters

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, OnHost, Shape, TakesTokens, View, parameter_count
 from ipusim.model.layers.outline import Outline

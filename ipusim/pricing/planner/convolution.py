@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Final
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import IpuSpec
 from ipusim.pricing.planner.matrix_unit import matrix_unit
 from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan, plan_product

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.formulas import Cycles, written
 from ipusim.hardware.generations import IpuSpec
 from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit

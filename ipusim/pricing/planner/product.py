@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 
 
 @dataclass(frozen=True)

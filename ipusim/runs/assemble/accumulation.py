@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.base.near_names import did_you_mean
 from ipusim.model.stages.stage import LayerStage
-from ipusim.near_names import did_you_mean
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
 

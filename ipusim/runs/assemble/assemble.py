@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
@@ -13,7 +14,6 @@ from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_w
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import with_temporary
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
 from ipusim.runs.assemble.limits import kept_executions, price_run

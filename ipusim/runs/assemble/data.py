@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ModelError
-from ipusim.files import open_file
+from ipusim.base.errors import ModelError
+from ipusim.base.files import open_file
 from ipusim.model.data import dataset_files
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.outlined import outlined_classes, outlined_targets, outlined_tokens

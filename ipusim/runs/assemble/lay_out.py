@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.assemble.system import resolve_plan, resolve_system

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ipusim.base.reuse import Reuse
 from ipusim.model.data.datasets import constant_predictor_loss
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.network import Network
@@ -12,7 +13,6 @@ from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import PlanShape
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble.accumulation import check_accumulators
 from ipusim.runs.assemble.data import Data, resolve_data
 from ipusim.runs.assemble.limits import check_network

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from ipusim.base.reuse import Reuse
+from ipusim.base.units import format_bytes
 from ipusim.hardware.system import System
 from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.model.layers.layer import inner_sizes
@@ -15,12 +17,10 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price
-from ipusim.reuse import Reuse
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.schema import Options
-from ipusim.units import format_bytes
 
 #: Numbers in all samples of synthetic data: 0.5 GB as float64.
 MAX_SAMPLE_ELEMENTS: Final = 2**26

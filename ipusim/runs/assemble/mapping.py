@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.model.layers.parallel import Parallel
 from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.rules import check_concurrent, check_mapping

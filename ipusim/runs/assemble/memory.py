@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ipusim.analysis.fit import Fit, fit, remote_verdict
-from ipusim.errors import OutOfMemoryError
+from ipusim.base.errors import OutOfMemoryError
+from ipusim.base.reuse import Reuse
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import estimated_code
-from ipusim.reuse import Reuse
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.schema import Options

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
+from ipusim.base.near_names import did_you_mean, listed
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.layer import Layer, Loss, Shape, SharesParameters, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network, why_not_shared
-from ipusim.near_names import did_you_mean, listed
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.base.reuse import Reuse
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -15,7 +16,6 @@ from ipusim.model.stages.stage import LayerStage
 from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble.accumulation import AccumulatorTypes, accumulator_types
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ipusim.errors import FileError
+from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ipusim.base.near_names import did_you_mean, listed
 from ipusim.model.layers.add import Add
-from ipusim.near_names import did_you_mean, listed
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,

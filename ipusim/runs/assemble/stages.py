@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipusim.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, listed
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath

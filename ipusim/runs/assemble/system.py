@@ -7,7 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from ipusim.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
+from ipusim.base.units import format_numbers
 from ipusim.hardware.build import build_system, join_hosts
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rate import Rate
@@ -36,7 +37,6 @@ from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import with_period
-from ipusim.units import format_numbers
 
 _NANOSECONDS = 10**9
 #: Options of a weight update on IPUs.

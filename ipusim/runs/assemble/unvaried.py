@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ipusim.reuse import Reuse
+from ipusim.base.reuse import Reuse
 from ipusim.runs.request.request import given
 from ipusim.runs.request.schema import Options
 

@@ -15,12 +15,12 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ipusim.analysis.figures import FIGURES, Figure
-from ipusim.errors import QuantityError
-from ipusim.near_names import did_you_mean
+from ipusim.base.errors import QuantityError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import UNITS, parse_quantity
 from ipusim.runs.problems import show
 from ipusim.runs.request.fields import expects
 from ipusim.runs.request.figure_names import figure_of, takes_item
-from ipusim.units import UNITS, parse_quantity
 
 #: Signs of comparisons, their words, and whether each bounds from below, and whether the bound itself is allowed.
 _SIGNS: Final = {

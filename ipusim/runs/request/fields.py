@@ -28,10 +28,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
+from ipusim.base.units import UNITS, parse_quantity
 from ipusim.hardware.rounding import duration_cycles
 from ipusim.runs.problems import one_of, show
-from ipusim.units import UNITS, parse_quantity
 
 #: The word for null where a key takes it, in a JSON Schema.
 NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
@@ -75,7 +75,7 @@ class Quantity:
     """Annotation of a field that takes a number in a base unit or a text with a unit.
 
     Attributes:
-        kind: a key of :data:`ipusim.units.UNITS`.
+        kind: a key of :data:`ipusim.base.units.UNITS`.
         least, most: bounds in the base unit, both allowed.
         span: the bounds for people.
         whole: whether the value must be a whole number, read as int; else it is read as Fraction.

@@ -14,8 +14,8 @@ from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.summary import Summary
 from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
-from ipusim.errors import QuantityError
-from ipusim.near_names import did_you_mean, listed
+from ipusim.base.errors import QuantityError
+from ipusim.base.near_names import did_you_mean, listed
 
 #: Keys that ``summary.json`` has beside the fields of its values.
 _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.near_names import all_nearest, did_you_mean, expected_last, listed, one_mistake_away, same
+from ipusim.base.near_names import all_nearest, did_you_mean, expected_last, listed, one_mistake_away, same
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of

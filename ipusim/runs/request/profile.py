@@ -14,14 +14,14 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ipusim.csv_table import Columns, CsvLine, CsvRow, CsvTable, decimal_comma, read_lines, read_table, refuse
-from ipusim.errors import FileError
-from ipusim.near_names import did_you_mean
+from ipusim.base.csv_table import Columns, CsvLine, CsvRow, CsvTable, decimal_comma, read_lines, read_table, refuse
+from ipusim.base.errors import FileError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import UNITS
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.model_spec import StageCyclesSpec
 from ipusim.runs.request.pipeline_spec import MAX_STAGES
-from ipusim.units import UNITS
 
 _SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)

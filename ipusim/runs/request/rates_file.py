@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ipusim.errors import FileError
-from ipusim.files import open_file, read_up_to
+from ipusim.base.errors import FileError
+from ipusim.base.files import open_file, read_up_to
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import dotted, show
 from ipusim.runs.request.messages import JsonNode, problems_of

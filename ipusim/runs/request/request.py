@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_numbers
 from ipusim.hardware.disturbances import Disturbance
-from ipusim.near_names import did_you_mean
 from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.expectation import Expectation
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
@@ -23,7 +24,6 @@ from ipusim.runs.request.schema import Options, json_schema
 from ipusim.runs.request.system_spec import SystemSpec
 from ipusim.runs.yaml_text import MAX_DEPTH
 from ipusim.schedules import registry
-from ipusim.units import format_numbers
 
 _PLAIN: Final = frozenset((str, float, bool, type(None)))
 #: Keys of what is nested too deep that a message names.

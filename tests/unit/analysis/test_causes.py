@@ -6,9 +6,9 @@ import pytest
 from ipusim.analysis.causes import CAUSES, idle_causes
 from ipusim.analysis.critical_path import critical_path, path_parts
 from ipusim.analysis.verdict import BOUNDS
-from ipusim.errors import TimelineError
+from ipusim.app.scenario.load import load_job
+from ipusim.base.errors import TimelineError
 from ipusim.runs.session import Session
-from ipusim.scenario.load import load_job
 from ipusim.timeline.kind_row import Idle, Part
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline

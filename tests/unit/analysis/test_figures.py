@@ -7,14 +7,14 @@ import math
 import pytest
 
 from ipusim.analysis.figures import FIGURES, SCHEMA_VERSION, figure, known_figures
-from ipusim.reuse import Reuse
+from ipusim.app.compare.compare import compare
+from ipusim.app.compare.comparison_files import row_figures
+from ipusim.app.sweep.measures import MEASURES, measure_of
+from ipusim.app.sweep.outcome import outcome_of
+from ipusim.base.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.study.compare import compare
-from ipusim.study.comparison_files import row_figures
-from ipusim.study.sweep.measures import MEASURES, measure_of
-from ipusim.study.sweep.outcome import outcome_of
 
 LEARNING = {
     "system": {"name": "m2000", "auto_select_ipus": 2},

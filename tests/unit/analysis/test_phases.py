@@ -2,7 +2,7 @@ import pytest
 
 from ipusim.analysis.executions import executions, find_execution
 from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
-from ipusim.errors import TimelineError
+from ipusim.base.errors import TimelineError
 
 FOUR = {"mapping": (0, 1, 2, 3), "count": 8}
 FREE = {"sync": 0, "exchange": 0}

@@ -10,9 +10,9 @@ from ipusim.analysis.executions import executions
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.phases import MAIN, PHASES, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
 from ipusim.analysis.run_times import run_times
-from ipusim.errors import TimelineError
+from ipusim.app.render.window import phase_window
+from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
-from ipusim.render.window import phase_window
 from ipusim.timeline.kinds import KIND_OF_PASS
 from ipusim.timeline.timeline import Timeline
 from tests.point_to_point import run, timeline

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError, ModelError, PlanError, QuantityError
+from ipusim.base.errors import DeviceError, ModelError, PlanError, QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce
 from ipusim.hardware.collectives.collective import Collective, Transfer

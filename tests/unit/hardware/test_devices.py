@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.devices import device_listing, devices_of, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from tests.places import GOLDEN

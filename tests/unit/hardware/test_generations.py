@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.host import ASSUMED_HOST, M2000_HOST, HostSpec
 from ipusim.hardware.machines import MACHINES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.orders import ORDERS, resolve_order, selection
 
 

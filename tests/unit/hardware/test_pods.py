@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce
 from ipusim.hardware.collectives.choose import fastest_all_reduce

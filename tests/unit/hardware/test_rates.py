@@ -8,12 +8,12 @@ from fractions import Fraction
 import pytest
 
 from ipusim.analysis.effects import effects
-from ipusim.errors import QuantityError
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.model.work import Product, VectorWork, Work
-from ipusim.scenario.problems import ScenarioError
 from tests.places import SCENARIOS
 from tests.work_cycles import work_cycles
 

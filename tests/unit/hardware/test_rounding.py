@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 
 

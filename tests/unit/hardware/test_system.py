@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.errors import DeviceError, QuantityError
+from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.copies import CopyCost, FixedParts, LinkLoad
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec

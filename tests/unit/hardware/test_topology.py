@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.errors import DeviceError
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.orders import selection
 from ipusim.hardware.rates import DEFAULT_RATES

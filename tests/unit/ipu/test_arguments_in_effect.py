@@ -11,7 +11,7 @@ import logging
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import (
     custom_ops,
     dataset_benchmark,

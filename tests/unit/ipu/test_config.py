@@ -7,7 +7,7 @@ import operator
 
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError, ProgramTypeError
+from ipusim.base.errors import DeviceError, ProgramError, ProgramTypeError
 from ipusim.ipu.config import (
     AttributeMetadata,
     DeviceConnectionType,

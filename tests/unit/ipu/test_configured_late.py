@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError, OutOfMemoryError, ProgramError
+from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, reset_ipu_configuration

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.verdict import verdict
-from ipusim.errors import ModelError
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import ModelError
 from ipusim.ipu import data
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.dataset_benchmark import dataset_benchmark, infeed_benchmark
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.runs.execute import execute
-from ipusim.scenario.problems import ScenarioError
 from ipusim.timeline.kinds import SpanKind
 
 MS = 10**6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import distributed, horovod, ipu_compiler, loops, popdist
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.horovod import popdist_strategy

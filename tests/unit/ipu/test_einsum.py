@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from autograd import grad
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu import tensorflow as tf
 from tests.special_points import assert_gradient
 

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, OutputError
+from ipusim.base.errors import ModelError, OutputError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu import utils
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat

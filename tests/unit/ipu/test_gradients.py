@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.ipu import (
     custom_ops,
     embedding_ops,

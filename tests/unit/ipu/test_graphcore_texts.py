@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ModelError, ProgramError
+from ipusim.base.errors import ModelError, ProgramError
 from ipusim.ipu import ipu_compiler, loops, rnn_ops
 from ipusim.ipu import tensorflow as tf
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramTypeError
+from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.optimizers import MapGradientOptimizer
 

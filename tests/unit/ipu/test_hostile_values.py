@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError
+from ipusim.app.render.lettering import cut, text_width
+from ipusim.base.errors import ProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.pipeline_options import plan_options
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.machine import feeds
-from ipusim.render.lettering import cut, text_width
 
 HOLDS_ITSELF: list = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)

@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import MissingImportError, MissingNameError, OptionError, ProgramError, ProgramTypeError
+from ipusim.base.errors import MissingImportError, MissingNameError, OptionError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow
 from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
 from ipusim.ipu.runtime.import_names import NAMES, VERSIONS, install

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import ipu_strategy
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import Model, Sequential

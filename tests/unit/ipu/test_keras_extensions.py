@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import extensions, layers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ConfigAttributeError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.tensorflow import keras

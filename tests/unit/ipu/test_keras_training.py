@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.errors import FileError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import FileError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers

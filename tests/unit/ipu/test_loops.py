@@ -8,7 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import autoshard, functional_ops, ipu_compiler, loops, scopes, sharding, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, configure_ipu_system, get_ipu_config, reset_ipu_configuration

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import data, dataset_benchmark, get_variable, loops, summary_ops, utils
 from ipusim.ipu.all_to_all_op import all_gather, all_to_all
 from ipusim.ipu.config import IPUConfig

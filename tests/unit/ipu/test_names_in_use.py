@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.embedding_ops import HostEmbeddingOptimizerSpec

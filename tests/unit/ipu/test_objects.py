@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ModelError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue

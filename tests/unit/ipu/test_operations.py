@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import zscore
 
-from ipusim.errors import IpusimError, ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import IpusimError, ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import (
     custom_ops,
     embedding_ops,

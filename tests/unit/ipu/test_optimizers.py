@@ -8,7 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import get_variable, optimizers
 from ipusim.ipu.optimizers import (
     AdadeltaOptimizer,

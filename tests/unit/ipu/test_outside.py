@@ -17,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.critical_path import critical_path
-from ipusim.errors import ModelError, ProgramTypeError, UnsupportedProgramError
+from ipusim.app.explain.what_if import what_if
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.base.errors import ModelError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.host import M2000_HOST
 from ipusim.ipu import custom_ops, embedding_ops, loops, map_gradient_optimizer, ops, scopes
 from ipusim.ipu import tensorflow as tf
@@ -37,9 +40,6 @@ from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.ops import Pass
-from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.trace_content import TraceContent
-from ipusim.study.what_if import what_if
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramStateError
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import profile, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

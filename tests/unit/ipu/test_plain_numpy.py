@@ -14,7 +14,7 @@ import scipy.special
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
-from ipusim.errors import ModelError, UntraceableError
+from ipusim.base.errors import ModelError, UntraceableError
 from ipusim.ipu import get_variable
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer

@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.hardware.generations import GC200
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import CountError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import get_variable
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import DeviceError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import DeviceError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import ipu_compiler, loops, utils
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramFile
 
 HEAD = """\

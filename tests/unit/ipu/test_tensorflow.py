@@ -12,7 +12,7 @@ import pytest
 from autograd import grad
 
 from ipusim import ipu
-from ipusim.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import embedding_ops, ipu_compiler, nn_ops, normalization_ops, rand_ops, rnn_ops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import get_variable, loops, scopes
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu import ipu_compiler, ipu_strategy, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.config import IPUConfig

@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError, ModelError
+from ipusim.base.errors import IpusimError, ModelError
 from ipusim.ipu import get_variable, optimizers
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 

@@ -6,7 +6,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import (
+from ipusim.base.errors import (
     IpusimError,
     ModelError,
     ProgramError,

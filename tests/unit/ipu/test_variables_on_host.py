@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu import horovod, ipu_compiler, loops, pipelining_ops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import (
     embedding_ops,
     functional_ops,

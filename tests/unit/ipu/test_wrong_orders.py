@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipusim.errors import IpusimError
+from ipusim.base.errors import IpusimError
 from ipusim.ipu import ipu_compiler, loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue

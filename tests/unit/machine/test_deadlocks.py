@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import DeadlockError
+from ipusim.base.errors import DeadlockError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.host import HostStream

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import DeadlockError
+from ipusim.base.errors import DeadlockError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.host import HostStream

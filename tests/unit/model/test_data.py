@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.dataset_files import digits, idx, npz, read_idx
 from ipusim.model.data.datasets import Dataset, constant_predictor_loss
 from ipusim.model.data.feed import Feed

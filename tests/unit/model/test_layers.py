@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import LayerCost, glorot_uniform, parameter_count
 from ipusim.model.layers.layers import Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.layers.attention import MultiHeadAttention

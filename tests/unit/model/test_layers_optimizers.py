@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.data.synthetic import synthetic_tokens
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed

@@ -7,7 +7,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import Dense

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import ModelError
+from ipusim.base.errors import ModelError
 from ipusim.ipu.runtime import layers
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layers import Dense

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.grid import format_grid

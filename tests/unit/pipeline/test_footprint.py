@@ -9,7 +9,9 @@ import pytest
 from ipusim.analysis.fit import fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
 from ipusim.analysis.memory_summary import memory_summary
-from ipusim.errors import OutOfMemoryError
+from ipusim.app.cli.tables import holder_table, memory_table
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import OutOfMemoryError
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
@@ -17,9 +19,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.schedules.registry import find
-from ipusim.study.tables import holder_table, memory_table
 from tests.places import SCENARIOS
 from tests.price_and_run import price_and_run
 

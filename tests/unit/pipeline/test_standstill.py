@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import PlanError
+from ipusim.base.errors import PlanError
 from ipusim.lowering.around import Around
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check, violations

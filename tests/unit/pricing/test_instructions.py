@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from ipusim.app.cli.costs import cost_tables
+from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import Cycles, product
 from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.pipeline.instructions import Code
@@ -13,8 +15,6 @@ from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
 from ipusim.pricing.price import price
 from ipusim.pricing.terms import terms
-from ipusim.scenario import load_job
-from ipusim.study.costs import cost_tables
 from tests.places import SCENARIOS
 
 

@@ -9,13 +9,13 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.ipu import get_variable
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.pricing import collectives, copies, price
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.utilisation import cycles_by_kind
-from ipusim.errors import OutputError
-from ipusim.render.boxes import bin_edges, share_boxes, span_boxes
-from ipusim.render.content import content
-from ipusim.render.window import Window, execution_window, phase_window, run_end, window
+from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
+from ipusim.app.render.content import content
+from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
+from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import LOOKS, SpanKind
 
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.trace_clock import to_microseconds, to_nanoseconds
+from ipusim.app.render.trace_content import TraceContent
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.render.chrome_trace import write_chrome_trace
-from ipusim.render.trace_clock import to_microseconds, to_nanoseconds
-from ipusim.render.trace_content import TraceContent
 
 HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}
 
@@ -201,7 +201,7 @@ def test_microseconds_give_back_their_nanoseconds_rounded_and_truncated():
 
 
 def test_neither_trace_files_nor_tables_load_matplotlib():
-    modules = "ipusim.render.chrome_trace, ipusim.render.perfetto_trace, ipusim.render.tables"
+    modules = "ipusim.app.render.chrome_trace, ipusim.app.render.perfetto_trace, ipusim.app.render.tables"
     program = f"import sys, {modules}; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from ipusim.app.render.idle_causes import COMPUTES
+from ipusim.app.render.page.fills import LANES, Shades, page_looks
 from ipusim.pipeline.holders import LAYERS
-from ipusim.render.idle_causes import COMPUTES
-from ipusim.render.page.fills import LANES, Shades, page_looks
 from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import LOOKS
 
@@ -60,7 +60,7 @@ def apart(one, other):
 
 def behind(scheme):
     """The lane of spans and memory, and the page's paper, on which legends and bars lie."""
-    style = files("ipusim.render.page").joinpath("page.css").read_text("utf-8")
+    style = files("ipusim.app.render.page").joinpath("page.css").read_text("utf-8")
     papers = dict(zip(Shades._fields, re.findall(r"--paper: (#\w{6});", style), strict=True))
     return getattr(LANES, scheme), papers[scheme]
 

@@ -1,7 +1,7 @@
 import pytest
 
-from ipusim.render.fitted_tables import BETWEEN, SIDES, fitted
-from ipusim.render.tables import Table
+from ipusim.app.render.fitted_tables import BETWEEN, SIDES, fitted
+from ipusim.app.render.tables import Table
 from tests.printed_tables import printed
 
 

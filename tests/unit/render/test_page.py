@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.app.render.page.columns import pack
+from ipusim.app.render.page.fills import Shades, page_looks
+from ipusim.app.render.page.page import SCRIPTS, html_page, json_text
+from ipusim.app.render.page.run import tables_of_looks
+from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.pipeline.holders import LAYERS
-from ipusim.render.page.columns import pack
-from ipusim.render.page.fills import Shades, page_looks
-from ipusim.render.page.page import SCRIPTS, html_page, json_text
-from ipusim.render.page.run import tables_of_looks
-from ipusim.render.page.sort_keys import sort_key
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from tests.places import ROOT
 

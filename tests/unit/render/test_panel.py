@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.render.panel import names_width, stage_names
+from ipusim.app.render.panel import names_width, stage_names
 from tests.timelines import timeline_by_hand
 
 LAYERS = ("flatten, dense256, dense128, dense64", "dense32, logits, softmax_ce", "", "head")

@@ -12,13 +12,13 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import phases
 from ipusim.analysis.run_times import run_times
+from ipusim.app.render.packets import filled
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.run_folder.report import trace_file
+from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.render.packets import filled
-from ipusim.render.perfetto_trace import write_perfetto_trace
-from ipusim.render.trace_content import TraceContent
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.report import trace_file
 from ipusim.timeline.kinds import SpanKind
 
 HOSTED = {"infeed": 30, "host_wait": 8, "outfeed": 15}

@@ -1,5 +1,5 @@
 from ipusim.analysis.run_times import run_times
-from ipusim.render.tables import ipu_table, summary_table
+from ipusim.app.render.tables import ipu_table, summary_table
 
 
 def cells(table):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.errors import PlanError
-from ipusim.reuse import Reuse
+from ipusim.base.errors import PlanError
+from ipusim.base.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 

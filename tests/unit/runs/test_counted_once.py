@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from ipusim.app.scenario.load import load_request
+from ipusim.app.suggest import layout
+from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.suggestion import suggest
+from ipusim.base.reuse import Reuse
 from ipusim.model.stages import layer_profile as profiles
-from ipusim.reuse import Reuse
 from ipusim.runs.assemble import program
 from ipusim.runs.assemble.assemble import assemble
-from ipusim.scenario.load import load_request
-from ipusim.study.suggest import layout
-from ipusim.study.suggest.choices import Limits
-from ipusim.study.suggest.suggestion import suggest
 from tests.places import SCENARIOS
 
 LAYERS = ["pipeline.gradient_accumulation_count=6", "system.auto_select_ipus=4", "numerics=off", "memory=report"]

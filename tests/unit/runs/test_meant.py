@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ipusim
-from ipusim.scenario import ScenarioError, load_request
+from ipusim.app.scenario import ScenarioError, load_request
 from tests.places import SCENARIOS
 
 

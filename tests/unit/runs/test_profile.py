@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from ipusim.errors import FileError
+from ipusim.app.scenario import ScenarioError
+from ipusim.base.errors import FileError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.model_spec import StageCyclesSpec
 from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
 from ipusim.runs.request.request import Request
-from ipusim.scenario import ScenarioError
 from tests.places import SCENARIOS
 
 #: Two stages, 1.325 GHz.

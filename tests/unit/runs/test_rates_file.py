@@ -9,13 +9,13 @@ from fractions import Fraction
 import pytest
 
 from ipusim.analysis.effects import effects
-from ipusim.errors import FileError
+from ipusim.app.scenario import ScenarioError
+from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.request import Request
-from ipusim.scenario import ScenarioError
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 

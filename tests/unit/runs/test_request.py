@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from ipusim.errors import CountError, OutOfMemoryError
+from ipusim.base.errors import CountError, OutOfMemoryError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from ipusim.analysis.figures import FIGURES
-from ipusim.errors import QuantityError
+from ipusim.app.scenario import ScenarioError
+from ipusim.app.scenario.load import load_request
+from ipusim.app.scenario.source import read_source
+from ipusim.app.scenario.write import scenario_text
+from ipusim.app.suggest.scenario_text import suggested_text
+from ipusim.base.errors import QuantityError
 from ipusim.runs.request.expectation import expectation
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import dump
-from ipusim.scenario import ScenarioError
-from ipusim.scenario.load import load_request
-from ipusim.scenario.source import read_source
-from ipusim.scenario.write import scenario_text
-from ipusim.study.suggest.scenario_text import suggested_text
 from tests.scenario_data import timed
 
 

@@ -10,6 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import ScenarioError, load_job
+from ipusim.base.near_names import listed
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.layers import Dense
@@ -22,10 +24,8 @@ from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftr
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
-from ipusim.near_names import listed
 from ipusim.runs.job import Job
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
-from ipusim.scenario import ScenarioError, load_job
 from tests.table_names import INNER_LAYERS
 
 TOKENS = """\

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from tests.effort import slowest
 from tests.places import SCENARIOS
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.cli import main
-from ipusim.errors import OutOfMemoryError
+from ipusim.app.cli import main
+from ipusim.app.scenario import ScenarioMemoryError
+from ipusim.base.errors import OutOfMemoryError
 from ipusim.runs.execute import execute
-from ipusim.scenario import ScenarioMemoryError
 
 TIMED = """\
 system: {name: m2000}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.cli import main
-from ipusim.near_names import listed
+from ipusim.app.cli import main
+from ipusim.app.scenario import Place, ScenarioError, load_job, load_request
+from ipusim.base.near_names import listed
 from ipusim.runs.places import PlacedProblem
-from ipusim.scenario import Place, ScenarioError, load_job, load_request
 from tests import table_names
 from tests.effort import draws_everything
 

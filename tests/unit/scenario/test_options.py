@@ -9,6 +9,8 @@ from operator import attrgetter
 
 import pytest
 
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.ipu import optimizers
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.pipelining_ops import pipeline
@@ -21,8 +23,6 @@ from ipusim.runs.request.graphcore_options import (
     arguments,
     attributes,
 )
-from ipusim.scenario import load_job
-from ipusim.scenario.problems import ScenarioError
 from tests.places import ROOT
 
 TESTS = ROOT / "tests"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.scenario import ScenarioError, load_request
-from ipusim.scenario.overrides import apply_overrides
-from ipusim.scenario.source import Source, parse_source
+from ipusim.app.scenario import ScenarioError, load_request
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.source import Source, parse_source
 
 TEXT = """\
 system: {name: m2000}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import ipusim
+from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.scenario import ScenarioError, load_job
 from tests.scenario_data import job_from
 
 TEXT = """\

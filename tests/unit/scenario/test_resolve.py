@@ -11,6 +11,8 @@ import jsonschema
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import ScenarioError, load_job
+from ipusim.app.suggest.units import movable
 from ipusim.hardware.build import build_system
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
@@ -19,10 +21,8 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
 from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
-from ipusim.scenario import ScenarioError, load_job
 from ipusim.schedules import registry
 from ipusim.schedules.registry import Schedule
-from ipusim.study.suggest.units import movable
 from tests.own_schedules import registered
 
 TRAINING = """\

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ipusim.app.scenario import ScenarioError
+from ipusim.app.scenario.source import parse_source, read_source
 from ipusim.runs.places import Place
-from ipusim.scenario import ScenarioError
-from ipusim.scenario.source import parse_source, read_source
 
 
 def problem(text: str) -> str:

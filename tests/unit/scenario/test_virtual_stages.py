@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.scenario.problems import ScenarioError
 
 SCENARIO = """
 system: {name: free}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.files import MAX_SCENARIO_BYTES
+from ipusim.app.scenario import load_request
+from ipusim.app.scenario.write import scenario_text
+from ipusim.base.files import MAX_SCENARIO_BYTES
 from ipusim.runs.request.request import Request
-from ipusim.scenario import load_request
-from ipusim.scenario.write import scenario_text
 from ipusim.schedules import registry
 from tests.places import SCENARIOS
 from tests.scenario_data import timed

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipusim.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from ipusim.errors import CountError, FileError, PlanError, UnsupportedProgramError
+from ipusim.base.errors import CountError, FileError, PlanError, UnsupportedProgramError
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature

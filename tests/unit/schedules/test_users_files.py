@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
+from ipusim.app.compare.compare import compare
+from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.scenario.problems import ScenarioError
 from ipusim.schedules import registry
-from ipusim.study.compare import compare
 
 FILE = """
-from ipusim.errors import CountError, ProgramError
+from ipusim.base.errors import CountError, ProgramError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.schedules.features import Feature

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ipusim.app.fidelity.calibration import UndeterminedError, calibrate
+from ipusim.app.fidelity.calibration_rows import Rows
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from ipusim.study.calibration import UndeterminedError, calibrate
-from ipusim.study.calibration_rows import Rows
 
 BY_NAME = {rate.name: rate for rate in RATES}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.app.run_folder.columns import span_columns
+from ipusim.app.scenario.load import load_job
 from ipusim.machine.simulate import simulate
-from ipusim.scenario.load import load_job
-from ipusim.study.columns import span_columns
 from ipusim.timeline.host_track import HostTrack
 from tests.places import SCENARIOS
 

@@ -7,20 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.memory_summary import FullestMemory
-from ipusim.errors import FileError, OptionError, ProgramError
+from ipusim.app.compare.compare import Compared, Row, compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_files import comparison_data
+from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+from ipusim.app.render.window import part_window
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.run_folder.report import run_files
+from ipusim.app.run_folder.stored import StoredRun, read_run
+from ipusim.base.errors import FileError, OptionError, ProgramError
 from ipusim.pipeline.plan import Sync
-from ipusim.render.window import part_window
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.study.compare import Compared, Row, compare
-from ipusim.study.comparison import Comparison
-from ipusim.study.comparison_files import comparison_data
-from ipusim.study.comparison_words import comparison_table, reasons, verdict
-from ipusim.study.folder import ResultsFolder
-from ipusim.study.report import run_files
-from ipusim.study.stored import StoredRun, read_run
 from tests.effort import share
 from tests.timelines import timeline_by_hand
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.errors import OutputError
-from ipusim.files import write_file
-from ipusim.study.folder import ResultsFolder
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.base.errors import OutputError
+from ipusim.base.files import write_file
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 
@@ -70,7 +70,7 @@ def test_a_mount_point_takes_results(tmp_path):
     mounted = f"{mount} -t tmpfs none '{tmp_path}/out'"
     if not unshare or subprocess.run([*inside, mounted], check=False, capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
-    imports = "from pathlib import Path; from ipusim.study.folder import ResultsFolder"
+    imports = "from pathlib import Path; from ipusim.app.run_folder.folder import ResultsFolder"
     code = f"{imports}\nwith ResultsFolder(Path('{tmp_path}/out')) as results: results.write({{'a': b'1'}})"
     shown = f"{mounted} && {sys.executable} -c \"{code}\" && cat '{tmp_path}/out/a'"
     done = subprocess.run([*inside, shown], check=False, capture_output=True, text=True)
@@ -107,7 +107,7 @@ def test_the_list_is_one_that_sha256sum_reads(tmp_path):
         pytest.skip("there is no sha256sum here")
     write(tmp_path, a="1", b="2")
     done = subprocess.run(
-        ["sha256sum", "-c", ".ipusim/files.sha256"], cwd=tmp_path, check=True, capture_output=True, text=True
+        ["sha256sum", "-c", ".ipusim/base/files.sha256"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert done.stdout == "a.txt: OK\nb.txt: OK\n"
 
@@ -139,8 +139,8 @@ def test_a_full_disk_leaves_all_as_it_was(tmp_path):
     code = """
         import resource, signal, sys
         from pathlib import Path
-        from ipusim.errors import OutputError
-        from ipusim.study.folder import ResultsFolder
+        from ipusim.base.errors import OutputError
+        from ipusim.app.run_folder.folder import ResultsFolder
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
@@ -248,8 +248,8 @@ def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path):
     code = """
         import os, sys
         from pathlib import Path
-        from ipusim.errors import OutputError
-        from ipusim.study.folder import ResultsFolder
+        from ipusim.base.errors import OutputError
+        from ipusim.app.run_folder.folder import ResultsFolder
         folder = Path(sys.argv[1])
         with ResultsFolder(folder, ("a.txt",)) as opened:
             child = os.fork()
@@ -294,7 +294,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
     code = """
         import os, signal, sys
         from pathlib import Path
-        from ipusim.study.folder import ResultsFolder
+        from ipusim.app.run_folder.folder import ResultsFolder
         ResultsFolder._exchange = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         with ResultsFolder(Path(sys.argv[1]), ("a.txt", "b.txt")) as opened:
             opened.write({"a.txt": b"2", "b.txt": b"2"})
@@ -332,9 +332,9 @@ def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_on
     code = """
         import os, sys
         from pathlib import Path
-        from ipusim.errors import OutputError
-        from ipusim.files import write_file
-        from ipusim.study.folder import ResultsFolder
+        from ipusim.base.errors import OutputError
+        from ipusim.base.files import write_file
+        from ipusim.app.run_folder.folder import ResultsFolder
         if os.getuid() == 0:  # whom no permission keeps out
             os.setgroups([])
             os.setgid(65534)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.errors import FileError
+from ipusim.app.run_folder.memory_file import memory_file, read_memory
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import FileError
 from ipusim.runs.execute import execute
-from ipusim.scenario import load_job
-from ipusim.study.memory_file import memory_file, read_memory
 from tests.places import SCENARIOS
 
 

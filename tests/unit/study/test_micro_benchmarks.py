@@ -9,11 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.hardware.build import build_system
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.schedules.registry import find
-from ipusim.study.micro_benchmarks import (
+from ipusim.app.fidelity.micro_benchmarks import (
     BENCHMARKS,
     benchmark_table,
     benchmark_words,
@@ -21,6 +17,10 @@ from ipusim.study.micro_benchmarks import (
     error,
     read_benchmarks,
 )
+from ipusim.hardware.build import build_system
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
 from tests.price_and_run import price_and_run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ipusim.study.pins import hold, suite
-from ipusim.study.pins.outcome import Outcome
+from ipusim.app.regression import hold, suite
+from ipusim.app.regression.outcome import Outcome
 from tests.places import SCENARIOS
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.study import side_by_side as module
-from ipusim.study.side_by_side import side_by_side
+from ipusim.app.run_folder import side_by_side as module
+from ipusim.app.run_folder.side_by_side import side_by_side
 
 
 @pytest.fixture(autouse=True)

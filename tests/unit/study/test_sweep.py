@@ -12,18 +12,18 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.errors import OptionError, OutputError
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.sweep import journal as journals
+from ipusim.app.sweep.ceiling import ceilings
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.journal import Journal, Keys
+from ipusim.app.sweep.outcome import Outcome
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axes_of
+from ipusim.base.errors import OptionError, OutputError
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from ipusim.scenario.load import load_job, load_request
-from ipusim.study.folder import ResultsFolder
-from ipusim.study.sweep import journal as journals
-from ipusim.study.sweep.ceiling import ceilings
-from ipusim.study.sweep.crew import Crew
-from ipusim.study.sweep.journal import Journal, Keys
-from ipusim.study.sweep.outcome import Outcome
-from ipusim.study.sweep.sweep import sweep
-from ipusim.study.sweep.vary import axes_of
 from tests.places import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"

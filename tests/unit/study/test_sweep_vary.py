@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from ipusim.errors import OptionError
-from ipusim.study.sweep.vary import Axis, axes_of, axis_of, parse_axis, points_of
+from ipusim.app.sweep.vary import Axis, axes_of, axis_of, parse_axis, points_of
+from ipusim.base.errors import OptionError
 
 COUNT = "pipeline.gradient_accumulation_count"
 

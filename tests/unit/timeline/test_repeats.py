@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import FileError, TimelineError
+from ipusim.base.errors import FileError, TimelineError
 from ipusim.timeline.file import read_repeats
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import Repeat, block_between, with_copies

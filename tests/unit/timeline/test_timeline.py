@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.errors import TimelineError
+from ipusim.base.errors import TimelineError
 from ipusim.pipeline.ops import Pass
 from ipusim.timeline.kinds import KIND_OF_PASS, LOOKS, PASS_OF_KIND, USES, SpanKind
 from ipusim.timeline.recorder import Description, Recorder

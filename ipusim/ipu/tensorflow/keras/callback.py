@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipusim.base.units import format_seconds
 from ipusim.ipu.runtime import checks
-from ipusim.units import format_seconds
 
 #: What a hook is told: values by their names.
 Logs = Mapping[str, Any] | None

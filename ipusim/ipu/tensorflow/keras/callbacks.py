@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from ipusim.errors import FileError, ProgramError
+from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs

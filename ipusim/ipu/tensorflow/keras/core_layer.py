@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
 from ipusim.ipu.runtime.layers import initial_parameters, run
 from ipusim.ipu.runtime.names import program_trains, scope

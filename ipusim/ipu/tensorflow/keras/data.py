@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import seed_of
 from ipusim.ipu.runtime.structures import leaves, mapped

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ipusim.errors import FileError, ProgramError
-from ipusim.files import open_file, read_arrays, read_up_to
+from ipusim.base.errors import FileError, ProgramError
+from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.model.data.dataset_files import read_idx

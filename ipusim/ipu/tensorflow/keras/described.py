@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.utils import custom_objects, registered_name
 

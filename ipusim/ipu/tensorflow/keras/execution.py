@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Batches, Element
 from ipusim.ipu.tensorflow.keras.objective import Objective

@@ -7,7 +7,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-from ipusim.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.tensorflow.keras.options import (

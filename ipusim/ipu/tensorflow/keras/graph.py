@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.tensorflow.array_functions import cast, tensor
 from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer

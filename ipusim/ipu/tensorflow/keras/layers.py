@@ -10,7 +10,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.names import statistics_group
 from ipusim.ipu.runtime.offered import found_in, offering

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from ipusim.errors import UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.names import inside, scope
 from ipusim.ipu.runtime.offered import offering
 from ipusim.ipu.tensorflow.keras import layers

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
 from ipusim.ipu.runtime.host import also_on_host

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import model_name

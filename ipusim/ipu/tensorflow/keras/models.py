@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.keras.described import restored, revived

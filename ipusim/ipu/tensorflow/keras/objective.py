@@ -8,7 +8,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import ProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
 from ipusim.ipu.tensorflow.keras.metrics import Metric

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import GradientsAndVariables
 from ipusim.ipu.runtime.offered import offering

@@ -10,7 +10,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.activations import leaky_relu
 from ipusim.ipu.tensorflow.array_functions import cast, maximum, minimum, reduce_max, reduce_mean, tensor

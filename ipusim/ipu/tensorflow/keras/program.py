@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ipusim.errors import FileError, ProgramError
+from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import FileError, IpusimError, ProgramError
-from ipusim.files import archive_of, check_target, open_file, read_arrays, write_file
+from ipusim.base.errors import FileError, IpusimError, ProgramError
+from ipusim.base.files import archive_of, check_target, open_file, read_arrays, write_file
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ipusim.errors import ConfigAttributeError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ConfigAttributeError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.model.functions.outside import OutsideScope, scope, within
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import FileError, ProgramError
+from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.datasets import arrays_of, from_file_or_drawn, words_of
 from ipusim.model.data.stand_ins import Texts, drawn_texts, drawn_words

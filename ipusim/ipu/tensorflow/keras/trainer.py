@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipusim.errors import ProgramStateError
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras import optimizers
 from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, ProgbarLogger, callback_list

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.errors import IpusimError, ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.files import archive_of, check_target, write_file
+from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.files import archive_of, check_target, write_file
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.runtime.structures import mapped

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.errors import QuantityError
+from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import GC200
 from ipusim.pricing.planner.convolution import Convolution, plan_convolution
 from ipusim.pricing.planner.plan import plan_product

@@ -1,0 +1,1 @@
+"""What people ask of the simulator: scenarios, pictures, commands, comparisons, sweeps and advice."""

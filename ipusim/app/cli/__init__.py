@@ -1,0 +1,64 @@
+"""The command line: one command per verb; parse, call, print, exit code.
+
+Every import that costs time stands inside the command that needs it, so that
+``ipusim --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+# Each module adds its commands to the application, which lists them in this order.
+from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans  # isort: skip
+from ipusim.app.cli import fidelity, pins  # isort: skip
+from ipusim.app.cli.app import app
+from ipusim.base.errors import IpusimError, OptionError, bounded
+from ipusim.base.streams import prepare_streams
+
+__all__ = [
+    "app",
+    "comparisons",
+    "explanations",
+    "exports",
+    "fidelity",
+    "main",
+    "pages",
+    "pins",
+    "plans",
+    "runs",
+    "scenarios",
+    "suggestions",
+    "sweeps",
+]
+
+# The library cuts what it takes from a docstring to one line; what it is told stays whole.
+for _command in app.registered_commands:
+    _command.short_help = _command.callback.__doc__ if _command.callback else None
+
+
+def main() -> None:
+    """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
+    prepare_streams()
+    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
+    # To look for plugins of pydantic among all that is installed took a tenth of a check, and none has a say in it.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    try:
+        app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
+    except IpusimError as error:
+        typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(bounded(f"{where}{error.strerror or error}"), err=True)
+        sys.exit(2)
+    except MemoryError as error:
+        typer.echo(f"this takes more memory than there is: {error}", err=True)
+        sys.exit(2)
+
+
+def _flag(option: str) -> str:
+    """Return what an option is called here, as in ``--from``."""
+    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")

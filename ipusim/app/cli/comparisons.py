@@ -1,0 +1,155 @@
+"""The command that holds runs against each other: compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.app.cli.app import Overrides, app
+from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+
+if TYPE_CHECKING:
+    from ipusim.app.compare.compare import Compared
+    from ipusim.app.scenario.problems import ScenarioError
+
+
+_Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="scenarios, YAML files, and folders of runs", show_default=False),
+]
+_Schedules = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="the schedules, separated by commas  [default: each scenario's own; of one scenario alone Graphcore's "
+        "own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
+        show_default=False,
+    ),
+]
+_Orders = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="the selection orders to run each in, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: that of "
+        "the scenario]",
+        show_default=False,
+    ),
+]
+_Sync = Annotated[
+    str,
+    typer.Option(
+        metavar="MODES",
+        help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
+        "scenario, or the schedule's own]",
+        show_default=False,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"),
+]
+
+
+@app.command()
+def compare(
+    runs: _Runs,
+    schedules: _Schedules = None,
+    orders: _Orders = "",
+    sync: _Sync = "",
+    syncs: Annotated[str, typer.Option(hidden=True)] = "",
+    losses: Annotated[
+        bool, typer.Option("--losses", help="compute too, and compare the last step's mean loss")
+    ] = False,
+    out: _Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
+    from ipusim.app.compare.compare import GRAPHCORES
+    from ipusim.app.compare.compare import compare as compare_runs
+    from ipusim.app.compare.comparison import Comparison
+    from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
+    from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+    from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.runs.problems import RequestError
+
+    names = None if schedules is None else _listed(schedules)
+    laid_out, modes = _listed(orders), _listed(f"{sync},{syncs}")
+    compared = _read(runs, overrides or ())
+    folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
+    keep_watch()
+    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
+        try:
+            with progress("comparing", heed) as told:
+                rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=told)
+        except RequestError:
+            first = {
+                "pipeline.schedule": names or GRAPHCORES,
+                "system.selection_order": laid_out,
+                "pipeline.sync": modes,
+            }
+            variant = [f"{key}={values[0]}" for key, values in first.items() if values]
+            _raise_placed(runs, overrides or (), variant)
+            raise
+        found = Comparison(rows)
+        files = comparison_files(found)
+        heed()
+        results.write(files)
+    print_text(*verdict(found))
+    print_table(comparison_table(found))
+    print_text(*reasons(found))
+    print_text(f"{folder}: {', '.join(files)}")
+
+
+def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
+    """Return what lies at each path; raises ScenarioError with the problems of all scenarios, and as folders do."""
+    from ipusim.app.compare.compare import Compared
+    from ipusim.app.run_folder.stored import read_run
+    from ipusim.app.scenario.load import load_request
+    from ipusim.app.scenario.problems import ScenarioError
+    from ipusim.base.errors import OptionError
+
+    if overrides and all(path.is_dir() for path in runs):
+        raise OptionError("set", "expected a scenario whose keys to change, got runs that lie in folders")
+    compared: list[Compared] = []
+    wrong: list[ScenarioError] = []
+    for path in runs:
+        try:
+            compared.append(Compared(read_run(path) if path.is_dir() else load_request(path, overrides), str(path)))
+        except ScenarioError as error:
+            wrong.append(error)
+    _raise_all(wrong)
+    return compared
+
+
+def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
+    """Raise what is wrong with scenarios, with its place in their files: as they stand, or else in one variant."""
+    from ipusim.app.scenario.load import load_job
+    from ipusim.app.scenario.problems import ScenarioError
+
+    for changes in (overrides, (*overrides, *variant)):
+        wrong: list[ScenarioError] = []
+        for path in runs:
+            try:
+                if not path.is_dir():
+                    load_job(path, changes)
+            except ScenarioError as error:
+                wrong.append(error)
+        _raise_all(wrong)
+
+
+def _raise_all(wrong: Sequence[ScenarioError]) -> None:
+    """Raise what is wrong with scenarios as one error, if anything is."""
+    from ipusim.app.scenario.problems import ScenarioError
+
+    if len(wrong) > 1:
+        raise ScenarioError(problem for error in dict.fromkeys(wrong) for problem in error.problems)
+    if wrong:
+        raise wrong[0]
+
+
+def _listed(names: str) -> list[str]:
+    """Return names that stand with commas between them."""
+    return [name.strip() for name in names.split(",") if name.strip()]

@@ -1,0 +1,115 @@
+"""Commands that hold the cost model against the world, or fit it to it: validate, calibrate."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim.app.cli.app import app
+from ipusim.app.terminal import print_table, print_text
+from ipusim.base.errors import OptionError
+
+
+@app.command()
+def validate(
+    products: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="your own products, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them "
+            " [default: the measured ones that the rates were fitted to]",
+            show_default=False,
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
+            "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
+            "[default: the published ones]",
+            show_default=False,
+        ),
+    ] = None,
+    ipu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IPU",
+            help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures", show_default=False)
+    ] = None,
+) -> None:
+    """Hold what is simulated against the world: products, whole trainings, links and the host, with each error."""
+    from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
+    from ipusim.app.run_folder.folder import ResultsFolder
+
+    if ipu is not None and products is None:
+        raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
+    reads = [path for path in (products, rows) if path is not None]
+    with ExitStack() as stack:
+        results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))
+        found = validated(products, rows, ipu)
+        print_text(*found.verdicts())
+        typer.echo()
+        for part in found.parts():
+            for table in part.tables:
+                print_table(table)
+            print_text(*part.words)
+            typer.echo()
+        if results is not None:
+            files = found.files()
+            results.write(files)
+            print_text(f"{out}: {', '.join(files)}")
+
+
+@app.command()
+def calibrate(
+    rows: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="ROWS.csv",
+            help="your throughputs, with the columns of `validate --rows`, or cycles of stages, with a column scenario "
+            "beside those of `check --profile`",
+            show_default=False,
+        ),
+    ],
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES",
+            help="what to fit, such as amp_ceiling,popart_host; `devices --figures` lists them  [default: the rates of "
+            "computation and of the rows' hosts that the rows tell]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="file for the rates, which a scenario names as `rates: FILE.yaml`"),
+    ] = None,
+) -> None:
+    """Fit rates to throughputs or stages that you measured, and say how sure they are."""
+    from ipusim.app.fidelity.calibration import calibrate as fit
+    from ipusim.app.fidelity.calibration_report import rate_table, rates_file, row_table, verdict, words
+    from ipusim.app.fidelity.calibration_rows import read_measured
+    from ipusim.app.run_folder.output_file import RATES, check_output
+    from ipusim.base.files import write_file
+
+    if out is not None:
+        check_output(out, RATES, rows)
+    names = [name.strip() for name in rates.split(",")] if rates is not None else []
+    found = fit(read_measured(rows), names)
+    print_text(verdict(found))
+    typer.echo()
+    print_table(rate_table(found))
+    print_table(row_table(found))
+    print_text(*words(found))
+    if out is not None:
+        write_file(out, rates_file(found, out.name))
+        print_text(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")

@@ -1,0 +1,128 @@
+"""Commands that keep scenarios as they are: pin, test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.app.cli.app import app
+from ipusim.app.terminal import interruptible, keep_watch, print_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ipusim.app.regression.outcome import Outcome
+
+Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
+
+
+@app.command()
+def pin(
+    scenarios: Annotated[
+        list[Path], typer.Argument(metavar="SCENARIO...", help="scenarios, YAML files", show_default=False)
+    ],
+    workers: Workers = None,
+) -> None:
+    """Write beside each scenario what its run comes to, as NAME.pin.json: Plan, prices, time, memory and losses."""
+    from ipusim.app.regression.file import check_place, pin_path
+    from ipusim.app.regression.suite import hold_all
+
+    for path in scenarios:
+        check_place(pin_path(path))
+    keep_watch()
+    with interruptible():
+        done = list(hold_all(dict.fromkeys(scenarios), workers, renew=True, needs_pin=False))
+    _refuse(done)
+    _write(done)
+    for each in done:
+        if each.new_pin is None:
+            print_text(f"{pin_path(each.path)}: as it was")
+
+
+@app.command("test")
+def hold(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES and FOLDERS]", help="scenarios, and folders of them  [default: here]"),
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
+    workers: Workers = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print all results as JSON and nothing else")] = False,
+    junit: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too", show_default=False),
+    ] = None,
+) -> None:
+    """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
+    from ipusim.app.regression.suite import check_junit, hold_all, scenarios_of, write_junit
+
+    if junit is not None:
+        check_junit(junit)
+    found = scenarios_of(paths or [Path()])
+    keep_watch()
+    done: list[Outcome] = []
+    with interruptible():
+        try:
+            for each in hold_all(found, workers, renew=update):
+                done.append(each)
+                if not as_json:
+                    _print(each)
+        finally:
+            if junit is not None:
+                write_junit(junit, done)
+            _print_end(done, len(found), as_json)
+    _refuse(done, told=True)
+    if update:
+        _write(done, quiet=as_json)
+    if any(each.ended == "missed" for each in done):
+        raise typer.Exit(1)
+
+
+def _print(each: Outcome) -> None:
+    """Print a line on a scenario, and below it what was missed."""
+    if each.mistake:
+        print_text(f"{each.ended:<10}  {each.mistake}")
+        return
+    count = len(each.expectations)
+    what = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
+    what += ["pin"] if each.pinned else []
+    print_text(f"{each.ended:<10}  {each.path}: {' and '.join(what) or 'no pin'}, {each.seconds:.1f} s")
+    lines = [*each.missed, *each.difference.splitlines()]
+    print_text(*(f"            {line}" for line in lines))
+
+
+def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
+    """Print how many held, or everything as JSON."""
+    if as_json:
+        from ipusim.app.run_folder.report import json_bytes
+
+        data = [each.to_dict() for each in sorted(done, key=lambda each: str(each.path))]
+        typer.echo(json_bytes(data).decode(), nl=False)
+        return
+    kinds = {kind: sum(each.ended == kind for each in done) for kind in ("held", "missed", "mistake", "unfinished")}
+    kinds["unfinished"] += count - len(done)
+    words = {"mistake": "with a mistake"}
+    told = [f"{number} {words.get(kind, kind)}" for kind, number in kinds.items() if number or kind == "held"]
+    print_text(f"{', '.join(told)}, of {count} scenario{'' if count == 1 else 's'}")
+
+
+def _refuse(done: Sequence[Outcome], told: bool = False) -> None:
+    """End with 2, before anything is written, where a scenario has a mistake or did not run to its end."""
+    wrong = [each.mistake for each in done if each.ended in ("mistake", "unfinished")]
+    if wrong:
+        if not told:
+            typer.echo("\n".join(wrong), err=True)
+        raise typer.Exit(2)
+
+
+def _write(done: Sequence[Outcome], quiet: bool = False) -> None:
+    """Write the new pins, and say where."""
+    from ipusim.app.regression.file import write_pin
+
+    for each in done:
+        if each.new_pin is not None:
+            path = write_pin(each.path, each.new_pin)
+            if not quiet:
+                print_text(f"{path}: written, {len(each.new_pin) / 1000:.1f} kB")

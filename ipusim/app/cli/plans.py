@@ -1,0 +1,119 @@
+"""Commands that look at what would run: check, schedule, devices, schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipusim.app.cli.app import Overrides, ScenarioPath, app
+from ipusim.app.terminal import print_table, print_text
+
+
+@app.command()
+def check(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    costs: Annotated[
+        bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
+    ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Validate a scenario without running it."""
+    from ipusim.app.fidelity.profile import hold_against, profile_table, words
+    from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
+    from ipusim.app.scenario.load import placed_request
+    from ipusim.pipeline.plan import order_and_sync
+    from ipusim.runs.assemble.assemble import assemble
+
+    with placed_request(scenario, overrides or ()) as asked:
+        request = as_it_stands(asked, overrides or ())
+        job = assemble(request)
+        check_expectations(job)
+        held = hold_against(request, profile) if profile else ()
+    program = job.program
+    print_text(
+        f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
+        f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
+    )
+    if job.describes_memory:
+        print_text(job.memory.verdict())
+    if held:
+        print_text(words(held))
+        print_table(profile_table(held))
+    if costs:
+        from ipusim.app.cli.costs import cost_tables
+
+        for table in cost_tables(job.costs, job.plan, program, job.system):
+            print_table(table)
+    print_text(*job.notes)  # as run ends with them
+    judged, unknown = judged_before(job)
+    print_text(*map(str, judged), *(f"takes a run  {each.name}: {each.text}" for each in unknown))
+    if not all(each.met for each in judged):
+        raise typer.Exit(1)
+
+
+@app.command()
+def schedule(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed", show_default=False),
+    ] = None,
+    stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
+    count: Annotated[
+        int | None, typer.Option(metavar="G", help="gradient accumulation count  [default: the smallest legal one]")
+    ] = None,
+    mapping: Annotated[
+        str | None, typer.Option(metavar="IPUS", help="IPU of each stage, such as 0,1,0  [default: one stage on each]")
+    ] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
+    sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
+    ] = "grid",
+) -> None:
+    """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
+    from ipusim.app.cli.shape import as_text, listing, plan_for
+
+    if name is None:
+        print_text("\n".join(listing()))
+        return
+    typer.echo(as_text(plan_for(name, stages, count, mapping, inference, recompute, sync), form), nl=False)
+
+
+@app.command()
+def devices(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
+    figures: Annotated[
+        bool,
+        typer.Option("--figures", help="print every figure that it is simulated by, with its source"),
+    ] = False,
+) -> None:
+    """List the devices of a system by id, single IPUs first, as gc-info does."""
+    from ipusim.app.cli.figures import machine_tables
+    from ipusim.hardware.devices import device_listing
+    from ipusim.hardware.machines import find_machine
+
+    if figures:
+        for table in machine_tables(find_machine(system)):
+            print_table(table)
+        return
+    typer.echo(device_listing(system))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors."""
+    from ipusim.app.run_folder.report import json_bytes
+    from ipusim.runs.request.schema import json_schema
+
+    typer.echo(json_bytes(json_schema()).decode(), nl=False)

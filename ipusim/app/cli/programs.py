@@ -1,0 +1,181 @@
+"""Programs in Graphcore's API on the command line: what commands have of a Python file in common."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.app.terminal import interruptible, keep_watch
+from ipusim.base.errors import OptionError
+
+if TYPE_CHECKING:
+    from ipusim.runs.run import Run
+
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS]", help="of a program, as behind `python program.py`", show_default=False),
+]
+ProfileSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--profile-steps",
+        min=1,
+        metavar="N",
+        help="of a program: session runs of each pipeline or loop to keep  [default: all]",
+        show_default=False,
+    ),
+]
+Hosts = Annotated[
+    int | None,
+    typer.Option(
+        "--hosts",
+        min=1,
+        metavar="N",
+        help="of a program: simulated hosts that run it, as of `mpirun -np N`; each line that one prints begins with "
+        "its number, and the results are the first host's  [default: one, without a number]",
+        show_default=False,
+    ),
+]
+TensorFlow = Annotated[
+    int | None,
+    typer.Option(
+        "--tensorflow",
+        metavar="N",
+        help="of a program: TensorFlow's major version that it is told, 1 or 2  [default: by the names that it uses]",
+        show_default=False,
+    ),
+]
+Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
+
+
+def is_program(path: Path) -> bool:
+    """Tell whether a file is a program, by its name."""
+    return path.suffix == ".py"
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """The options of a command that only programs have.
+
+    Attributes:
+        steps: session runs of each pipeline or loop to keep; None for all.
+        synthetic: whether no data travel from and to the host.
+        hosts: simulated hosts that run the program; None for one without a number.
+        tensorflow: the major version that the program is told; None for that of the names that it uses.
+    """
+
+    steps: int | None = None
+    synthetic: bool = False
+    hosts: int | None = None
+    tensorflow: int | None = None
+
+
+def check_options(
+    path: Path, arguments: Sequence[str] | None, overrides: Sequence[str] | None, options: ProgramOptions
+) -> None:
+    """Refuse options of scenarios for a program, and the other way round.
+
+    Raises OptionError, and Click's usage error for arguments behind a scenario.
+    """
+    if is_program(path):
+        if overrides:
+            raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
+        if options.hosts is not None:
+            _check_hosts(options.hosts)
+        return
+    if arguments:
+        raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
+    if options.tensorflow is not None:
+        raise OptionError("tensorflow", f"expected a program, a Python file, got {path}")
+    in_scenarios = (
+        ("profile_steps", options.steps is not None, "steps=N"),
+        ("hosts", options.hosts is not None, f"system.host.count={options.hosts}"),
+        ("synthetic", options.synthetic, "use_synthetic_data=true"),
+    )
+    for option, is_set, setting in in_scenarios:
+        if is_set:
+            text = f"expected a program, a Python file, got {path}: of a scenario, --set {setting} says it"
+            raise OptionError(option, text)
+
+
+def _check_hosts(hosts: int) -> None:
+    from ipusim.ipu.horovod import MOST
+
+    if hosts > MOST:
+        raise OptionError("hosts", f"expected at most {MOST:,}, got {hosts:,}")
+
+
+@contextmanager
+def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
+    """Let a program run inside the block, on so many ``hosts``; with ``aside`` it prints to standard error.
+
+    Leaves with the program's own exit code where that ends the program.
+    """
+    from ipusim.ipu.programs.program_file import ProgramEnded
+
+    keep_watch()
+    numbered = nullcontext() if hosts is None else _numbered()
+    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext(), numbered:
+        try:
+            yield
+        except ProgramEnded as end:
+            raise typer.Exit(end.code) from None
+        finally:
+            sys.stdout.flush()  # what it has printed stays, also where an interrupt ends the process
+
+
+@contextmanager
+def _numbered() -> Iterator[None]:
+    """Let lines that hosts print begin with their numbers."""
+    from ipusim.base.streams import NumberedLines
+    from ipusim.machine.hosts import this_host
+
+    def number() -> int | None:
+        host = this_host()
+        return None if host is None else host.rank
+
+    out, errors = NumberedLines(sys.stdout, number), NumberedLines(sys.stderr, number)
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            yield
+    finally:
+        out.finish()
+        errors.finish()
+
+
+def profiled(
+    path: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    files: Callable[[Run, Path, Sequence[str]], dict[str, bytes]],
+    options: ProgramOptions,
+    *,
+    aside: bool,
+) -> dict[Path, Run]:
+    """Run a program under a profile, and return its runs by their folders, of several hosts those of the first.
+
+    With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
+    and leaves with the program's own exit code where that ends the program.
+    """
+    from ipusim.ipu.programs.profiling import profile
+    from ipusim.ipu.programs.program_file import ProgramFile
+
+    program, process = ProgramFile(path), os.getpid()
+    with (
+        running(aside=aside, hosts=options.hosts),
+        profile(
+            folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
+        ) as found,
+    ):
+        program.run(arguments, options.hosts, options.tensorflow)
+        if os.getpid() != process:  # the results are not those of a process that the program has forked
+            raise typer.Exit
+        found.recorder.check(str(path))
+    return dict(zip(found.folders, found.runs, strict=True))

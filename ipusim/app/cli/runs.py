@@ -1,0 +1,219 @@
+"""The command that lets time pass, of a scenario or of a program: run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ipusim.app.cli.app import End, Execution, Out, Overrides, PhaseName, Start, app
+from ipusim.app.cli.programs import (
+    Arguments,
+    Hosts,
+    ProfileSteps,
+    ProgramOptions,
+    Synthetic,
+    TensorFlow,
+    check_options,
+    is_program,
+    profiled,
+)
+from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+from ipusim.base.errors import OptionError, OutputError
+
+if TYPE_CHECKING:
+    from ipusim.app.regression.expectations import Judged
+    from ipusim.app.render.window import Window
+    from ipusim.runs.run import Run
+
+
+NoJump = Annotated[
+    bool,
+    typer.Option("--no-jump", help="simulate every micro-batch, also of a run without arithmetic that repeats itself"),
+]
+
+
+@app.command()
+def run(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="the scenario, a YAML file, or a program in Graphcore's API, a Python file",
+            show_default=False,
+        ),
+    ],
+    arguments: Arguments = None,
+    out: Out = None,
+    overrides: Overrides = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = 0,
+    trace_format: Annotated[
+        str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
+    ] = "perfetto",
+    full_trace: Annotated[
+        bool, typer.Option("--full-trace", help="the trace file leaves nothing out of a run that repeats itself")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
+    no_jump: NoJump = False,
+    profile_steps: ProfileSteps = None,
+    synthetic: Synthetic = False,
+    hosts: Hosts = None,
+    tensorflow: TensorFlow = None,
+) -> None:
+    """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
+    if verbose + quiet + as_json > 1:
+        raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
+    options = ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
+    check_options(scenario, arguments, overrides, options)
+    from ipusim.app.run_folder.report_options import check_trace_format
+
+    check_trace_format(trace_format)
+    results = _Results(start, end, phase, execution, trace_format, full_trace)
+    if is_program(scenario):
+        if no_jump:
+            raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
+        results.check(execution + 1)  # how many there are shows when it has run
+        folder = out or Path("reports") / scenario.stem
+        done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
+    else:
+        done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
+    for where, result in () if quiet else done.items():
+        results.print_run(where, result, verbose=verbose, as_json=as_json)
+    if results.missing:
+        raise OutputError("\n".join(results.missing))
+    if not all(each.met for each in results.judged):
+        raise typer.Exit(1)
+
+
+@dataclass
+class _Results:
+    """The files of runs, with the picture that options ask for.
+
+    Attributes:
+        names: of the files in each folder.
+        missing: what is said of pictures that could not be had.
+        judged: what the scenario expects of its run, and what that came to.
+    """
+
+    start: int | None
+    end: int | None
+    phase: str | None
+    execution: int
+    trace_format: str
+    full_trace: bool
+    names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    judged: tuple[Judged, ...] = ()
+
+    def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
+        """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
+        if as_json:
+            from ipusim.app.run_folder.report import json_bytes
+
+            typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
+            return
+        _print_run(result, verbose)
+        print_text(*map(str, self.judged))
+        print_text(f"{where}: {', '.join(self.names[where])}")
+
+    def check(self, executions: int) -> None:
+        """Refuse a picture that no run of so many executions can show; raises OptionError."""
+        from ipusim.app.run_folder.report_options import check_picture
+
+        check_picture(executions, self.start, self.end, self.phase, self.execution)
+
+    def files(self, result: Run, folder: Path, comments: Sequence[str] = ()) -> dict[str, bytes]:
+        """Return the files of a run by name; ``comments`` are on its scenario."""
+        from ipusim.app.run_folder.report import run_files
+
+        files = run_files(result, self._window(result), folder, self.trace_format, comments, full_trace=self.full_trace)
+        self.names[folder] = tuple(files)
+        return files
+
+    def _window(self, result: Run) -> Window:
+        from ipusim.app.run_folder.report import picture_window
+
+        try:
+            return picture_window(result.timeline, self.start, self.end, self.phase, self.execution)
+        except (OutputError, OptionError) as error:
+            # Only the run itself shows that there is no such part; its results are kept.
+            instead = min(self.execution, result.timeline.info.executions - 1)
+            text = error.told(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
+            self.missing.append(f"{text}; the picture shows execution {instead} instead")
+            return picture_window(result.timeline, execution=instead)
+
+
+def _executed(
+    scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
+) -> dict[Path, Run]:
+    """Run a scenario and write its results; return the Run by its folder."""
+    from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
+    from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.scenario.load import placed_request
+    from ipusim.runs.assemble.assemble import assemble
+    from ipusim.runs.execute import execute
+
+    with placed_request(scenario, overrides) as asked:
+        request = as_it_stands(asked, overrides)
+        job = assemble(request)
+        check_expectations(job)
+        folder = out or Path("reports") / job.name
+        results.check(job.executions)
+        from ipusim.app.run_folder.report import names_of  # and matplotlib, for which no mistake has to wait
+
+        keep_watch()
+        names, outdated = names_of(job)
+        reads = job.request.paths(scenario)
+        with (
+            interruptible() as heed,
+            ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
+        ):
+            with progress(job.name, heed) as told:
+                result = execute(job, told, jump=jump)
+            results.judged = judge(request.options, result.summary.to_dict())
+            files = results.files(result, folder)
+            heed()
+            held.write(files)
+    return {folder: result}
+
+
+def _print_run(result: Run, verbose: bool) -> None:
+    """Print the verdict on a run, and every table behind it where those are asked for."""
+    from ipusim.app.render.verdict import verdict_table
+
+    if result.job.request.description:
+        print_text(result.job.request.description)
+    print_table(verdict_table(result.summary))
+    if verbose:
+        _print_tables(result)
+    print_text(*result.summary.notes, *result.remarks)
+
+
+def _print_tables(result: Run) -> None:
+    """Print what a run came to, table by table."""
+    from ipusim.app.cli import tables
+    from ipusim.app.render.tables import ipu_table, summary_table
+
+    job = result.job
+    print_table(summary_table(result.summary))
+    if (options := tables.option_table(job.program, job.system)).rows:
+        print_table(options)
+    print_table(ipu_table(result.summary))
+    if result.describes_memory:
+        print_table(tables.memory_table(result.memory, result.timeline))
+        print_table(tables.holder_table(result.memory))
+    if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
+        print_table(learned)
+    orders = result.summary.selection_orders
+    if orders[0].routes:
+        print_table(tables.order_table(orders))
+        print_table(tables.route_table(orders))
+    print_text(tables.order_words(result.job.system, orders))

@@ -1,0 +1,123 @@
+"""A Plan from the few words of the command line, with no scenario; and the list of all schedules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ipusim.base.errors import CountError, OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.pipeline.check import check
+from ipusim.pipeline.grid import format_grid, parse_mapping
+from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_mapping, nearest_counts
+from ipusim.runs.problems import one_of, show
+from ipusim.schedules import torch_csv
+from ipusim.schedules.features import Feature
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import Schedule, find, names
+
+#: Operations above which a grid is no longer something to read.
+_MOST_OPERATIONS: Final = 1_000_000
+#: Stages, and IPUs, of the largest grid: four times those of the largest machine.
+_MOST_STAGES: Final = 1024
+_IPU: Final = re.compile(r"[0-9]{1,4}")
+
+
+def plan_for(
+    schedule: str,
+    stages: int | None,
+    count: int | None,
+    mapping: str | None,
+    inference: bool,
+    recompute: bool,
+    sync: str | None = None,
+) -> Plan:
+    """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
+
+    Concurrent stages share a position: ``0,1+2,3``. An Order that is written down in a file has stages, mapping and
+    count of its own. The sync mode is the schedule's own by default.
+
+    Raises ProgramError for a schedule, mapping or number of stages that do not
+    fit, CountError, with the nearest legal counts, for the count, and OptionError for
+    a mapping that is none and for more than a grid can show; for a schedule of one's own also FileError and ModelError
+    where a file holds none, and PlanError for an Order that breaks a rule.
+    """
+    found = schedule_of(schedule, Path())
+    mode = _sync(sync)
+    ipus, sizes = _mapping(mapping, stages, found)
+    training = not inference and Feature.TRAINING in found.supports
+    shape = PlanShape(mapping=ipus, micro_batches=1, training=training, recompute=recompute and training, sizes=sizes)
+    overlap = found.multiple(shape)
+    count = overlap if count is None else count
+    if abs(count) * shape.steps > _MOST_OPERATIONS:
+        raise OptionError(
+            "count",
+            f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
+            f"got {show(count)} x {shape.steps}",
+        )
+    try:
+        plan = found.plan(replace(shape, micro_batches=count), mode)
+    except CountError as error:
+        if found.written is not None:
+            raise
+        legal = " or ".join(map(str, nearest_counts(count, overlap)))
+        raise CountError(f"{error} Nearest legal counts: {legal}.") from None
+    check(plan)
+    return plan
+
+
+def as_text(plan: Plan, form: str) -> str:
+    """Return a Plan as ``grid``, ``instructions`` (a line an IPU) or ``csv``, the form of torch.distributed.pipelining.
+
+    Raises OptionError for another form, and PlanError for passes that the form has not.
+    """
+    forms: dict[str, Callable[[], str]] = {
+        "grid": lambda: format_grid(plan),
+        "instructions": plan.listing,
+        "csv": lambda: torch_csv.write(plan.order),
+    }
+    if form not in forms:
+        raise OptionError("format", f"expected {one_of(forms)}, got {show(form)}{did_you_mean(form, forms)}")
+    return forms[form]()
+
+
+def listing() -> Iterator[str]:
+    """Yield lines of all schedules: what each is, its sync modes, the default first, and the features it supports."""
+    for each in map(find, names()):
+        yield f"{each.name:16} {each.summary}"
+        yield f"{'':16} sync: {', '.join(each.syncs)}"
+        yield f"{'':16} supports: {', '.join(feature for feature in Feature if feature in each.supports)}"
+
+
+def _sync(text: str | None) -> Sync | None:
+    if text is None:
+        return None
+    try:
+        return Sync(text.lower())
+    except ValueError:
+        known = [mode.value for mode in Sync]
+        raise OptionError("sync", f"expected {one_of(known)}, got {show(text)}{did_you_mean(text, known)}") from None
+
+
+def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if text is None:
+        if schedule.written is not None and stages in (None, schedule.written.stages):
+            return schedule.written.mapping, ()
+        ipus = tuple(range(2 if stages is None else stages))
+        return (ipus if Feature.SEVERAL_IPUS in schedule.supports else (0,) * len(ipus)), ()
+    words = text.replace("+", ",").split(",")
+    if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
+        raise OptionError(
+            "mapping", f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {show(text)}"
+        )
+    if len(words) > _MOST_STAGES:  # as for a number of stages
+        raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
+    positions = text.count(",") + 1
+    if stages is not None:
+        check_mapping(positions, stages)
+    return parse_mapping(text)

@@ -1,0 +1,144 @@
+"""The command that finds a plan: suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ipusim.app.cli.app import Overrides, ScenarioPath, app
+from ipusim.app.terminal import keep_watch, print_table, print_text, status, stoppable
+
+if TYPE_CHECKING:
+    from ipusim.app.suggest.budget import Budget
+    from ipusim.app.suggest.choices import Limits
+    from ipusim.app.suggest.given import Given
+    from ipusim.app.suggest.searched import Searched
+    from ipusim.app.suggest.suggestion import Suggestion
+
+
+def _option(text: str, metavar: str) -> Any:
+    return typer.Option(metavar=metavar, help=text, show_default=False)
+
+
+Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
+File = Annotated[Path | None, _option("file for the suggested scenario", "FILE.yaml")]
+Ipus = Annotated[str | None, _option("sizes of the device  [default: up to the scenario's]", "N,...")]
+Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
+Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
+Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
+Schedules = Annotated[str | None, _option("names  [default: Graphcore's, single, and the scenario's]", "NAMES")]
+Syncs = Annotated[str | None, _option("sync modes  [default: the scenario's, or each schedule's own]", "MODES")]
+Placements = Annotated[
+    str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
+]
+Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
+Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
+Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
+Orders = Annotated[str | None, _option("selection orders  [default: the machine's own and all]", "NAMES")]
+Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
+Seconds = Annotated[float, typer.Option(metavar="S", help="time for all of it; inf: until it is proven")]
+
+
+@app.command()
+def suggest(
+    scenario: ScenarioPath,
+    global_batch: Batch = None,
+    out: File = None,
+    ipus: Ipus = None,
+    replicas: Replicas = None,
+    stages: Stages = None,
+    micro_batch_sizes: Sizes = None,
+    schedules: Schedules = None,
+    sync: Syncs = None,
+    placements: Placements = None,
+    recompute: Recompute = None,
+    offload: Offload = None,
+    sharding: Sharding = None,
+    orders: Orders = None,
+    simulations: Simulations = 200,
+    seconds: Seconds = 60.0,
+    overrides: Overrides = None,
+) -> None:
+    """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
+
+    It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
+    """
+    from ipusim.app.run_folder.output_file import SUGGESTED, check_output
+    from ipusim.app.suggest.budget import Budget
+    from ipusim.app.suggest.choices import Limits
+
+    limits = Limits(
+        global_batch=global_batch,
+        ipus=_numbers("ipus", ipus),
+        replicas=_numbers("replicas", replicas),
+        stages=_numbers("stages", stages),
+        micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
+        schedules=_names(schedules),
+        sync=_names(sync),
+        placements=_names(placements),
+        recompute=_names(recompute),
+        offload=_names(offload),
+        sharding=_names(sharding),
+        orders=_names(orders),
+    )
+    if out is not None:
+        check_output(out, SUGGESTED, (scenario,))
+    keep_watch()
+    with stoppable() as asked:
+        budget = Budget(seconds, interrupted=asked)
+        found = _searched(scenario, overrides or (), limits, simulations, budget)
+        found.raise_if_none()
+        _print_suggestion(found)
+        if out is not None:
+            _write(found, scenario, overrides or (), out)
+        elif found.plan is not None:
+            print_text("--out FILE.yaml writes it as a scenario.")
+
+
+def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
+    """Return what a search finds, and say on standard error how far it is."""
+    from ipusim.app.scenario.load import placed_request
+    from ipusim.app.suggest.suggestion import suggest as find
+    from ipusim.app.suggest.words import so_far
+
+    with placed_request(scenario, overrides) as request, status("suggest") as show:
+
+        def tell(given: Given, searched: Searched) -> None:
+            show(lambda: so_far(given, searched, budget.seconds))
+
+        return find(request, limits, simulations=simulations, budget=budget, told=tell)
+
+
+def _write(found: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
+    """Write the suggested scenario, and print where it is."""
+    from ipusim.app.suggest.writing import write_suggested
+
+    write_suggested(found, scenario, overrides, out)
+    typer.echo(f"{out}")
+
+
+def _print_suggestion(found: Suggestion) -> None:
+    """Print the verdict, the plans, and what was searched."""
+    from ipusim.app.suggest import words
+
+    print_text(*words.verdict(found), *words.split_lines(found))
+    print_table(words.plan_table(found))
+    print_text(*words.searched_lines(found))
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    from ipusim.base.errors import OptionError
+    from ipusim.runs.problems import show
+
+    found = _names(text)
+    for each in found or ():
+        if not each.isdecimal():
+            raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {show(each)}")
+    return None if found is None else tuple(map(int, found))

@@ -1,0 +1,170 @@
+"""The command that runs a scenario with other values for some of its options, over and over: sweep."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ipusim.app.cli.app import Out, Overrides, app
+from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.sweep.ceiling import Ceiling
+    from ipusim.app.sweep.measures import Measure
+    from ipusim.app.sweep.study_file import Study
+    from ipusim.app.sweep.sweep import Sweep
+
+#: Seconds from one writing of the rows that are there to the next.
+_EVERY_S: Final = 1.0
+
+
+ScenarioOrStudy = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="the scenario, or a study file with the keys scenario, vary, zip and measure",
+        show_default=False,
+    ),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="PATH=VALUES",
+        help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
+        "crossed",
+    ),
+]
+Zip = Annotated[
+    bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
+]
+MeasureName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss or "
+        "accuracy, or such a figure as scenarios name it under expect  [default: throughput]",
+        show_default=False,
+    ),
+]
+Losses = Annotated[
+    bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
+]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
+Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
+Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
+TableFormat = Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")]
+
+
+@app.command()
+def sweep(
+    scenario: ScenarioOrStudy,
+    vary: Vary = None,
+    side_by_side: Zip = False,
+    measure: MeasureName = None,
+    losses: Losses = False,
+    workers: Workers = None,
+    backend: Backend = "local",
+    address: Address = None,
+    table_format: TableFormat = "csv",
+    out: Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
+    from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.scenario.load import load_request
+    from ipusim.app.sweep.ceiling import ceilings
+    from ipusim.app.sweep.crew import Crew
+    from ipusim.app.sweep.journal import Journal
+    from ipusim.app.sweep.measures import measure_of
+    from ipusim.app.sweep.report import SWEEP_FILES, check_format, sweep_files
+    from ipusim.app.sweep.study_file import read_study
+    from ipusim.runs.problems import RequestError
+
+    study = read_study(scenario, vary or (), side_by_side)
+    chosen = measure_of(measure or study.measure or "throughput", losses=losses)
+    check_format(table_format)
+    crew = Crew(workers, backend, address)
+    crew.check()
+    request = load_request(study.scenario, overrides or ())
+    folder = out or Path("reports") / request.name
+    keep_watch()
+    with (
+        interruptible() as heed,
+        ResultsFolder(folder, SWEEP_FILES, reads=request.paths(scenario, study.scenario)) as results,
+        Journal(results) as journal,
+        _Landing(results) as landing,
+    ):
+        if journal.damaged:
+            typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
+        try:
+            with progress("sweeping", heed) as told:
+                found = study.run(request, losses, crew, journal, told, landing.show)
+        except RequestError:
+            _raise_placed(study, overrides or ())
+            raise
+        limits = ceilings(found)
+        files = sweep_files(found, limits, chosen, table_format)
+        heed()
+        landing.end(files)
+    _print(found, limits, chosen)
+    print_text(f"{folder}: {', '.join(files)}")
+
+
+def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
+    """Raise what keeps every point from running: a mistake of the file where it stands, else that of the first one."""
+    from ipusim.app.scenario.load import load_job
+
+    load_job(study.scenario, overrides)
+    study.first_job(overrides)
+
+
+def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure) -> None:
+    """Print the best point and what counts can reach, then the rows."""
+    from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
+
+    print_text(*verdict(found, limits, chosen))
+    print_table(sweep_table(found, chosen))
+    if len(limits) > 1:
+        print_table(ceiling_table(limits, found))
+
+
+class _Landing:
+    """Writes the rows that are there, now and then and when the sweep is interrupted."""
+
+    def __init__(self, results: ResultsFolder) -> None:
+        """Write into ``results``."""
+        self.last: Sweep | None = None
+        self._results = results
+        self._written = time.monotonic()
+
+    def __enter__(self) -> _Landing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.last is not None:
+            self._write(self.last)
+
+    def show(self, found: Sweep) -> None:
+        """Take a sweep of which another point has landed."""
+        if any(outcome.ran for _, outcome in found.finished[-1:]) or self.last is not None:
+            self.last = found
+            if time.monotonic() - self._written > _EVERY_S:
+                self._write(found)
+                self._written = time.monotonic()
+
+    def end(self, files: Mapping[str, bytes]) -> None:
+        """Write all files of the sweep."""
+        self.last = None
+        self._results.write(files)
+
+    def _write(self, found: Sweep) -> None:
+        from ipusim.app.sweep.report import sweep_csv
+
+        self._results.write({"sweep.csv": sweep_csv(found)})

@@ -1,0 +1,131 @@
+"""What the command line says beyond a Timeline's own numbers: learning, memory, selection orders, routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ipusim.analysis.effects import effects
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.learning import Learning
+from ipusim.analysis.memory import moment
+from ipusim.analysis.orders import OrderReport, faster_order
+from ipusim.app.render.tables import Table
+from ipusim.base.units import format_bytes
+from ipusim.hardware.system import System
+from ipusim.pipeline.holders import Holder
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.timeline.timeline import Timeline
+
+#: Routes that a table of copies lists before it says how many more there are.
+_MOST_ROUTES: Final = 40
+
+
+def option_table(program: PipelineProgram, system: System) -> Table:
+    """Return the options that change how the pipeline runs; no rows for a plain one."""
+    return Table("Options", ("", ""), tuple(effects(program, system).items()))
+
+
+def learning_table(learning: Learning) -> Table:
+    """Return the mean loss of the first and the last step, what it compares with, and the evaluations."""
+    rows = []
+    if learning.losses:
+        for step in sorted({learning.losses[0].step, learning.losses[-1].step}):
+            rows.append((f"mean loss, step {step}", f"{learning.mean_loss(step):.4f}"))
+    if learning.diverged_at is not None:
+        rows.append(("diverged", f"not finite from step {learning.diverged_at} on: lower the learning rate"))
+    if learning.constant_loss is not None:
+        rows.append(("loss of the best constant predictor", f"{learning.constant_loss:.4f}"))
+    for step, evaluation in learning.evaluations:
+        accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
+        rows.append(
+            (
+                f"held-out data after step {step - 1}",
+                f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples",
+            )
+        )
+    return Table("Learning", ("", ""), tuple(rows))
+
+
+def memory_table(fit: Fit, timeline: Timeline) -> Table:
+    """Return the peak of each IPU, and when it is."""
+    header = ["IPU", "peak", "pass", "cycle"]
+    rows = []
+    for peak in fit.peaks:
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during, f"{moment(timeline, peak):,}"]
+        if fit.sram_bytes is not None:
+            row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
+        if fit.too_large:
+            row.insert(3, format_bytes(fit.excess_bytes(peak)) if fit.excess_bytes(peak) else "-")
+        rows.append(tuple(row))
+    if fit.sram_bytes is not None:
+        header.insert(2, f"of {format_bytes(fit.sram_bytes)}")
+    if fit.too_large:
+        header.insert(3, "too much by")
+    return Table("Memory at each IPU's peak", tuple(header), tuple(rows))
+
+
+def holder_table(fit: Fit) -> Table:
+    """Return what holds each IPU's memory at its peak; holders that no IPU has are left out."""
+    holders = [holder for holder in Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
+    rows = tuple(
+        (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
+    )
+    return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
+
+
+def order_table(reports: Sequence[OrderReport]) -> Table:
+    """Return the selection orders, the routes of all copies in each, and the time of the merged copy."""
+    rows = tuple(
+        (
+            f"{report.order}{' (used)' if report.used else ''}",
+            " ".join(map(str, report.ipus)),
+            f"{report.direct} of {len(report.routes)}",
+            f"{report.longest}",
+            f"{report.copy_cycles:,}",
+            f"{report.execution_cycles:,}",
+        )
+        for report in reports
+    )
+    return Table(
+        "Selection orders",
+        (
+            "order",
+            "physical IPUs of IPU 0, 1, ...",
+            "direct copies",
+            "longest route, links",
+            "longest copy, cycles",
+            "all of an execution, cycles",
+        ),
+        rows,
+    )
+
+
+def route_table(reports: Sequence[OrderReport]) -> Table:
+    """Return the way of every tensor that crosses IPUs, under each selection order."""
+    rows = [
+        (
+            f"{routes[0].source}→{routes[0].target}",
+            "gradient" if routes[0].backward else "activations",
+            format_bytes(routes[0].bytes),
+            *("→".join(map(str, route.ipus)) for route in routes),
+        )
+        for routes in zip(*(report.routes for report in reports), strict=True)
+    ]
+    if len(rows) > _MOST_ROUTES:
+        rows = [*rows[:_MOST_ROUTES], (f"and {len(rows) - _MOST_ROUTES} more", *("" for _ in range(2 + len(reports))))]
+    header = ("stages", "tensor", "bytes", *(f"{report.order}{' (used)' * report.used}" for report in reports))
+    return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
+
+
+def order_words(system: System, reports: tuple[OrderReport, ...]) -> str:
+    """Return which selection order was taken and why, and which one would move the copies faster, if any."""
+    words = f"Selection order {system.selection_order}: {system.order_reason}"
+    best = faster_order(reports)
+    if best is None:
+        return words
+    used = next(report for report in reports if report.used)
+    return (
+        f"{words} {best.order} would move this program's copies faster: {best.execution_cycles:,} cycles an execution "
+        f"instead of {used.execution_cycles:,}."
+    )

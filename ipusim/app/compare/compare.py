@@ -1,0 +1,262 @@
+"""Several scenarios and runs, or one under several schedules, orders and sync modes: what each takes, and which refuse.
+
+Only time is asked, so that nothing computes unless losses are wanted: time does not depend on data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.analysis.memory_summary import FullestMemory, fullest
+from ipusim.analysis.run_times import RunTimes
+from ipusim.app.run_folder.stored import StoredRun
+from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
+from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.orders import ORDERS
+from ipusim.machine.simulate import Progress
+from ipusim.pipeline.plan import Sync, order_and_sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.runs.run import Run
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import names, serialized
+from ipusim.timeline.timeline import Timeline
+
+#: Graphcore's own schedules, and its sharding: those that are compared where one scenario stands alone.
+GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
+#: What a scenario can ask for as its selection order.
+_ORDERS: Final = ("AUTO", *ORDERS)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared: a Request, or a run that lies in a folder; ``said`` is how it was asked for, as by a path."""
+
+    what: Request | StoredRun
+    said: str
+
+    @property
+    def name(self) -> str:
+        """The run's own name."""
+        return self.what.name if isinstance(self.what, Request) else self.what.timeline.info.name
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One run of a comparison, or the reason why there is none.
+
+    Attributes:
+        source: what of all that is compared it is a run of, by a name that nothing else has.
+        schedule: its name.
+        sync: how IPUs wait for each other, or would.
+        order: the selection order that was asked for.
+        result: of the run; None when it is refused, and of a run that lies in a folder.
+        stored: the run that lies in a folder.
+        refusal: its own words, the nearest legal counts included when the count is why.
+        memory: the fullest of its IPUs against what it has, also where that is why it is refused;
+            None where nothing says it, or where the schedule cannot lay the program out.
+    """
+
+    source: str
+    schedule: str
+    sync: Sync
+    order: str
+    result: Run | None = None
+    stored: StoredRun | None = None
+    refusal: str = ""
+    memory: FullestMemory | None = None
+
+    @property
+    def name(self) -> str:
+        """Schedule and sync mode, as titles have them: ``1f1b in point-to-point``."""
+        return order_and_sync(self.schedule, self.sync)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """What happened; None when it is refused."""
+        ran = self.result or self.stored
+        return ran.timeline if ran else None
+
+    @property
+    def times(self) -> RunTimes | None:
+        """Every number that the Timeline tells; None when it is refused."""
+        if self.result is not None:
+            return self.result.summary
+        return self.stored.times if self.stored else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it runs, and every IPU holds what it needs for that, as far as anything says so."""
+        return self.times is not None and (self.memory is None or self.memory.fits)
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        if self.stored is not None:
+            return self.stored.last_loss
+        learning = self.result.summary.learning if self.result else None
+        return learning.mean_loss_by_step[-1] if learning and learning.mean_loss_by_step else None
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What is asked for in place of what a request says; None and nothing for what it says itself."""
+
+    schedule: str | None
+    order: str | None
+    sync: Sync | None
+
+    def of(self, request: Request, losses: bool) -> Request:
+        changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
+        changes["pipeline.sync"] = self.sync.value if self.sync else None
+        # Stages of functions compute as they were given, and those known by their cycles alone have nothing to.
+        if not losses and request.functions is None and request.options.model is not None:
+            changes["numerics"] = "off"
+        given = {name: value for name, value in changes.items() if value is not None}
+        return request.replace(given) if given else request
+
+
+def compare(
+    asked: Request | Sequence[Compared],
+    schedules: Sequence[str] | None = None,
+    syncs: Sequence[str] = (),
+    orders: Sequence[str] = (),
+    *,
+    losses: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Row, ...]:
+    """Run each Request of ``asked`` once under each of ``schedules``, ``orders`` and ``syncs``, on its own data.
+
+    Schedules go by their names, or by files of one's own, as in a request. Of what is left out, each keeps its own;
+    a single Request with nothing else to compare it by runs under Graphcore's schedules. Runs that lie in folders
+    stand beside them as they are. ``losses`` has them compute too.
+
+    Raises ProgramError for a schedule, an order or a sync mode that does not exist or stands there twice, FileError or
+    ModelError for a file that holds no schedule, FileError for a folder alone, OptionError for folders that were to be
+    varied, and RequestError or RequestMemoryError where no Request can run.
+    """
+    compared = [Compared(asked, asked.name)] if isinstance(asked, Request) else list(asked)
+    varied = schedules is not None or bool(orders or syncs)
+    _check(compared, varied)
+    if not varied and len(compared) == 1:
+        schedules = GRAPHCORES
+    rows: list[Row] = []
+    refused: list[RequestError] = []
+    for each, source in zip(compared, _sources(compared), strict=True):
+        if isinstance(each.what, StoredRun):
+            rows.append(_stored_row(source, each.what))
+            continue
+        for variant in _variants(each.what, schedules, orders, syncs):
+            row, error = _run(source, each.what, variant, losses, progress)
+            rows.append(row)
+            refused += [error] if error else []
+    if len(refused) == len(rows):
+        for each in compared:
+            if isinstance(each.what, Request):
+                assemble(each.what)  # a mistake of the request itself shows as it stands there
+        raise refused[0]
+    return tuple(rows)
+
+
+def _check(compared: Sequence[Compared], varied: bool) -> None:
+    """Refuse what makes no comparison."""
+    folders = [each for each in compared if isinstance(each.what, StoredRun)]
+    if len(compared) == len(folders) == 1:
+        text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
+        raise FileError(f"{compared[0].said}: {text}")
+    if varied and len(compared) == len(folders):
+        text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
+        raise OptionError("schedules", text, "orders", "sync")
+    said = [each.said for each in compared]
+    if twice := next((name for name in said if said.count(name) > 1), None):
+        raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
+
+
+def _sources(compared: Sequence[Compared]) -> list[str]:
+    """Return a name for each that no other has: its own, that of its file or folder, or else how it was asked for."""
+    names = [[each.name, Path(each.said).name, each.said] for each in compared]
+    taken = Counter(name for each in names for name in dict.fromkeys(each))
+    return [next((name for name in each if taken[name] == 1), each[-1]) for each in names]
+
+
+def _variants(
+    request: Request, schedules: Sequence[str] | None, orders: Sequence[str], syncs: Sequence[str]
+) -> Iterator[_Variant]:
+    chosen: list[str | None] = [None]
+    if schedules is not None:
+        chosen = [*_once("schedule", [_called(schedule, request) for schedule in schedules])]
+        if not chosen:
+            raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
+    laid_out = _known("selection order", orders, _ORDERS) or [None]
+    modes = _known("sync mode", syncs, [each.value for each in Sync]) or [None]
+    for schedule, order, mode in product(chosen, laid_out, modes):
+        yield _Variant(schedule, order, Sync(mode) if mode else None)
+
+
+def _called(text: str, request: Request) -> str:
+    """Return what a request calls a schedule: its name as it is registered, or its file."""
+    found = schedule_of(text, request.folder)
+    return found.name if found.name == text.lower() else text
+
+
+def _known(what: str, given: Sequence[str], known: Sequence[str]) -> list[str | None]:
+    """Return names as they stand in ``known``, whatever their case; raises ProgramError for one that does not."""
+    named = {name.lower(): name for name in known}
+    for name in given:
+        if name.lower() not in named:
+            hint = did_you_mean(name, known, quoted=True)
+            raise ProgramError(f"expected a {what} out of {', '.join(known)}, got {name!r}{hint}")
+    return [*_once(what, [named[name.lower()] for name in given])]
+
+
+def _once(what: str, given: Sequence[str]) -> list[str]:
+    if twice := next((name for name in given if given.count(name) > 1), None):
+        raise ProgramError(f"expected each {what} once, got {twice!r} a second time")
+    return list(given)
+
+
+def _run(
+    source: str, request: Request, variant: _Variant, losses: bool, progress: Progress | None
+) -> tuple[Row, RequestError | None]:
+    """Return the row of ``request`` in one variant, and why it is refused, if it is."""
+    schedule, sync, order = _effective(request, variant)
+    row = Row(source, schedule, sync, order)
+    try:
+        job = assemble(variant.of(request, losses))
+    except RequestMemoryError as error:
+        return replace(row, refusal=error.problems[0].text, memory=fullest(error.job.memory)), error
+    except RequestError as error:
+        return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
+    run = execute(job, progress)
+    return replace(row, result=run, memory=fullest(run.memory) if run.describes_memory else None), None
+
+
+def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
+    """Return schedule, sync mode and selection order of a variant, those that the request says included."""
+    pipeline, system = request.options.pipeline, request.options.system
+    schedule = variant.schedule or pipeline.schedule
+    if pipeline.batch_serialization_iterations > 1 and not (
+        variant.schedule or request.is_set(("pipeline", "schedule"))
+    ):
+        schedule = serialized().name
+    sync = variant.sync or (Sync(pipeline.sync) if pipeline.sync else None)
+    if sync is None:
+        try:
+            sync = schedule_of(schedule, request.folder).syncs[0]
+        except IpusimError:  # the row is refused, in whichever mode
+            sync = Sync.LOCK_STEP
+    return schedule, sync, variant.order or system.selection_order
+
+
+def _stored_row(source: str, stored: StoredRun) -> Row:
+    info = stored.timeline.info
+    memory = stored.fullest if stored.describes_memory else None
+    return Row(source, info.schedule, info.sync, info.selection_order, stored=stored, memory=memory)

@@ -1,0 +1,144 @@
+"""Rows of a comparison against each other: what differs, what decides, which is best and which are on the front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from ipusim.analysis.run_times import RunTimes
+from ipusim.app.compare.compare import Row
+from ipusim.app.compare.front import front
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Rows of which at least one ran."""
+
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What sets each row apart from the others: ``1f1b in point-to-point``, or a scenario's name."""
+        return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The labels without their sync modes, where these are not what sets rows apart."""
+        short = tuple(self._named(row, sync=False, always=False) for row in self.rows)
+        return short if len(set(short)) == len(short) else self.labels
+
+    @cached_property
+    def titles(self) -> tuple[str, ...]:
+        """The same with schedule and sync mode in any case."""
+        return tuple(self._named(row, sync=True, always=True) for row in self.rows)
+
+    @cached_property
+    def title(self) -> str:
+        """What is compared, in a few words: the one name that all share, or how many there are."""
+        sources = list(dict.fromkeys(row.source for row in self.rows))
+        return sources[0] if len(sources) == 1 else f"{len(sources)} runs and scenarios"
+
+    @cached_property
+    def common(self) -> str:
+        """The sync mode where all rows have one: ``in lock-step``; nothing where they differ."""
+        return "" if self._differ("sync") else f"in {self.rows[0].sync.words}"
+
+    @cached_property
+    def ran(self) -> tuple[Row, ...]:
+        """The rows that ran."""
+        return tuple(row for row in self.rows if row.times is not None)
+
+    @property
+    def first(self) -> Row:
+        """The row that the others are measured by: the first that ran."""
+        return self.ran[0]
+
+    @cached_property
+    def of_time(self) -> bool:
+        """Whether the time per weight update decides: where the work behind one is the same in all."""
+        return len(self.work) == 1 and not self.models_differ
+
+    @cached_property
+    def work(self) -> tuple[tuple[int, bool], ...]:
+        """The samples behind a weight update, and whether they are trained on, each once, rising."""
+        every = [_times(row) for row in self.ran]
+        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in every}))
+
+    @cached_property
+    def models_differ(self) -> bool:
+        """Whether requests ask for different models, as far as they say what these are."""
+        models = [_model(row) for row in self.ran]
+        known = [model for model in models if model is not None]
+        return any(model != known[0] for model in known)
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The one that decides for itself among those that fit, the first of equal ones; None where none fits."""
+        return min((row for row in self.ran if row.fits), key=self.cost, default=None)
+
+    @cached_property
+    def front(self) -> tuple[Row, ...]:
+        """Those that fit and that none that fits beats in both time and peak memory; none where that is unknown."""
+        known = [(row, row.memory.peak_bytes) for row in self.ran if row.fits and row.memory is not None]
+        return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
+
+    def cost(self, row: Row) -> float:
+        """Return seconds per weight update of a row that ran, or per sample where throughput decides."""
+        rates = _times(row).throughput
+        if self.of_time:
+            return rates.weight_update_period_s
+        return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
+
+    def difference(self, row: Row, other: Row) -> float:
+        """Return by which part of ``other`` a row takes longer, or has more throughput where that decides."""
+        mine, theirs = self.cost(row), self.cost(other)
+        if not self.of_time:
+            mine, theirs = theirs, mine
+        return mine / theirs - 1 if theirs else 0.0
+
+    def ranked(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows that ran, the fastest first."""
+        return sorted(rows, key=self.cost)
+
+    def label(self, row: Row) -> str:
+        """Return the label of a row."""
+        return self.labels[self.rows.index(row)]
+
+    def _differ(self, name: str) -> bool:
+        return len({getattr(row, name) for row in self.rows}) > 1
+
+    def _varies(self, name: str) -> bool:
+        """Whether rows of one source differ in this: what sources have of their own goes without saying."""
+        return any(
+            getattr(row, name) != getattr(other, name)
+            for row, other in pairwise(self.rows)
+            if row.source == other.source
+        )
+
+    def _named(self, row: Row, *, sync: bool, always: bool) -> str:
+        """Return a row by what differs in any, and by its schedule and sync mode where these are asked for."""
+        words = [row.source] if self._differ("source") else []
+        if self._varies("order"):
+            words.append(_order(row))
+        if always or self._varies("schedule") or not (words or sync):
+            words.append(row.schedule)
+        name = ", ".join(words)
+        return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
+
+
+def _order(row: Row) -> str:
+    """Return the selection order of a row, and what AUTO was taken for: ``AUTO (SNAKE)``."""
+    used = row.times.selection_order if row.times else row.order
+    return row.order if row.order == used else f"{row.order} ({used})"
+
+
+def _model(row: Row) -> object:
+    """Return the layers that a row's request asks for; None where it says no more than cycles, and of a run folder."""
+    return row.result.job.request.options.model if row.result is not None else None
+
+
+def _times(row: Row) -> RunTimes:
+    assert row.times is not None, "of a row that ran"
+    return row.times

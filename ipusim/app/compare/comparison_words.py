@@ -1,0 +1,207 @@
+"""What a comparison comes to: a verdict in sentences, and one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ipusim.analysis.figures import figure
+from ipusim.app.compare.compare import Row
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.render.tables import Table
+from ipusim.base.units import format_bytes, format_figure, format_seconds
+
+#: From this difference on, decimals of percents say nothing.
+_WHOLE: Final = 1.0
+#: The same of how many times as many they are.
+_WHOLE_TIMES: Final = 10.0
+#: Below this one, one decimal says too little.
+_SMALL: Final = 0.01
+#: From so many times on, percents are no words for how much more something is.
+_TIMES: Final = 10.0
+#: Runs of the front that a sentence names with their numbers.
+_NAMED: Final = 4
+
+
+def verdict(found: Comparison) -> Iterator[str]:
+    """Yield which row is best and by how much, why a faster one is not, and what else is between fast and small."""
+    if found.best is None:
+        fastest = found.ranked(found.ran)[0]
+        yield f"None of them fits its IPUs. The fastest is {_titled(found, fastest)}: {_measured(found, fastest)}."
+    else:
+        yield _best(found, found.best)
+        for row in _faster(found):
+            yield f"{_titled(found, row)} {_would(found, row, found.best)}, but does not fit: {_memory_verdict(row)}"
+    yield from _what_decides(found)
+    yield from _front(found)
+
+
+def reasons(found: Comparison) -> Iterator[str]:
+    """Yield why rows are refused or do not fit, but for those that the verdict speaks of; and what is not known."""
+    told = _faster(found)
+    for row in found.rows:
+        if row.times is None:
+            yield f"{_titled(found, row)}: refused: {row.refusal}"
+        elif not row.fits and row not in told:
+            yield f"{_titled(found, row)}: {_memory_verdict(row)}"
+    if all(row.memory is None for row in found.rows):
+        one = len({row.source for row in found.rows}) == 1
+        what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
+        yield f"Memory: {what}."
+
+
+def _what_decides(found: Comparison) -> Iterator[str]:
+    """Yield why throughput decides, where it does, and on how many IPUs the runs are, where these differ."""
+    samples = sorted({size for size, _ in found.work})
+    why = []
+    if len(samples) > 1:
+        why.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
+    if len({training for _, training in found.work}) > 1:
+        why.append("some train, and others do not")
+    if found.models_differ:
+        why.append("models differ, so that a sample is not the same work in each")
+    if why:
+        text = "; ".join(why)
+        yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
+    ipus = sorted({len(row.times.ipus) for row in found.ran if row.times is not None})
+    if len(ipus) > 1:
+        yield f"The runs are on {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} IPUs."
+
+
+def _best(found: Comparison, best: Row) -> str:
+    """Return which row is best, and by how much, over the next one that fits and over the first."""
+    fitting = [row for row in found.ranked(found.ran) if row.fits and row is not best]
+    over = [row for row in dict.fromkeys([*fitting[:1], found.first]) if row is not best]
+    words = [
+        f"{_by(found, best, row)} the {'next' if row in fitting[:1] else 'first'}, {found.label(row)}" for row in over
+    ]
+    refused = any(row.times is None for row in found.rows)
+    among = " of those that fit" if any(row.memory and not row.memory.fits for row in found.rows) else ""
+    among = among or (" of those that run" if refused else "")
+    text = f"Best{among}: {_titled(found, best)}, {_measured(found, best)}"
+    return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
+
+
+def _faster(found: Comparison) -> list[Row]:
+    """Return the rows that do not fit and would be faster than the best, the fastest first."""
+    best = found.best
+    return [row for row in found.ranked(found.ran) if best and not row.fits and found.cost(row) < found.cost(best)]
+
+
+def _front(found: Comparison) -> Iterator[str]:
+    """Yield the trade-off front, where it is more than the best alone."""
+    rows = found.ranked(found.front)
+    if len(rows) > 1:
+        named = [f"{found.label(row)} ({_measured(found, row, short=True)}, {_peak(row)})" for row in rows[:_NAMED]]
+        more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        yield f"Between time and memory (the front): {', '.join(named)}{more}; no run that fits beats one in both."
+
+
+def comparison_table(found: Comparison) -> Table:
+    """Return a row for each run, and for each that is refused, whose reason the verdict has."""
+    times = [row.times for row in found.ran if row.times is not None]
+    what = {times.training for times in times}
+    time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
+        frozenset(what), "time per update or execution"
+    )
+    known = any(row.memory is not None for row in found.rows)
+    losses = any(row.last_loss is not None for row in found.rows)
+    header = ["run", time, "samples per s", "to the first", "bubble"]
+    header += ["peak memory"] if known else []
+    header += ["mean loss"] if losses else []
+    rows = []
+    for row, label in zip(found.rows, found.labels, strict=True):
+        cells = [label, *_numbers(found, row)]
+        cells += [_peak(row)] if known else []
+        cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
+        rows.append((*cells, _mark(found, row)))
+    title = " ".join(filter(None, [f"Comparison of {found.title}", found.common]))
+    if found.first is not found.rows[0]:
+        title += f"; the first that ran is {found.label(found.first)}"
+    return Table(title, (*header, "mark"), tuple(rows))
+
+
+def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
+    if row.times is None:
+        return "-", "-", "-", "-"
+    times = row.times.times_dict()
+    time, rate, bubble = (figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
+    return (
+        time.told(time.of(times)),
+        format_figure(rate.of(times)),
+        _signed(found.difference(row, found.first)),
+        bubble.told(bubble.of(times)),
+    )
+
+
+def _mark(found: Comparison, row: Row) -> str:
+    """Return what a table says of a row in a word or two."""
+    if row.times is None:
+        return "refused"
+    if not row.fits:
+        return "too large"
+    words = ["best"] if row is found.best else []
+    words += ["front"] if row in found.front else []
+    return ", ".join(words) or ("fits" if row.memory is not None else "")
+
+
+def _signed(part: float) -> str:
+    """Return a difference in percent: ``+21.2%``; from ten times on so many: ``61.4 x``."""
+    if 1 + part >= _TIMES:
+        return f"{_times(1 + part)} x"
+    return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
+
+
+def _percent(part: float) -> str:
+    """Return a part in percent: without decimals from the double on, with two where it is small."""
+    if not part:
+        return "0%"
+    return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
+
+
+def _by(found: Comparison, row: Row, other: Row) -> str:
+    """Return how much less time, or more throughput, a row has than another, in words that end before its name."""
+    mine, theirs = found.cost(row), found.cost(other)
+    if mine == theirs:
+        return "as fast as"
+    if found.of_time:
+        less = abs(1 - mine / theirs) if theirs else 0.0
+        return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
+    times = theirs / mine if mine else 1.0
+    if times >= _TIMES:
+        return f"{_times(times)} times the samples/s of"
+    return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
+
+
+def _would(found: Comparison, row: Row, best: Row) -> str:
+    """Return how much faster than the best a row would be."""
+    if found.of_time:
+        return f"would take {_percent(1 - found.cost(row) / found.cost(best))} less time"
+    return f"would have {_percent(found.difference(row, best))} more samples/s"
+
+
+def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
+    """Return what decides, with its unit."""
+    assert row.times is not None, "of a row that ran"
+    rates = row.times.throughput
+    if not found.of_time:
+        return f"{format_figure(rates.samples_per_s)} samples/s"
+    per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
+    return f"{format_seconds(rates.weight_update_period_s)}{per}"
+
+
+def _titled(found: Comparison, row: Row) -> str:
+    """Return a row with its sync mode in any case."""
+    return found.titles[found.rows.index(row)]
+
+
+def _times(number: float) -> str:
+    return f"{number:,.0f}" if number >= _WHOLE_TIMES else f"{number:.3g}"
+
+
+def _peak(row: Row) -> str:
+    return "-" if row.memory is None else format_bytes(row.memory.peak_bytes)
+
+
+def _memory_verdict(row: Row) -> str:
+    return row.memory.verdict if row.memory else ""

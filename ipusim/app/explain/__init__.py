@@ -1,0 +1,1 @@
+"""Why an execution takes its time, and what a change would give."""

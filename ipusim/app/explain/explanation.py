@@ -1,0 +1,237 @@
+"""Why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes
+from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path, path_parts
+from ipusim.analysis.executions import find_execution
+from ipusim.analysis.utilisation import ratio
+from ipusim.app.explain.what_if import WhatIf, what_if
+from ipusim.app.render.critical_path import trace_with_path
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.base.units import format_seconds
+from ipusim.runs.job import Job
+from ipusim.timeline.timeline import NONE, Timeline
+
+#: Parts of the critical path, and changes, that a table shows.
+_MOST_ROWS: Final = 12
+#: Causes that a sentence names.
+_NAMED: Final = 3
+#: A change that gives less than this part of the time is no help.
+_HELP: Final = 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a run takes as long as it does.
+
+    Attributes:
+        timeline: of the run.
+        execution: the one that idle causes are of; None for the whole run.
+        idle: every idle interval of each IPU, with its cause.
+        path: the critical path of the whole run.
+        parts: that path by kind and stage.
+        what_ifs: what each change would make of the run, the largest gain first; None where what ran is not known.
+        unknown: why what ran is not known, as the end of a sentence; empty where it is.
+    """
+
+    timeline: Timeline
+    execution: int | None
+    idle: IdleCauses
+    path: CriticalPath
+    parts: tuple[PathPart, ...]
+    what_ifs: tuple[WhatIf, ...] | None
+    unknown: str = ""
+
+    @property
+    def path_cycles(self) -> int:
+        """Length of the critical path, which is that of the run."""
+        return sum(part.cycles for part in self.parts)
+
+    @property
+    def holders(self) -> list[int]:
+        """The logical IPUs that hold a stage."""
+        return list(self.timeline.info.stages_of_ipu)
+
+    def words(self) -> Iterator[str]:
+        """Yield the verdict: where the IPUs' time goes, which stage holds the others, and what would help most."""
+        yield from self.where()
+        yield from self._help()
+
+    def where(self) -> Iterator[str]:
+        """Yield where the IPUs' time goes, and which stage holds the others."""
+        info, idle = self.timeline.info, self.idle
+        whole = len(self.holders) * idle.window_cycles
+        by_cause = idle.cycles[self.holders].sum(axis=0)
+        of = "the run" if self.execution is None else f"execution {self.execution}"
+        largest = [
+            f"{CAUSES[cause].words} {ratio(int(by_cause[cause]), whole):.1%}"
+            for cause in np.argsort(-by_cause, kind="stable")[:_NAMED].tolist()
+            if by_cause[cause]
+        ]
+        busy = ratio(int(idle.busy[self.holders].sum()), whole)
+        rest = f"; the rest is mostly {', '.join(largest)}" if largest else ""
+        yield f"In {of} the IPUs compute {busy:.1%} of their time{rest}."
+        held = idle.waited_for(len(info.stages))
+        if held.any():
+            stage = int(held.argmax())
+            yield (
+                f"Other IPUs wait {ratio(int(held[stage]), whole):.1%} of their time for passes of "
+                f"{info.stages[stage]} on IPU {info.mapping[stage]}, more than for any other."
+            )
+
+    def _help(self) -> Iterator[str]:
+        if self.what_ifs is None:
+            yield f"What a change would give is not known: {self.unknown}."
+            return
+        best = next(iter(self.what_ifs), None)
+        if best is None or best.gain < _HELP:
+            yield "No single change that was tried makes it faster."
+        else:
+            yield f"What would help most: {best.change}, which saves {best.gain:.1%} of the time."
+
+    def tables(self) -> Iterator[Table]:
+        """Yield idle time by IPU, the critical path by kind and stage, and what changes would give."""
+        yield self._idle_table()
+        yield self._path_table()
+        if self.what_ifs:
+            yield _what_if_table(self.what_ifs)
+
+    def _idle_table(self) -> Table:
+        info, idle = self.timeline.info, self.idle
+        shown = [number for number in range(len(CAUSES)) if idle.cycles[:, number].any()]
+        rows = tuple(
+            (
+                str(ipu),
+                ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none",
+                _share(int(idle.busy[ipu]), idle.window_cycles),
+                *(_share(int(idle.cycles[ipu, cause]), idle.window_cycles) for cause in shown),
+            )
+            for ipu in info.ipu_rows
+        )
+        title = f"Time of each IPU by cause, of {idle.window_cycles:,} cycles"
+        return Table(title, ("IPU", "stages", "computes", *(CAUSES[cause].words for cause in shown)), rows)
+
+    def _path_table(self) -> Table:
+        info, total = self.timeline.info, self.path_cycles
+        shown = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
+        rows = [
+            (
+                part.kind.name.lower().replace("_", " "),
+                "-" if part.stage == NONE else info.stages[part.stage],
+                f"{part.spans:,}",
+                f"{part.cycles:,}",
+                _share(part.cycles, total),
+            )
+            for part in self.parts[:shown]
+        ]
+        rest = self.parts[shown:]
+        if rest:
+            cycles = sum(part.cycles for part in rest)
+            spans = sum(part.spans for part in rest)
+            rows.append((f"{len(rest)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
+        title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
+        return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON, in a fixed order."""
+        info, idle = self.timeline.info, self.idle
+        return {
+            "name": info.name,
+            "schedule": info.schedule,
+            "sync": info.sync.value,
+            "execution": self.execution,
+            "window_cycles": idle.window_cycles,
+            "ipus": [
+                {
+                    "ipu": ipu,
+                    "busy_cycles": int(idle.busy[ipu]),
+                    "idle_cycles": {
+                        cause.words: int(cycles) for cause, cycles in zip(CAUSES, idle.cycles[ipu], strict=True)
+                    },
+                }
+                for ipu in info.ipu_rows
+            ],
+            "waited_for_cycles": dict(zip(info.stages, idle.waited_for(len(info.stages)).tolist(), strict=True)),
+            "critical_path": {
+                "cycles": self.path_cycles,
+                "parts": [
+                    {
+                        "kind": part.kind.name.lower(),
+                        "stage": None if part.stage == NONE else info.stages[part.stage],
+                        "spans": part.spans,
+                        "cycles": part.cycles,
+                    }
+                    for part in self.parts
+                ],
+            },
+            "what_if": None
+            if self.what_ifs is None
+            else [
+                {
+                    "change": each.change,
+                    "before_cycles": each.before,
+                    "after_cycles": each.after,
+                    "path_cycles": each.path,
+                    "gain": each.gain,
+                    "said_by_path": each.said_by_path,
+                }
+                for each in self.what_ifs
+            ],
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file of an explanation, by name; the trace is of the execution, or the first."""
+        shown = find_execution(self.timeline, self.execution or 0)
+        return {
+            "explanation.json": json_bytes(self.to_dict()),
+            "idle_causes.png": to_png(idle_chart(self.timeline, self.idle)),
+            "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
+        }
+
+
+def explain(timeline: Timeline, job: Job | str, execution: int | None = None) -> Explanation:
+    """Return why a run takes as long as it does; ``job`` is what ran, or the reason why that is not known.
+
+    Raises TimelineError for an execution that the run has not.
+    """
+    path = critical_path(timeline)
+    return Explanation(
+        timeline=timeline,
+        execution=execution,
+        idle=idle_causes(timeline, execution),
+        path=path,
+        parts=path_parts(timeline, path),
+        what_ifs=None if isinstance(job, str) else what_if(job),
+        unknown=job if isinstance(job, str) else "",
+    )
+
+
+def _what_if_table(found: tuple[WhatIf, ...]) -> Table:
+    rows = tuple(
+        (
+            each.change,
+            f"{each.gain:.1%}",
+            f"{each.after:,}",
+            f"{each.bound:.1%}",
+            each.said_by_path,
+        )
+        for each in found[:_MOST_ROWS]
+    )
+    title = (
+        f"What if, in {found[0].executions} execution{'s' * (found[0].executions != 1)} of {found[0].before:,} cycles"
+    )
+    return Table(title, ("change", "saves", "cycles then", "by the path", "which is"), rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{ratio(part, whole):.1%}"

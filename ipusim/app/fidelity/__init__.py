@@ -1,0 +1,1 @@
+"""The simulator held against published and measured figures, and fitted to them."""

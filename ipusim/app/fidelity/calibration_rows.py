@@ -1,0 +1,195 @@
+"""What rates are fitted to: whole trainings and stages that a person measured, simulated by any rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ipusim.app.fidelity.profile import MeasuredPass, passes_of, priced
+from ipusim.app.fidelity.throughput_report import row_name
+from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, UpdateTime, prepare_rows, update_times
+from ipusim.app.scenario.load import placed_request
+from ipusim.base.errors import FileError, OptionError
+from ipusim.hardware.rates import RATES, Rates
+from ipusim.runs.job import Job
+from ipusim.runs.request.profile import MeasuredStage, has_stages, read_profiles
+
+#: Nothing of a host between session runs is part of an execution, so that no cycle of one depends on it.
+_HOSTS = {rate.attribute: rate.default for rate in RATES if rate.part == "host"}
+
+
+class Measured(Protocol):
+    """Some rows of a kind, all that a fit asks of them."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What each row is."""
+
+    @property
+    def scenarios(self) -> Sequence[tuple[Path, Rates]]:
+        """The scenarios, each with its rates."""
+
+    @property
+    def frameworks(self) -> Sequence[str]:
+        """The frameworks whose hosts take a part of the time."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """Who measured them."""
+
+    def times(self, rates: Rates) -> list[float]:
+        """Return the time that each row takes simulated by ``rates``, over the measured one."""
+
+    def errors(self, rates: Rates) -> list[float]:
+        """Return how much too large what is simulated of each row is, as a share of what was measured."""
+
+
+class Throughputs:
+    """Throughputs of whole trainings, in items a second."""
+
+    def __init__(self, rows: Sequence[ThroughputRow]) -> None:
+        """Lay the rows out; raises what :func:`ipusim.app.fidelity.throughputs.prepare` does."""
+        self._prepared: list[Prepared] = prepare_rows(rows)
+        self._times: dict[Rates, list[UpdateTime]] = {}
+        self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
+        self.scenarios = [(each.row.scenario, each.rates) for each in self._prepared]
+        self.frameworks = [row.framework for row in rows if row.framework]
+        self.sources = [row.source for row in rows if row.source]
+
+    def times(self, rates: Rates) -> list[float]:
+        """Return simulated over measured times of a weight update."""
+        return [1 / (1 + error) for error in self.errors(rates)]
+
+    def errors(self, rates: Rates) -> list[float]:
+        """Return how much too fast each row is simulated."""
+        apart = rates.with_values(**_HOSTS)
+        if apart not in self._times:
+            self._times[apart] = update_times(self._prepared, apart)
+        pairs = zip(self._prepared, self._times[apart], strict=True)
+        return [SimulatedRow(each.row, replace(time, rates=rates)).error for each, time in pairs]
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """The rows of one scenario's stages."""
+
+    scenario: Path
+    job: Job
+    rows: tuple[MeasuredStage, ...]
+
+
+class Profiles:
+    """Cycles of stages, pass by pass."""
+
+    frameworks = ()
+
+    def __init__(self, path: Path) -> None:
+        """Read a file, whose scenarios are named from its folder; raises FileError, ScenarioError and OSError."""
+        self._called = str(path)
+        jobs: dict[str, Job] = {}
+
+        def clock_hz(name: str) -> int:
+            jobs[name] = _job(path, name)
+            return jobs[name].system.ipu.clock_hz
+
+        stages = read_profiles(path, clock_hz)
+        self._stages = [_Stages(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
+        self.scenarios = [(each.scenario, each.job.system.rates) for each in self._stages]
+        self.sources = [row.source for each in self._stages for row in each.rows if row.source]
+        passes = [(each, found) for each in self._stages for found in self._passes(each)]
+        # What takes no time in either is met or not whatever the rates are.
+        self._counts = [found.measured > 0 and found.simulated > 0 for _, found in passes]
+        self.names = [
+            f"{each.job.name}, {found.what} of {found.stage}"
+            for (each, found), counts in zip(passes, self._counts, strict=True)
+            if counts
+        ]
+
+    def times(self, rates: Rates) -> list[float]:
+        """Return simulated over measured cycles."""
+        passes = [found for each in self._stages for found in self._passes(each, rates)]
+        return [found.simulated / found.measured for found, counts in zip(passes, self._counts, strict=True) if counts]
+
+    def errors(self, rates: Rates) -> list[float]:
+        """Return how much too long each pass is simulated."""
+        return [time - 1 for time in self.times(rates)]
+
+    def _passes(self, of: _Stages, rates: Rates | None = None) -> Sequence[MeasuredPass]:
+        return passes_of(of.job, of.rows, f"{self._called}: {of.scenario.name}", rates)
+
+
+def _job(path: Path, name: str) -> Job:
+    """Return a scenario of the file ``path`` laid out for its passes to be priced."""
+    with placed_request(path.parent / name, ("numerics=off", "memory=report")) as request:
+        try:
+            return priced(request, "scenario")
+        except OptionError as error:
+            raise FileError(f"{path}: column scenario: {error.args[1]}: {name}") from None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of some files.
+
+    Attributes:
+        files: their names.
+        parts: the rows of each.
+    """
+
+    files: tuple[str, ...]
+    parts: tuple[Measured, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What each row is."""
+        return [name for part in self.parts for name in part.names]
+
+    @property
+    def frameworks(self) -> set[str]:
+        """The frameworks whose hosts take a part of some row's time."""
+        return {name for part in self.parts for name in part.frameworks}
+
+    @property
+    def sources(self) -> list[str]:
+        """Who measured them, each once."""
+        return list(dict.fromkeys(source for part in self.parts for source in part.sources))
+
+    @property
+    def rates(self) -> Rates:
+        """The rates of the scenarios, which have the same."""
+        return self.parts[0].scenarios[0][1]
+
+    def times(self, rates: Rates) -> list[float]:
+        """Return the time that each row takes simulated by ``rates``, over the measured one."""
+        return [time for part in self.parts for time in part.times(rates)]
+
+    def errors(self, rates: Rates) -> list[float]:
+        """Return how much too large what is simulated of each row is, as a share of what was measured."""
+        return [error for part in self.parts for error in part.errors(rates)]
+
+
+def read_measured(paths: Sequence[Path]) -> Rows:
+    """Return the rows of CSV files, each of whole trainings, as :func:`read_throughputs` takes them, or of stages.
+
+    Those of stages have a column ``scenario``, a path from the file's folder, beside the columns of a profile. Raises
+    FileError with what is wrong with a file, and for scenarios of different rates; OSError for one that cannot be
+    read; and what the scenarios refuse.
+    """
+    parts: tuple[Measured, ...] = tuple(
+        Profiles(path) if has_stages(path) else Throughputs(read_throughputs(path)) for path in paths
+    )
+    rows = Rows(tuple(map(str, paths)), parts)
+    for scenario, rates in (each for part in parts for each in part.scenarios):
+        if rates != rows.rates:
+            other = next(
+                rate for rate in RATES if getattr(rates, rate.attribute) != getattr(rows.rates, rate.attribute)
+            )
+            values = [other.show(getattr(each, other.attribute)) for each in (rows.rates, rates)]
+            raise FileError(
+                f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, which the fit begins with, got another "
+                f"{other.name}: {values[1]} instead of {values[0]}"
+            )
+    return rows

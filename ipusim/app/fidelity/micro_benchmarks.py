@@ -1,0 +1,209 @@
+"""Micro-benchmarks: what IPUs and host do together, published figures against what they are simulated by.
+
+Each is one superstep, transfer or collective, priced as the machine is in a run: by the System. A pipeline has no
+words for most of them (traffic between all pairs, a host at work alone). Some figures are those that rates were derived
+from; those that were not are marked as held against.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise, permutations
+from pathlib import Path
+from typing import Final
+
+from ipusim.app.fidelity.spread import spread
+from ipusim.app.render.tables import Table
+from ipusim.hardware.build import build_system
+from ipusim.hardware.collectives.choose import fastest_all_reduce
+from ipusim.hardware.orders import laid_out
+from ipusim.hardware.system import System
+
+#: The package's own rows.
+MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
+#: Of seconds, bytes a second or cycles, by unit.
+_UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
+#: IPUs of a replica, and bytes of an element, in the collective.
+_SHARDS: Final = 4
+_HALF: Final = 2
+
+
+@dataclass(frozen=True)
+class MicroBenchmark:
+    """One micro-benchmark.
+
+    Attributes:
+        benchmark: a key of :data:`BENCHMARKS`.
+        system: a name of :data:`ipusim.hardware.machines.MACHINES`.
+        ipus: size of the device.
+        source_ipu, target_ipu: physical IPUs of traffic between two; empty where it is between others.
+        bytes: of each message, buffer or transfer; empty where there is none.
+        published: the figure, or a range of two with a dash between; empty where none is published.
+        unit: of the figure.
+        use: ``fitted`` where a rate was derived from it, ``held`` where it was not.
+        source: who published it.
+    """
+
+    benchmark: str
+    system: str
+    ipus: str
+    source_ipu: str
+    target_ipu: str
+    bytes: str
+    published: str
+    unit: str
+    use: str
+    source: str
+
+    @property
+    def what(self) -> str:
+        """The benchmark with its shape: ``superstep with halo, 2 IPUs, 16,000 bytes``."""
+        where = f"IPU {self.source_ipu} and {self.target_ipu}" if self.source_ipu else f"{self.ipus} IPUs"
+        size = (f"{int(self.bytes):,} bytes",) if self.bytes else ()
+        return ", ".join((self.benchmark, where.replace("1 IPUs", "1 IPU") if self.ipus == "1" else where, *size))
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The least and the most that is published; None where nothing is."""
+        if not self.published:
+            return None
+        least, _, most = self.published.partition("-")
+        return float(least), float(most or least)
+
+    @cached_property
+    def simulated(self) -> float:
+        """What it is simulated by, in its unit."""
+        count = int(self.ipus)
+        system = build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
+        return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
+
+
+def read_benchmarks() -> tuple[MicroBenchmark, ...]:
+    """Return the package's rows."""
+    return tuple(MicroBenchmark(**row) for row in csv.DictReader(io.StringIO(MEASURED.read_text(encoding="utf-8"))))
+
+
+def error(row: MicroBenchmark, simulated: float) -> float | None:
+    """Return how much more is simulated than published, as a share; 0 within a range, None without one."""
+    if row.range is None:
+        return None
+    nearest = min(max(simulated, row.range[0]), row.range[1])
+    return simulated / nearest - 1
+
+
+def _copy_seconds(system: System, traffic: Mapping[tuple[int, int], int]) -> float:
+    return system.merged_copy(traffic).total_cycles / system.clock_hz
+
+
+def _both_ways(pairs: Sequence[tuple[int, int]], size: int) -> dict[tuple[int, int], int]:
+    return dict.fromkeys([*pairs, *((there, here) for here, there in pairs)], size)
+
+
+def _halo(row: MicroBenchmark, system: System) -> float:
+    """Every IPU exchanges with the one before it and the one behind it."""
+    return _copy_seconds(system, _both_ways(list(pairwise(range(system.count))), int(row.bytes)))
+
+
+def _neighbours(row: MicroBenchmark, system: System) -> float:
+    """The rate of each direction while both are at work, without what a superstep costs beside its bytes."""
+    cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
+    return int(row.bytes) * system.clock_hz / cost.transfer_cycles
+
+
+def _message(row: MicroBenchmark, system: System) -> float:
+    return _copy_seconds(system, {_pair(row): int(row.bytes)})
+
+
+def _pair(row: MicroBenchmark) -> tuple[int, int]:
+    return int(row.source_ipu), int(row.target_ipu)
+
+
+def _all_pairs(row: MicroBenchmark, system: System) -> float:
+    return _copy_seconds(system, dict.fromkeys(permutations(range(system.count), 2), int(row.bytes)))
+
+
+def _ring(row: MicroBenchmark, system: System) -> float:
+    """Every IPU sends to the next of a ring up one rail and down the other."""
+    ring = laid_out(system.topology.ipus, "HOOF", system.count)
+    return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
+
+
+def _all_reduce(row: MicroBenchmark, system: System) -> float:
+    """Each IPU of a replica with its likes in the others, all at once."""
+    groups = [range(shard, system.count, _SHARDS) for shard in range(_SHARDS)]
+    elements = [int(row.bytes) // _HALF] * _SHARDS
+    return fastest_all_reduce(system, groups, elements, _HALF)[1].total_cycles / system.clock_hz
+
+
+def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:
+    """Return the rate of a transfer of one IPU or of its host."""
+    return lambda row, system: int(row.bytes) * system.clock_hz / cycles(system, int(row.bytes))
+
+
+#: What each simulates of a System: seconds, bytes a second or cycles.
+BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
+    "superstep with halo": _halo,
+    "sync of a superstep": lambda _, system: system.sync_cycles,
+    "pre-copy of a superstep": lambda _, system: system.exchanging.pre_copy_cycles,
+    "fixed exchange of a superstep": lambda _, system: system.exchanging.exchange_cycles,
+    "post-copy of a superstep": lambda _, system: system.exchanging.post_copy_cycles,
+    "neighbours both ways": _neighbours,
+    "one message": _message,
+    "all pairs": _all_pairs,
+    "ring of all": _ring,
+    "all-reduce of 4-IPU replicas": _all_reduce,
+    "tiles read from the host": _host(System.infeed_cycles),
+    "tiles write to the host": _host(System.outfeed_cycles),
+    "host writes its buffer": _host(System.host_fill_cycles),
+    "host reads its buffer": _host(System.host_drain_cycles),
+    "sync with the host": lambda _, system: system.host_sync_cycles / system.clock_hz,
+}
+
+
+def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
+    """Return in a sentence how far off the figures are that no rate was derived from."""
+    errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
+    number, mean, worst = spread(errors)
+    return (
+        f"Micro-benchmarks of links and the host: {number} figures that no rate was derived from, {mean} off on "
+        f"average, {worst} at worst."
+    )
+
+
+def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
+    """Return published, simulated and error of every micro-benchmark."""
+    body = []
+    for row in rows:
+        off = error(row, row.simulated)
+        shown = f"{row.simulated:.4g} {row.unit}"
+        body.append((row.what, row.system, row.published, shown, "" if off is None else f"{off:+.1%}", row.use))
+    header = ("micro-benchmark", "system", "published", "simulated", "error", "figure is")
+    return Table("Micro-benchmarks, published and simulated", header, tuple(body))
+
+
+def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
+    """Yield what to know of the table."""
+    yield (
+        "A figure is fitted where a rate was derived from it, and held where it was only compared; a range is met "
+        "anywhere within it; without a figure none is published."
+    )
+    for source in dict.fromkeys(row.source for row in rows if row.source):
+        yield f"Source: {source}."
+
+
+def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
+    """Return the rows as CSV, with what is simulated, and the error."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [each.name for each in fields(MicroBenchmark)]
+    writer.writerow((*names, "simulated", "error"))
+    for row in rows:
+        off = error(row, row.simulated)
+        writer.writerow(
+            (*(getattr(row, name) for name in names), f"{row.simulated:.5g}", "" if off is None else f"{off:.5f}")
+        )
+    return text.getvalue().encode()

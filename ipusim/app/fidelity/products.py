@@ -1,0 +1,168 @@
+"""What the planner says of products that were measured on hardware, and how far off it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.app.fidelity.product_rows import ProductRow
+from ipusim.app.fidelity.spread import spread
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.products import ShapePoint, product_chart
+from ipusim.app.render.tables import Table
+from ipusim.hardware.generations import BOW, IpuSpec
+from ipusim.pricing.planner.fit import Measured, at_edge, fit_rates, term_shares
+from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, plan_product
+from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
+
+#: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
+#: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
+#: at nominal rate, pairs sharing, and 43,600 are left), and the best fit is 18 % off with every rate at the edge of
+#: its range. On a Bow the same model explains all rows with none there.
+MEASURED_ON: Final = BOW
+
+
+@dataclass(frozen=True)
+class ValidatedRow:
+    """A measured product, and what the planner says of it.
+
+    Attributes:
+        row: what was measured.
+        modelled_tflops: what the planner says, in the same unit.
+        unseen_tflops: the same with rates fitted to the rows with other m and k alone; None where nothing was fitted.
+    """
+
+    row: ProductRow
+    modelled_tflops: float
+    unseen_tflops: float | None = None
+
+    @property
+    def error(self) -> float:
+        """How much too fast the model is, as a share of what was measured."""
+        return self.modelled_tflops / self.row.tflops - 1
+
+    @property
+    def unseen_error(self) -> float | None:
+        """The same where the rates have not seen this size."""
+        return None if self.unseen_tflops is None else self.unseen_tflops / self.row.tflops - 1
+
+
+def validate_products(
+    rows: Sequence[ProductRow], ipu: IpuSpec = MEASURED_ON, *, fitted: bool = False
+) -> list[ValidatedRow]:
+    """Return what the planner says of each row; of ``fitted`` rows, those that the rates come from, unseen as well."""
+    unseen = {}
+    if fitted:
+        for size in sorted({(row.m, row.k) for row in rows}):
+            others = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows if (row.m, row.k) != size]
+            unseen[size] = fit_rates(others, ipu)
+    return [
+        ValidatedRow(
+            row,
+            _tflops(row, ipu, DEFAULT_PLANNER_RATES),
+            _tflops(row, ipu, unseen[row.m, row.k]) if fitted else None,
+        )
+        for row in rows
+    ]
+
+
+def _tflops(row: ProductRow, ipu: IpuSpec, rates: PlannerRates) -> float:
+    return plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
+
+
+def product_verdict(validated: Sequence[ValidatedRow]) -> str:
+    """Return in a sentence how far off the planner is."""
+    parts = []
+    for dtype in sorted({each.row.dtype for each in validated}):
+        of = [each for each in validated if each.row.dtype == dtype]
+        number, mean, worst = spread(each.error for each in of)
+        unseen = [each.unseen_error for each in of if each.unseen_error is not None]
+        left_out = f" ({spread(unseen)[2]} with its size left out)" if unseen else ""
+        parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst{left_out}")
+    return f"Dense products: {'; '.join(parts)}."
+
+
+def product_table(validated: Sequence[ValidatedRow]) -> Table:
+    """Return measured, modelled and error of every row."""
+    fitted = validated[0].unseen_tflops is not None
+    header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if fitted else ()))
+    rows = tuple(
+        (
+            f"{each.row.m} x {each.row.k} x {each.row.n}",
+            each.row.dtype,
+            f"{each.row.tflops:.4g}",
+            f"{each.modelled_tflops:.4g}",
+            f"{each.error:+.1%}",
+            *(() if each.unseen_error is None else (f"{each.unseen_error:+.1%}",)),
+        )
+        for each in validated
+    )
+    return Table("Dense products, measured and modelled", header, rows)
+
+
+def error_table(validated: Sequence[ValidatedRow]) -> Table:
+    """Return mean and worst error by type, and by size where sizes were left out of the fit."""
+    rows = []
+    for dtype in sorted({each.row.dtype for each in validated}):
+        of = [each for each in validated if each.row.dtype == dtype]
+        rows.append((dtype, *spread(each.error for each in of)))
+        unseen: dict[tuple[int, int], list[float]] = defaultdict(list)
+        for each in of:
+            if each.unseen_error is not None:
+                unseen[each.row.m, each.row.k].append(each.unseen_error)
+        for (m, k), errors in sorted(unseen.items()):
+            rows.append((f"{dtype}, {m} x {k} unseen", *spread(errors)))
+    return Table("Errors, whatever their sign", ("rows", "number", "mean", "worst"), tuple(rows))
+
+
+def planner_rate_table(rows: Sequence[ProductRow], ipu: IpuSpec = MEASURED_ON) -> Table:
+    """Return every rate of the planner: value, range, and the share of the rows' cycles that follows it."""
+    measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
+    shares = term_shares(measured, ipu)
+    edges = at_edge(DEFAULT_PLANNER_RATES)
+    body = []
+    for rate, share in zip(PLANNER_RATES, shares, strict=True):
+        value = getattr(DEFAULT_PLANNER_RATES, rate.attribute)
+        plausible = rate.plausible_text() + (" (at its edge)" if rate.attribute in edges else "")
+        body.append((rate.attribute, f"{value:g} {rate.unit}", plausible, f"{share:.0%}", rate.meaning))
+    return Table("Rates of the planner", ("rate", "value", "plausible", "of cycles", "meaning"), tuple(body))
+
+
+def words(rows: Sequence[ProductRow], ipu: IpuSpec, *, fitted: bool) -> Iterator[str]:
+    """Yield what to know of the tables."""
+    yield (
+        f"On the {ipu.tiles} tiles of one {ipu.name} at {ipu.clock_hz / 1e9:g} GHz; partial sums have the type of the "
+        f"elements; temporary memory at most {AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
+    )
+    if fitted:
+        yield "The rates were fitted to these rows; the unseen sizes to those of other m and k alone."
+        for source in sorted({row.source for row in rows if row.source}):
+            yield f"Source: {source}. Read off a picture, 2 to 3 %; that the chip is a {ipu.name} is concluded."
+    else:
+        yield "Nothing was fitted to these rows."
+
+
+def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
+    """Return the rows as CSV, with modelled TFLOP/s and error."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("m", "k", "n", "dtype", "TFLOP/s", "source", "modelled_TFLOP/s", "error"))
+    for each in validated:
+        row = each.row
+        writer.writerow(
+            (row.m, row.k, row.n, row.dtype, row.tflops, row.source, f"{each.modelled_tflops:.5g}", f"{each.error:.5f}")
+        )
+    return text.getvalue().encode()
+
+
+def products_png(validated: Sequence[ValidatedRow]) -> bytes:
+    """Return the picture of measured and modelled TFLOP/s by shape."""
+    points = [
+        ShapePoint(each.row.m, each.row.k, each.row.n, each.row.dtype, each.row.tflops, each.modelled_tflops)
+        for each in validated
+    ]
+    return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))

@@ -1,0 +1,170 @@
+"""Published throughputs from CSV: those of the package, and a person's own in the same columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ipusim.base.csv_table import Columns, CsvRow, read_table, refuse, wrong_positive, wrong_whole
+from ipusim.base.errors import FileError
+from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.machines import MACHINES
+from ipusim.hardware.system import FRAMEWORKS
+
+_FOLDER: Final = Path(__file__).parent / "measured"
+#: The package's own rows, and the models that they name.
+PUBLISHED: Final = _FOLDER / "throughputs.csv"
+MODELS: Final = _FOLDER / "models"
+_WHOLE: Final = ("ipus", "micro_batch", "count")
+_NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
+COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
+#: What ``use`` says of a row that a host's rate comes from, of one whose scenario lacks a part, and of a small network.
+_USES: Final = ("held", "fitted", "incomplete", "small")
+#: What no setting can change, and what says it instead.
+_FIXED: Final = {
+    "system.name": "column machine",
+    "system.auto_select_ipus": "column ipus",
+    "pipeline.micro_batch_size": "column micro_batch",
+    "pipeline.gradient_accumulation_count": "column count",
+    "steps": "a weight update alone, of which this is the throughput,",
+    "numerics": "a weight update alone, of which this is the throughput,",
+}
+_MOST_ROWS: Final = 10_000
+_MOST_BYTES: Final = 2**20
+_MOST_COUNT: Final = 10**7
+
+
+@dataclass(frozen=True)
+class ThroughputRow:
+    """One published throughput of a training.
+
+    Attributes:
+        model: a name of the package's models, or the path of a scenario.
+        scenario: the scenario file that it stands for.
+        framework: whose host time between session runs counts; empty for none.
+        machine: the system, as ``system.name`` has it.
+        ipus: size of the device; more IPUs than the model's stages take are replicas.
+        micro_batch: samples of a micro-batch.
+        count: micro-batches of a replica before a weight update (gradient accumulation); any number.
+        items: published items in a sample, such as sequences in a pack.
+        items_per_s: what was published.
+        use: ``fitted`` where a rate of its framework's host comes from it, ``incomplete`` where the scenario lacks a
+            part of what was published, as its own text says, ``small`` where a network is so small that what its
+            program does between layers, which no figure is published of, counts as much as they do, else ``held``.
+        settings: further values of keys of the scenario, as ``--set`` takes them.
+        source: who published it.
+        place: where it stands, as ``file:line``; empty for one that is from no file.
+    """
+
+    model: str
+    scenario: Path
+    framework: str
+    machine: str
+    ipus: int
+    micro_batch: int
+    count: int
+    items: float
+    items_per_s: float
+    use: str = "held"
+    settings: tuple[str, ...] = ()
+    source: str = ""
+    place: str = field(default="", compare=False)
+
+    @property
+    def runs(self) -> tuple[Path, tuple[str, ...]]:
+        """What is the same in rows that run alike."""
+        return self.scenario, self.overrides
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What runs, as values of the scenario's keys: all but the count and what the host does between runs."""
+        return (
+            f"system.name={self.machine}",
+            f"system.auto_select_ipus={self.ipus}",
+            f"pipeline.micro_batch_size={self.micro_batch}",
+            *self.settings,
+        )
+
+
+def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
+    """Return the rows of a CSV file with the columns of :data:`COLUMNS` in any order; other columns are left alone.
+
+    ``model`` is a name of the package's models (a file of :data:`MODELS`) or the path of a scenario from the file's
+    folder, ``settings`` values such as ``pipeline.schedule=gpipe``, separated by semicolons. Without ``framework`` no
+    host time counts, without ``items`` a sample is one. Raises FileError that names every line and column that is
+    wrong, and for a file without rows; OSError for one that cannot be read.
+    """
+    table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
+    rows, problems = [], []
+    for each in table.rows:
+        wrong = each.problems or _problems(each, path.parent)
+        found = [f"{each.place}: {problem}" for problem in wrong]
+        problems += found
+        if not found:
+            rows.append(_row(each, path.parent))
+    refuse(problems)
+    if not 0 < len(rows) <= _MOST_ROWS:
+        raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
+    return tuple(rows)
+
+
+def model_names() -> list[str]:
+    """Return the names of the package's models."""
+    return sorted(each.stem for each in MODELS.glob("*.yaml"))
+
+
+def _scenario(model: str, folder: Path) -> Path:
+    return MODELS / f"{model}.yaml" if model in model_names() else folder / model
+
+
+def _row(row: CsvRow, folder: Path) -> ThroughputRow:
+    said = row.cells
+    return ThroughputRow(
+        model=said["model"],
+        scenario=_scenario(said["model"], folder),
+        framework=said.get("framework", ""),
+        machine=said["machine"],
+        ipus=int(said["ipus"]),
+        micro_batch=int(said["micro_batch"]),
+        count=int(said["count"]),
+        items=float(said.get("items") or 1),
+        items_per_s=float(said["items_per_s"]),
+        use=said.get("use", "") or "held",
+        settings=_settings(said),
+        source=said.get("source", ""),
+        place=row.place,
+    )
+
+
+def _settings(said: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip())
+
+
+def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
+    """Yield what is wrong with a row."""
+    said = row.cells
+    if not _scenario(said["model"], folder).is_file():
+        known = model_names()
+        hint = did_you_mean(said["model"], known)
+        yield f"column model: expected {', '.join(known)} or the path of a scenario, got {said['model']!r}{hint}"
+    if said["machine"] not in MACHINES:
+        hint = did_you_mean(said["machine"], list(MACHINES))
+        yield f"column machine: expected a system such as m2000 or bow_pod16, got {said['machine']!r}{hint}"
+    framework = said.get("framework", "")
+    if framework and framework not in FRAMEWORKS:
+        yield f"column framework: expected {', '.join(FRAMEWORKS)} or nothing, got {framework!r}"
+    for setting in _settings(said):
+        key = setting.partition("=")[0].strip()
+        if key in _FIXED:
+            yield f"column settings: expected keys that {_FIXED[key]} does not say, got {setting!r}"
+    use = said.get("use", "")
+    if use and use not in _USES:
+        yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
+    for name in _WHOLE:
+        yield from wrong_whole(name, said[name], _MOST_COUNT)
+    for name in ("items_per_s", "items"):
+        text = said.get(name, "")
+        if text or name == "items_per_s":
+            yield from wrong_positive(name, text)

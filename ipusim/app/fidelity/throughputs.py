@@ -1,0 +1,366 @@
+"""Published throughputs, simulated: how long a weight update takes, and what the host's part of it must be.
+
+A pipeline with G micro-batches before its weight update takes as long as one with fewer, and a time-step more for each
+further one, once it is full; point-to-point it may take a few until all IPUs do the same again. So a row with any count
+is simulated at three small ones, of which the second and third show that it is full; its time at the published count
+is theirs carried on. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and
+PyTorch take any. Of the weight updates of a session run the first two are simulated: the host fills its buffers before
+the first alone, and each further one takes as long as the second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from ipusim.analysis.executions import executions
+from ipusim.app.fidelity.throughput_rows import ThroughputRow
+from ipusim.app.scenario.load import job_of
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.app.scenario.source import read_source
+from ipusim.base.errors import CountError, FileError, IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.hardware.rates import RATES, Rates
+from ipusim.hardware.system import FRAMEWORKS
+from ipusim.pricing.price import price
+from ipusim.runs.job import Job
+from ipusim.runs.time_alone import time_alone
+
+#: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
+_FIRST: Final = 2
+_MOST_DOUBLINGS: Final = 6
+#: How many of these counts it may take until the pipeline does the same again.
+_PERIODS: Final = 1, 2, 3, 4
+#: Standard deviation of a published time against a simulated one, as a share (assumed).
+_SPREAD: Final = 0.025
+_DEVIATIONS: Final = 4
+_NANOSECONDS: Final = 10**9
+
+
+class NeverFullError(IpusimError):
+    """A pipeline whose time does not grow by the same for each further micro-batch."""
+
+
+@dataclass(frozen=True)
+class UpdateTime:
+    """What one weight update takes, in seconds.
+
+    Attributes:
+        fixed: all but the micro-batches and the host: ramps, weight update, all-reduce.
+        micro_batch: each micro-batch.
+        updates: weight updates of a session run.
+        learners: replicas of the model, of all hosts.
+        rates: by which all of it was priced.
+    """
+
+    fixed: float
+    micro_batch: float
+    updates: int
+    learners: int
+    rates: Rates
+
+    def host(self, framework: str) -> float:
+        """Return the seconds of a framework's host behind a session run; 0 without one."""
+        return float(getattr(self.rates, f"{framework}_host_ns") / _NANOSECONDS) if framework else 0.0
+
+    def seconds(self, count: int, host: float) -> float:
+        """Return the time of a weight update after ``count`` micro-batches, with so much of the host."""
+        return self.fixed + count * self.micro_batch + host / self.updates
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A row laid out at three counts, ready to be priced by any rates.
+
+    Attributes:
+        row: what was published.
+        jobs: at each count, ``multiple`` micro-batches apart.
+        cycles: what a weight update of each takes by the rates of the row's scenario, the mean over a session run.
+        count: the first one's micro-batches.
+        fits: whether each IPU's memory holds its part of the last job.
+    """
+
+    row: ThroughputRow
+    jobs: tuple[Job, ...]
+    cycles: tuple[Fraction, ...]
+    count: int
+    multiple: int
+    fits: bool
+
+    @property
+    def rates(self) -> Rates:
+        """The rates of the row's scenario."""
+        return self.jobs[0].system.rates
+
+    def time(self, rates: Rates | None = None) -> UpdateTime:
+        """Return what a weight update takes at any count, by these rates or the scenario's."""
+        job = self.jobs[0]
+        again = Reuse()
+        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, again) for each in self.jobs]
+        slope = (cycles[2] - cycles[0]) / (2 * self.multiple)
+        return UpdateTime(
+            fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
+            micro_batch=float(slope / job.system.clock_hz),
+            updates=job.request.options.pipeline.repeat_count,
+            learners=job.system.learners,
+            rates=rates or self.rates,
+        )
+
+
+def prepare(row: ThroughputRow, again: Reuse | None = None) -> Prepared:
+    """Lay out a row at counts at which its pipeline is full, with what other rows have in common with it ``again``.
+
+    Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
+    """
+    try:
+        return _prepared(row, Reuse() if again is None else again)
+    except (ScenarioError, NeverFullError) as error:
+        if not row.place:
+            raise
+        lines = (line.removeprefix("--set ") for line in str(error).splitlines())
+        raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
+
+
+def _prepared(row: ThroughputRow, again: Reuse) -> Prepared:
+    overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
+    source = apply_overrides(read_source(row.scenario), overrides)
+    first = job_of(source, again)
+    multiple = first.schedule.multiple(first.program.shape)
+
+    @cache
+    def at(count: int) -> tuple[Job, Fraction]:
+        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), again)
+        return job, update_cycles(job)
+
+    found = once_full(lambda count: at(count)[1], multiple)
+    jobs, cycles = zip(*(at(found.count + turn * found.apart) for turn in range(3)), strict=True)
+    return Prepared(row, jobs, cycles, found.count, found.apart, fits=not jobs[-1].memory.too_large)
+
+
+@dataclass(frozen=True)
+class Full:
+    """How long a pipeline takes once it is full.
+
+    Attributes:
+        count: micro-batches at which it is.
+        apart: it does the same again every so many.
+        cycles: at ``count`` micro-batches.
+        slope: cycles of each further micro-batch.
+    """
+
+    count: int
+    apart: int
+    cycles: Fraction | int
+    slope: Fraction
+
+    @property
+    def fixed(self) -> Fraction:
+        """Cycles that do not depend on the count: ramps, weight update, all-reduce."""
+        return self.cycles - self.count * self.slope
+
+    def share(self, count: int) -> Fraction:
+        """Return which part of the throughput that no count passes a count reaches."""
+        return count * self.slope / (count * self.slope + self.fixed)
+
+    def least_count(self, share: Fraction, multiple: int) -> int:
+        """Return the least count, a multiple of ``multiple``, that reaches ``share`` of that throughput."""
+        if not self.slope:
+            return multiple
+        wanted = self.fixed * share / ((1 - share) * self.slope)
+        return max(math.ceil(wanted / multiple) * multiple, multiple)
+
+
+def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full:
+    """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
+
+    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``. Counts at which it raises CountError are
+    left out; raises that where none is left.
+    """
+    refused: CountError | None = None
+    taken = False
+    for doubling in range(_MOST_DOUBLINGS):
+        count = _FIRST * multiple * 2**doubling
+        for period in _PERIODS:
+            apart = period * multiple
+            try:
+                cycles = [cycles_at(count + turn * apart) for turn in range(3)]
+            except CountError as error:
+                refused = error
+                continue
+            taken = True
+            if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
+                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
+    if refused is not None and not taken:
+        raise refused
+    raise NeverFullError(
+        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
+        f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
+    )
+
+
+def _cycles(job: Job, rates: Rates, again: Reuse) -> Fraction:
+    """Return the cycles of a weight update, by these rates; prices are there ``again``."""
+    system = again.first(replace(job.system, rates=rates))
+    costs = price(job.plan, job.program, system, again)
+    return update_cycles(replace(job, system=system, costs=costs))
+
+
+def update_cycles(job: Job) -> Fraction:
+    """Return the cycles of a weight update, the mean over a session run."""
+    return session_cycles(job)[1]
+
+
+def session_cycles(job: Job) -> tuple[int, Fraction]:
+    """Return the cycles of a session run's first execution with its weight update, and the mean of all of them.
+
+    All but the first are alike. It is time alone, and nothing else is worked out.
+    """
+    updates = job.program.repeat_count
+    timeline = time_alone(job, min(updates, 2))
+    first, *further = executions(timeline)
+    run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
+    return first.execution_cycles, Fraction(run, updates)
+
+
+@dataclass(frozen=True)
+class SimulatedRow:
+    """A published throughput, and what is simulated of it.
+
+    Attributes:
+        row: what was published.
+        time: what a weight update takes, with the rates in use.
+        unseen_host: seconds of the host by the other rows of its framework; None where there is none.
+        fits: whether each IPU's memory holds its part.
+    """
+
+    row: ThroughputRow
+    time: UpdateTime
+    unseen_host: float | None = None
+    fits: bool = True
+
+    @property
+    def items_per_s(self) -> float:
+        """What is simulated, in the unit of what was published."""
+        return self._items / self.time.seconds(self.row.count, self.time.host(self.row.framework))
+
+    @property
+    def error(self) -> float:
+        """How much too fast the simulation is, as a share of what was published."""
+        return self.items_per_s / self.row.items_per_s - 1
+
+    @property
+    def unseen_error(self) -> float | None:
+        """The same with the host's time by the other rows of its framework alone."""
+        if self.unseen_host is None:
+            return None
+        return self._items / self.time.seconds(self.row.count, self.unseen_host) / self.row.items_per_s - 1
+
+    @property
+    def seconds_published(self) -> float:
+        """The published time of a weight update."""
+        return self._items / self.row.items_per_s
+
+    @property
+    def host_left(self) -> float:
+        """Seconds that are left for the host behind a session run, if all else takes as long as simulated."""
+        return (self.seconds_published - self.time.seconds(self.row.count, 0.0)) * self.time.updates
+
+    @property
+    def _items(self) -> float:
+        return self.row.micro_batch * self.row.count * self.time.learners * self.row.items
+
+
+def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
+    """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
+    known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
+    again = Reuse()
+    for row in rows:
+        if row.runs not in known:
+            known[row.runs] = prepare(row, again)
+    return [replace(known[row.runs], row=row) for row in rows]
+
+
+def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
+    """Return what a weight update of each row takes, by its scenario's rates or others; of rows that run alike once."""
+    found: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
+    for each in rows:
+        if each.row.runs not in found:
+            found[each.row.runs] = each.time(rates)
+    return [found[each.row.runs] for each in rows]
+
+
+def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
+    """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well."""
+    times = update_times(rows, rates)
+    found = [SimulatedRow(each.row, time, fits=each.fits) for each, time in zip(rows, times, strict=True)]
+    return [replace(each, unseen_host=_unseen(each, found)) for each in found]
+
+
+def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dict[str, float]:
+    """Return, for each rate that a row feels, by which share its throughput grows when the rate grows by ``share``.
+
+    Keys are attributes of Rates; a rate that can grow no further is left out.
+    """
+    row = prepared.row
+
+    def seconds(rates: Rates) -> float:
+        time = prepared.time(rates)
+        return time.seconds(row.count, time.host(row.framework))
+
+    before, found = seconds(prepared.rates), {}
+    for rate in RATES:
+        value = getattr(prepared.rates, rate.attribute) * (1 + share)
+        if value <= rate.most and rate.unit != "links":
+            after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
+            if after != before:
+                found[rate.attribute] = before / after - 1
+    return found
+
+
+def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> float:
+    """Return by which share a row's throughput grows when the time of its framework's host grows by ``share``."""
+    time, count = prepared.time(), prepared.row.count
+    host = time.host(prepared.row.framework)
+    return time.seconds(count, host) / time.seconds(count, host * (1 + float(share))) - 1
+
+
+def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
+    """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
+    chosen = [each for each in rows if each.row.use == "fitted"]
+    return {name: host_by(name, of) for name in FRAMEWORKS if (of := [e for e in chosen if e.row.framework == name])}
+
+
+def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
+    """Return the seconds of a framework's host that make ``rows`` most likely.
+
+    What a row leaves for the host says as much about it as a weight update is short, since a time is right to within
+    a few per cent of the whole; and the plausible range of the rate speaks as a measurement does, as a normal
+    distribution of which it is four standard deviations.
+    """
+    rate = next(rate for rate in RATES if rate.attribute == f"{framework}_host_ns")
+    assert rate.plausible is not None
+    low, high = (float(end / _NANOSECONDS) for end in rate.plausible)
+    middle, deviation = (low + high) / 2, (high - low) / _DEVIATIONS
+    weights = [1 / deviation**2]
+    values = [middle]
+    for each in rows:
+        published = each.time.updates * each.seconds_published
+        weights.append(1 / (_SPREAD * published) ** 2)
+        values.append(each.host_left)
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def _unseen(one: SimulatedRow, rows: Sequence[SimulatedRow]) -> float | None:
+    """Return the host's time by the other rows of its framework that have its model; None where there is none."""
+    others = [
+        each
+        for each in rows
+        if each is not one and each.row.framework == one.row.framework and each.row.model == one.row.model
+    ]
+    return host_by(one.row.framework, others) if others and one.row.framework else None

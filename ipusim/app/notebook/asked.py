@@ -1,0 +1,50 @@
+"""What a Python program asks for: a Request, options by a scenario's own keys, or a scenario's path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ipusim.app.scenario.load import placed_request
+from ipusim.runs.problems import Problem, RequestError, show
+from ipusim.runs.request.request import Request
+
+#: What a run can be asked for by.
+Asked = Request | Mapping[str, Any] | Path | str
+
+
+def request(
+    options: Mapping[str, Any] | None = None, /, *, description: str = "", folder: Path | str = ".", **keys: Any
+) -> Request:
+    """Return the Request of ``options``, which have a scenario's keys, or of those keys one by one.
+
+    ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be
+    tuples or arrays, and numbers NumPy's. ``description`` is a sentence that results show, and names of files in the
+    options are relative to ``folder``. Raises RequestError with every problem of keys and values; those that only show
+    when a program is laid out are raised by :func:`ipusim.run`.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise RequestError([Problem((), f"expected a mapping of options, got {show(options)}")])
+    data = dict(options or {})
+    if twice := sorted(data.keys() & keys.keys()):
+        raise RequestError([Problem((key,), "expected each option once, got it a second time") for key in twice])
+    return Request.from_dict(data | keys, description=description, folder=folder)
+
+
+@contextmanager
+def placed(asked: Asked) -> Iterator[Request]:
+    """Give the Request that ``asked`` is or stands for; what is wrong with a file is told with its place there.
+
+    Raises ScenarioError and ScenarioMemoryError for a file, in place of the RequestError and RequestMemoryError of the
+    block; RequestError for options that are none.
+    """
+    if isinstance(asked, str | Path):
+        with placed_request(asked) as found:
+            yield found
+    elif not (isinstance(asked, Request) or hasattr(asked, "keys")):
+        expected = "a scenario as a path, a mapping of options or a Request"
+        raise RequestError([Problem((), f"expected {expected}, got {show(asked)}")])
+    else:
+        yield asked if isinstance(asked, Request) else request(asked)

@@ -1,0 +1,76 @@
+"""A run that tests hold against what its scenario expects, and against a pin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ipusim.app.notebook.run import Run
+from ipusim.app.regression.difference import difference
+from ipusim.app.regression.expectations import check_expectations, judge
+from ipusim.app.regression.file import check_place, pin_bytes, pin_path, read_pin
+from ipusim.app.regression.pin import pin_of
+from ipusim.app.scenario.load import placed_request
+from ipusim.base.files import has_run_file, write_file
+from ipusim.runs import run as road
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+
+
+class CheckedRun(Run):
+    """A Run of a scenario.
+
+    Attributes:
+        scenario: its path.
+    """
+
+    def __init__(self, result: road.Run, scenario: Path, update: bool) -> None:
+        """Check ``result`` against what lies beside ``scenario``; ``update`` renews pins instead."""
+        super().__init__(result)
+        self.scenario = scenario
+        self._update = update
+
+    def check_expectations(self) -> None:
+        """Raise AssertionError with what is missed of all that the scenario expects.
+
+        Raises RequestError for a figure that the run has not, and for a scenario that expects nothing.
+        """
+        __tracebackhide__ = True
+        options = self.request.options
+        if not options.expect:
+            raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
+        missed = [str(each) for each in judge(options, self.result.summary.to_dict()) if not each.met]
+        if missed:
+            raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
+
+    def check_pin(self, path: Path | str | None = None) -> None:
+        """Raise AssertionError with the first thing in which the run differs from a pin, and its cause.
+
+        ``path`` is relative to the scenario's folder, by default that of the pin beside it. With ``--ipusim-update``
+        the pin is written anew. Raises FileError for what is no pin of this scenario.
+        """
+        __tracebackhide__ = True
+        file = pin_path(self.scenario) if path is None else self.scenario.parent / path
+        if self._update:
+            check_place(file)
+            content = pin_bytes(pin_of(self.result))
+            if not file.exists() or file.read_bytes() != content:
+                write_file(file, content, follow=False)
+            return
+        if not has_run_file(file):
+            raise AssertionError(f"{file}: expected a pin, got no such file: `ipusim pin` and --ipusim-update write it")
+        found = difference(read_pin(file, self.result.job.name), self.result)
+        if found is not None:
+            raise AssertionError(f"{self.scenario} is not as {file.name} has it\n{found}")
+
+
+def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:
+    """Run a scenario with other values for some of its options, by their dotted names.
+
+    Raises as :func:`ipusim.run` does.
+    """
+    with placed_request(scenario) as request:
+        job = assemble(request.replace(changes) if changes else request)
+        check_expectations(job)
+        return CheckedRun(execute(job), scenario, update)

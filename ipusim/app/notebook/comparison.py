@@ -1,0 +1,176 @@
+"""Runs held against each other, side by side in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipusim.app.compare import compare as study
+from ipusim.app.compare.comparison import Comparison as Found
+from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_chart, comparison_files
+from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+from ipusim.app.notebook import html
+from ipusim.app.notebook.asked import Asked, placed
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.folder import RunFolder
+from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.notebook.run import Run
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.run_folder.stored import read_run
+from ipusim.base.errors import ProgramError
+from ipusim.machine.simulate import Progress
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Comparison:
+    """What runs take, and which is best; a notebook shows it as a verdict and a table above the traces.
+
+    Attributes:
+        rows: a part each: its result, or why there is none.
+        runs: those that have just run, by what sets them apart: ``1f1b``, or where it ran in several sync modes
+            ``1f1b in lock-step``.
+    """
+
+    def __init__(self, rows: Sequence[study.Row]) -> None:
+        """Show ``rows``, of which at least one ran."""
+        self.rows = tuple(rows)
+        self._found = Found(self.rows)
+        named = zip(self._found.keys, self.rows, strict=True)
+        self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
+
+    def verdict(self) -> str:
+        """Return which is best, by how much, and why a faster one is not."""
+        return "\n".join(verdict(self._found))
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each run, refused ones too, whose numbers are missing; needs pandas.
+
+        Columns: name, which is what sets it apart, source, schedule, sync, selection_order, makespan_cycles and
+        makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
+        samples_per_s, difference to the first as a part of it (of time, or of throughput where that decides), bubble
+        (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (its memory), best, on_front,
+        mean_loss of the last step and refusal.
+        """
+        return rows_frame([self._numbers(*each) for each in zip(self._found.labels, self.rows, strict=True)])
+
+    def figure(self) -> Chart:
+        """Return the traces under each other on one time axis, as a matplotlib Figure."""
+        return comparison_chart(self._found)
+
+    @checked
+    def save(self, folder: Path | str) -> Path:
+        """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all; return the folder.
+
+        Raises OutputError for a folder that cannot be written, or that another run writes into.
+        """
+        with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
+            results.write(comparison_files(self._found))
+        return Path(folder)
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png
+
+    def _repr_html_(self) -> str:
+        table = comparison_table(self._found)
+        said, *more = verdict(self._found)
+        parts = [
+            html.paragraph(said, bold=True),
+            *map(html.paragraph, more),
+            html.table(table),
+            *map(html.paragraph, reasons(self._found)),
+            html.picture(self._png, table.title),
+        ]
+        return html.together(parts)
+
+    def __repr__(self) -> str:
+        """Name the runs, and those that were refused."""
+        named = zip(self._found.titles, self.rows, strict=True)
+        words = [name if row.times else f"{name} (refused)" for name, row in named]
+        return f"<{type(self).__name__} of {', '.join(words)}>"
+
+    def _numbers(self, label: str, row: study.Row) -> dict[str, object]:
+        found: dict[str, object] = {
+            "name": label,
+            "source": row.source,
+            "schedule": row.schedule,
+            "sync": row.sync.value,
+            "selection_order": row.order,
+        }
+        if row.times is not None:
+            times = row.times
+            found |= {
+                "makespan_cycles": times.makespan_cycles,
+                "makespan_s": times.seconds(times.makespan_cycles),
+                "execution_cycles": times.execution_cycles,
+                "weight_update_period_s": times.throughput.weight_update_period_s,
+                "samples_per_s": times.throughput.samples_per_s,
+                "difference": self._found.difference(row, self._found.first),
+                "bubble": times.bubble.idle_fraction,
+                "utilisation": times.utilisation,
+            }
+        return found | {
+            "peak_bytes": row.memory.peak_bytes if row.memory else None,
+            "fits": row.fits,
+            "best": row is self._found.best,
+            "on_front": row in self._found.front,
+            "mean_loss": row.last_loss,
+            "refusal": row.refusal or None,
+        }
+
+
+@checked
+def compare(
+    asked: Asked | RunFolder | Sequence[Asked | RunFolder],
+    schedules: str | Sequence[str] | None = None,
+    syncs: str | Sequence[str] = (),
+    orders: str | Sequence[str] = (),
+    *,
+    losses: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run what is asked for once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
+
+    ``asked`` is what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns), or a list
+    of these. Of what is left out, each keeps its own; one alone with nothing else to compare it by runs under
+    Graphcore's schedules. Nothing computes without ``losses``.
+
+    Raises ProgramError for a schedule, an order or a mode that does not exist or stands there twice, FileError for a
+    folder that holds no run, and, as :func:`ipusim.run` does, what is wrong with requests that none of them can run.
+    """
+    every: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
+    if not every:
+        raise ProgramError("expected something to compare, got an empty list")
+    chosen, modes, laid_out = ([given] if isinstance(given, str) else given for given in (schedules, syncs, orders))
+    compared = [_compared(each) for each in every]
+    try:
+        return Comparison(
+            study.compare(compared, chosen, modes or (), laid_out or (), losses=losses, progress=progress)
+        )
+    except RequestError as error:
+        requests = [each for each, found in zip(every, compared, strict=True) if isinstance(found.what, Request)]
+        for each in requests:  # mistakes of a file are told with their place there
+            with placed(each) as request:
+                assemble(request)
+        with placed(requests[0]):
+            raise error
+
+
+def _compared(asked: Asked | RunFolder) -> study.Compared:
+    if isinstance(asked, RunFolder):
+        return study.Compared(asked.stored, str(asked.folder))
+    if isinstance(asked, str | Path) and Path(asked).is_dir():
+        return study.Compared(read_run(Path(asked)), str(asked))
+    with placed(asked) as request:
+        return study.Compared(request, str(asked) if isinstance(asked, str | Path) else request.name)

@@ -1,0 +1,84 @@
+"""Why a run takes as long as it does, in a notebook."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ipusim.analysis.causes import CAUSES, idle_causes
+from ipusim.app.explain import explanation as study
+from ipusim.app.notebook import html
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.render.critical_path import trace_with_path
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.window import execution_window
+from ipusim.app.run_folder.columns import in_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Explanation:
+    """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
+
+    Attributes:
+        found: idle intervals with their causes, the critical path, and what changes would give.
+        words: the verdict, a sentence each.
+    """
+
+    def __init__(self, found: study.Explanation) -> None:
+        """Show ``found``."""
+        self.found = found
+        self.words = tuple(found.words())
+
+    @checked
+    def idle(self) -> pd.DataFrame:
+        """Return a row for each idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
+
+        ``stage`` is the one whose pass another IPU runs meanwhile, None where that is not what is waited for. Raises
+        OutputError for a run of more spans than a table may have rows.
+        """
+        stages, idle = self.found.timeline.info.stages, self.found.idle
+        if self.found.timeline.repeats:
+            idle = idle_causes(in_rows(self.found.timeline), self.found.execution)
+        columns = (idle.ipu, idle.start, idle.end, idle.cause, idle.stage)
+        return rows_frame(
+            [
+                {
+                    "ipu": ipu,
+                    "start_cycle": start,
+                    "end_cycle": end,
+                    "cause": CAUSES[cause].words,
+                    "stage": None if stage < 0 else stages[stage],
+                }
+                for ipu, start, end, cause, stage in zip(*(column.tolist() for column in columns), strict=True)
+            ]
+        )
+
+    def figure(self) -> Chart:
+        """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
+        return idle_chart(self.found.timeline, self.found.idle)
+
+    @checked
+    def path_figure(self, execution: int = 0) -> Chart:
+        """Return the trace of an execution with the critical path on it; raises TimelineError for one that is not."""
+        shown = execution_window(self.found.timeline, execution)
+        return trace_with_path(self.found.timeline, self.found.path.rows, shown.start, shown.end)
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_html_(self) -> str:
+        parts = [
+            *map(html.paragraph, self.words),
+            html.picture(self._png, "time of each IPU by cause"),
+            *map(html.table, self.found.tables()),
+        ]
+        return html.together(parts)
+
+    def __repr__(self) -> str:
+        """Say the verdict."""
+        return f"<{type(self).__name__}: {' '.join(self.words)}>"

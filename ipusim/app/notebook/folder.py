@@ -1,0 +1,91 @@
+"""A run folder that shows itself in a notebook."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.app.explain.explanation import explain
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.explanation import Explanation
+from ipusim.app.notebook.shown import Shown
+from ipusim.app.run_folder.opened import job_behind
+from ipusim.app.run_folder.stored import read_run
+from ipusim.base.errors import FileError
+from ipusim.base.files import has_run_file, open_run_file, read_arrays, read_run_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Most bytes of the losses of a run, and of a line of them; and of its weights or outputs, unpacked.
+_MOST_LOSSES_BYTES: Final = 1 << 28
+_LONGEST_LINE: Final = 1 << 8
+_MOST_ARRAY_BYTES: Final = 1 << 30
+
+
+class RunFolder(Shown):
+    """What a run has written.
+
+    Attributes:
+        stored: the run, as it was read.
+        folder: where it lies.
+        summary: what ``summary.json`` says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read ``folder``; raises as :func:`load` does."""
+        found = read_run(folder)
+        losses = folder / "losses.csv"
+        told = read_run_file(losses, _MOST_LOSSES_BYTES) if has_run_file(losses) else None
+        self.stored = found
+        self.folder = found.folder
+        self.summary = found.summary
+        super().__init__(found.timeline, found.times, found.summary, told)
+        self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
+
+    @checked
+    def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
+        """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
+
+        What changes would give is known where the folder holds the run's scenario. Python that the scenario names runs
+        with ``trust`` alone, and so are files read that lie outside of the folder.
+        """
+        return Explanation(explain(self.timeline, job_behind(self.folder, trust=trust), execution))
+
+    def losses(self) -> pd.DataFrame:
+        """Return the losses as :meth:`ipusim.Run.losses` does; raises FileError for a file that does not hold them."""
+        try:
+            if max(map(len, self._losses.splitlines()), default=0) > _LONGEST_LINE:
+                raise FileError(f"a line of more than {_LONGEST_LINE} bytes")
+            return super().losses()
+        except (ValueError, OverflowError, csv.Error) as error:
+            path = self.folder / "losses.csv"
+            raise FileError(f"{path}: expected the losses of a run, found something else: {error}") from None
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        return self.stored.curves
+
+
+@checked
+def load(folder: Path | str) -> RunFolder:
+    """Return the run that ``ipusim run`` or :meth:`ipusim.Run.save` has written into ``folder``.
+
+    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
+    damaged Timeline, and OSError for what cannot be read.
+    """
+    return RunFolder(Path(folder))
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    if not has_run_file(path):
+        return {}
+    try:
+        with open_run_file(path) as file:
+            return read_arrays(file, most_bytes=_MOST_ARRAY_BYTES)
+    except FileError as error:
+        raise FileError(f"{path}: expected the arrays of a run, found something else: {error}") from error

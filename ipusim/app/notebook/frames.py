@@ -1,0 +1,67 @@
+"""Spans, IPUs, memory and losses as pandas DataFrames."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipusim.app.run_folder.columns import Column, Columns
+from ipusim.base.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frame(columns: Columns) -> pd.DataFrame:
+    """Return columns as a frame: names as categories, numbers that some rows have not as nullable ones.
+
+    Raises MissingPackageError without pandas.
+    """
+    pandas = _pandas()
+    return pandas.DataFrame({name: _column(pandas, column) for name, column in columns.items()})
+
+
+def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row for each IPU that holds a stage: its peak, when that is, and the bytes of each holder at it.
+
+    ``memory`` is that of ``summary.json``, whose names the columns have. Raises MissingPackageError without pandas.
+    """
+    rows = [
+        {
+            **{key: value for key, value in ipu.items() if key != "holders"},
+            "sram_bytes": memory["sram_bytes"],
+            **{f"{holder.replace(' ', '_')}_bytes": size for holder, size in ipu["holders"].items()},
+        }
+        for ipu in memory["ipus"]
+    ]
+    return _pandas().DataFrame(rows)
+
+
+def losses_frame(content: bytes) -> pd.DataFrame:
+    """Return ``losses.csv`` as a frame, every loss to the last bit; raises MissingPackageError without pandas."""
+    header, *rows = csv.reader(io.StringIO(content.decode()))
+    types = {name: float if name.startswith("loss") else int for name in header}
+    return _pandas().DataFrame(rows, columns=header).astype(types)
+
+
+def rows_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a frame, in which what is None is missing; raises MissingPackageError without pandas."""
+    return _pandas().DataFrame(rows).convert_dtypes()
+
+
+def _pandas() -> Any:
+    try:
+        import pandas  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError:
+        raise MissingPackageError("DataFrames need pandas: pip install ipusim[notebook]") from None
+    return pandas
+
+
+def _column(pandas: Any, column: Column) -> Any:
+    if column.names is not None:
+        return pandas.Categorical.from_codes(np.maximum(column.values, -1), column.names)
+    return pandas.arrays.IntegerArray(column.values.copy(), column.missing) if column.partial else column.values

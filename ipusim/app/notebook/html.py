@@ -1,0 +1,54 @@
+"""Tables, sentences and pictures as HTML for the output of a notebook's cell."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ipusim.analysis.run_times import RunTimes
+from ipusim.app.render.tables import Table
+from ipusim.base.units import format_figure, format_seconds
+
+
+def verdict(times: RunTimes) -> str:
+    """Return a run in one line: time per weight update (of inference: per execution), throughput and bubble."""
+    rates, what = times.throughput, "weight update" if times.training else "execution"
+    return (
+        f"{format_seconds(rates.weight_update_period_s)} per {what}, "
+        f"{format_figure(rates.samples_per_s)} samples/s, "
+        f"bubble {times.bubble.idle_fraction:.1%} (idle / (IPUs x makespan))"
+    )
+
+
+def table(shown: Table) -> str:
+    """Return a table; columns of numbers are flush right, and a header without text is left out."""
+    sides = ["right" if shown.has_numbers(column) else "left" for column in range(len(shown.header))]
+    head = f"<thead>{_row('th', shown.header, sides)}</thead>" if any(shown.header) else ""
+    rows = "".join(_row("td", row, sides) for row in shown.rows)
+    caption = f'<caption style="text-align: left"><b>{escape(shown.title)}</b></caption>'
+    return f"<table>{caption}{head}<tbody>{rows}</tbody></table>"
+
+
+def _row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
+    drawn = (
+        f'<{tag} style="text-align: {side}; white-space: pre-wrap">{escape(cell)}</{tag}>'
+        for cell, side in zip(cells, sides, strict=True)
+    )
+    return f"<tr>{''.join(drawn)}</tr>"
+
+
+def paragraph(text: str, bold: bool = False) -> str:
+    """Return a sentence of its own; nothing of an empty one."""
+    words = f"<b>{escape(text)}</b>" if bold else escape(text)
+    return f"<p>{words}</p>" if text else ""
+
+
+def picture(png: bytes, text: str) -> str:
+    """Return a PNG within the page; ``text`` says what it shows to those who cannot see it."""
+    return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
+
+
+def together(parts: Iterable[str]) -> str:
+    """Return the parts one below the other."""
+    return f"<div>{''.join(parts)}</div>"

@@ -1,0 +1,100 @@
+"""A run, from what was asked for to what shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.summary import Summary
+from ipusim.app.explain.explanation import explain
+from ipusim.app.notebook.asked import Asked, placed
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.explanation import Explanation
+from ipusim.app.notebook.shown import Shown
+from ipusim.app.render.figures import Chart
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.window import part_window
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_files
+from ipusim.base.errors import OutputError
+from ipusim.machine.simulate import Progress
+from ipusim.runs import run as road
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.runs.session import Hook
+
+
+class Run(Shown):
+    """A run that has just ended.
+
+    Attributes:
+        result: the Job that ran, and everything that came of it.
+    """
+
+    def __init__(self, result: road.Run) -> None:
+        """Show ``result``."""
+        learning = result.learning
+        losses = losses_csv(learning) if learning is not None and learning.losses else None
+        super().__init__(result.timeline, result.summary, result.summary.to_dict(), losses)
+        self.result = result
+        if learning is not None:
+            self.weights, self.outputs = learning.weights, learning.outputs
+
+    @property
+    def request(self) -> Request:
+        """What was asked for: ``run.request.replace({"pipeline.schedule": "interleaved"})`` asks for something near."""
+        return self.result.job.request
+
+    @property
+    def summary(self) -> Summary:
+        """Every number about the run; ``summary.to_dict()`` is what ``summary.json`` says."""
+        return self.result.summary
+
+    @checked
+    def memory_figure(
+        self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
+    ) -> Chart:
+        """Return what each IPU holds over time as a matplotlib Figure, of the part that :meth:`figure` shows.
+
+        Raises as that does, and OutputError where the stages do not say what they hold.
+        """
+        if not self.result.describes_memory:
+            raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
+        shown = part_window(self.timeline, start, end, phase, execution)
+        return memory_chart(self.timeline, self.result.memory, shown)
+
+    @checked
+    def explain(self, execution: int | None = None) -> Explanation:
+        """Say why the run, or one execution, takes as long as it does: idle causes, critical path, what would help.
+
+        Raises TimelineError for an execution that the run has not.
+        """
+        return Explanation(explain(self.timeline, self.result.job, execution))
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        return run_curves(self.result)
+
+    @checked
+    def save(self, folder: Path | str) -> Path:
+        """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.
+
+        Raises OutputError for a folder that cannot be written, or that another run writes into.
+        """
+        names, outdated = names_of(self.result.job)
+        with ResultsFolder(Path(folder), names, outdated=outdated) as results:
+            results.write(run_files(self.result, part_window(self.timeline), Path(folder)))
+        return Path(folder)
+
+
+@checked
+def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
+    """Run a Request, options by a scenario's own keys, or the scenario at a path.
+
+    ``progress`` is told how many time-steps are behind, and of how many; ``hooks`` look on. Raises RequestError with
+    every problem of a Request or of options, ScenarioError with those of a file and their places, and what the
+    request's own functions raise.
+    """
+    with placed(asked) as request:
+        return Run(execute(assemble(request), progress, hooks))

@@ -1,0 +1,119 @@
+"""What a run shows of itself in a notebook, whether it has just run or lies in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.run_times import RunTimes
+from ipusim.app.notebook import html
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.tables import summary_table
+from ipusim.app.render.titles import default_title
+from ipusim.app.render.window import part_window
+from ipusim.app.run_folder.columns import ipu_columns, memory_columns, span_columns
+from ipusim.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The losses of a run that has none, as CSV.
+_NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
+
+
+class Shown:
+    """A run with its trace, tables and figures; a notebook shows it as a summary above the trace of an execution.
+
+    Attributes:
+        timeline: what happened, as integer columns.
+        times: every number that the Timeline tells.
+        weights: final parameters by name, such as ``dense/W``; none where only time is simulated.
+        outputs: what else than losses reached the host, by name.
+    """
+
+    def __init__(self, timeline: Timeline, times: RunTimes, said: dict[str, Any], losses: bytes | None) -> None:
+        """Take a Timeline, its times, what ``summary.json`` says, and the losses as CSV, if there are any."""
+        self.timeline = timeline
+        self.times = times
+        self.weights: dict[str, npt.NDArray[Any]] = {}
+        self.outputs: dict[str, npt.NDArray[Any]] = {}
+        self._said = said
+        self._losses = _NO_LOSSES if losses is None else losses
+
+    @checked
+    def figure(
+        self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
+    ) -> Chart:
+        """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
+
+        ``phase`` is ramp-up, main, ramp-down or weight-update. Raises OutputError for a phase that the execution has
+        not, for cycles outside the run, and for both; TimelineError for an execution that the run has not.
+        """
+        shown = part_window(self.timeline, start, end, phase, execution)
+        return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
+
+    @checked
+    def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
+        """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
+
+        Columns are those of :func:`ipusim.app.run_folder.columns.span_columns`. With ``start`` or ``end``, of the spans between
+        these cycles alone: OutputError is raised for a run of more than a table may have rows.
+        """
+        return frame(span_columns(self.timeline, start, end))
+
+    def ipus(self) -> pd.DataFrame:
+        """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""
+        return frame(ipu_columns(self.times))
+
+    def memory(self) -> pd.DataFrame:
+        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
+
+        Stages known by their cycles alone do not say what they hold, which then is 0.
+        """
+        return memory_frame(self._said["memory"])
+
+    def memory_over_time(self) -> pd.DataFrame:
+        """Return what IPUs hold over the whole run, a row for each change of an IPU; needs pandas.
+
+        Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say what they
+        hold.
+        """
+        return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
+
+    def losses(self) -> pd.DataFrame:
+        """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
+        return losses_frame(self._losses)
+
+    def _curves(self) -> Sequence[MemoryCurve]:
+        """Return what each IPU holds over time; of none where the stages do not say it."""
+        raise NotImplementedError
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png
+
+    def _repr_html_(self) -> str:
+        said, memory = self._said, self._said["memory"]
+        parts = [
+            html.paragraph(said["description"]),
+            html.paragraph(f"{html.verdict(self.times)}.", bold=True),
+            html.table(summary_table(self.times)),
+            html.picture(self._png, default_title(self.timeline).replace("\n", ": ")),
+            "" if memory["fits"] else html.paragraph(memory["verdict"], bold=True),
+            *map(html.paragraph, said["notes"]),
+        ]
+        return html.together(parts)
+
+    def __repr__(self) -> str:
+        """Name the run and its main numbers."""
+        return f"<{type(self).__name__} of {self.times.name}: {html.verdict(self.times)}>"

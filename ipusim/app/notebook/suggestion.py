@@ -1,0 +1,102 @@
+"""The best plan for what is asked for, in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from ipusim.app.notebook import html
+from ipusim.app.notebook.asked import Asked, placed
+from ipusim.app.notebook.checked import checked
+from ipusim.app.suggest import suggestion as study
+from ipusim.app.suggest import words
+from ipusim.app.suggest.budget import Budget
+from ipusim.app.suggest.choices import Limits
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.runs.problems import one_of, show
+from ipusim.runs.request.request import Request
+
+
+class Suggestion:
+    """The best plan that was found, or why there is none; a notebook shows it above the plans that come next.
+
+    Attributes:
+        found: the suggested plan, what it was found among, and what it is held against.
+    """
+
+    def __init__(self, found: study.Suggestion) -> None:
+        """Show ``found``."""
+        self.found = found
+
+    @property
+    def outcome(self) -> str:
+        """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended before either."""
+        return self.found.outcome.value
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no plan; empty where there is one."""
+        return self.found.why_none
+
+    @property
+    def gap(self) -> float:
+        """By which share any other plan could be faster; 0 where this one is proven the best."""
+        return self.found.gap
+
+    @property
+    def request(self) -> Request:
+        """What to ask for: the given request with the suggested plan, ready for :func:`ipusim.run`.
+
+        Raises IpusimError where there is no plan.
+        """
+        return self.found.request
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The options of the plan by their dotted names, None for those to leave out; none if the given one is best."""
+        return self.found.changes
+
+    def _repr_html_(self) -> str:
+        if self.why_none:
+            return html.paragraph(self.why_none)
+        said = [*words.verdict(self.found), *words.searched_lines(self.found)]
+        return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, said)])
+
+    def __repr__(self) -> str:
+        """Say the plan in a sentence, or why there is none."""
+        return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.found.job)}>"
+
+
+@checked
+def suggest(
+    asked: Asked,
+    *,
+    simulations: int = study.SIMULATIONS,
+    seconds: float | None = study.SECONDS,
+    **limits: int | str | Sequence[int] | Sequence[str],
+) -> Suggestion:
+    """Find the best legal plan for what is asked for, or that none fits, or that none was found: its ``outcome``.
+
+    ``asked`` is what :func:`ipusim.run` takes; ``limits`` are the options of ``ipusim suggest`` by their names, such as
+    ``schedules=["grouped"]`` or ``replicas=1``. It takes at most so many ``simulations``, and ``seconds``, or with None
+    as long as a proof takes.
+    Raises OptionError for limits that leave nothing, and as :func:`ipusim.run` does what is wrong with a request.
+    """
+    names = [each.name for each in fields(Limits)]
+    for name, given in limits.items():
+        if name not in names:
+            raise OptionError(name, f"expected one of {one_of(names)}{did_you_mean(name, names)}")
+        kind = Limits.__annotations__[name]
+        values = given if isinstance(given, list | tuple) else [given]
+        if not all(isinstance(each, int if "int" in kind else str) and not isinstance(each, bool) for each in values):
+            what = "whole numbers" if "int" in kind else "texts"
+            raise OptionError(name, f"expected {what}, got {show(given)}")
+    taken: dict[str, Any] = {
+        name: given if name == "global_batch" else (given,) if isinstance(given, int | str) else tuple(given)
+        for name, given in limits.items()
+    }
+    budget = Budget(seconds)
+    with placed(asked) as request:
+        return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, budget=budget))

@@ -1,0 +1,128 @@
+"""What is asked for at every point of varied options, as a table and a chart in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipusim.app.notebook import html
+from ipusim.app.notebook.asked import Asked, placed
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.sweep import report
+from ipusim.app.sweep import sweep as study
+from ipusim.app.sweep.ceiling import Ceiling, ceilings
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.measures import measure_of
+from ipusim.app.sweep.outcome import Outcome
+from ipusim.app.sweep.vary import axes_of
+from ipusim.machine.simulate import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Sweep:
+    """What the points of a sweep came to; a notebook shows the best, the rows and a chart of the measure.
+
+    Attributes:
+        points: the values of each point by the paths of their options.
+        outcomes: what each came to: its numbers, or the message why there are none.
+        measure: the name of what points are judged and drawn by.
+        ceilings: of a sweep of gradient_accumulation_count, the throughput that no count passes, for each combination
+            of the other options.
+    """
+
+    def __init__(self, found: study.Sweep, measure: str) -> None:
+        """Show a sweep of which all points are there."""
+        self._found = found
+        self._measure = measure_of(measure, losses=True)
+        self.measure = measure
+        self.points: tuple[dict[str, Any], ...] = tuple(found.changes(point) for point, _ in found.finished)
+        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in found.finished)
+        self.ceilings: tuple[Ceiling, ...] = ceilings(found)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The values of the best point of those that fit; None where none does."""
+        ranked = report.best_of(self._found, self._measure)
+        return self._found.changes(ranked[0][0]) if ranked else None
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each point, with the columns of ``sweep.csv``; needs pandas."""
+        made = report.columns(self._found)
+        return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
+
+    @checked
+    def figure(self, measure: str | None = None) -> Chart:
+        """Return the chart of a measure, by default this sweep's, as a matplotlib Figure."""
+        chosen = self._measure if measure is None else measure_of(measure, losses=True)
+        return report.chart_of(self._found, self.ceilings, chosen)
+
+    @checked
+    def save(self, folder: Path | str, form: str = "csv") -> Path:
+        """Write the rows and the chart as ``ipusim sweep`` does, whole or not at all; return the folder.
+
+        ``form`` is csv, or parquet beside it. Raises OutputError for a folder that cannot be written.
+        """
+        report.check_format(form)
+        with ResultsFolder(Path(folder), report.SWEEP_FILES) as results:
+            results.write(report.sweep_files(self._found, self.ceilings, self._measure, form))
+        return Path(folder)
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png
+
+    def _repr_html_(self) -> str:
+        table = report.sweep_table(self._found, self._measure)
+        words = report.verdict(self._found, self.ceilings, self._measure)
+        return html.together([*map(html.paragraph, words), html.table(table), html.picture(self._png, table.title)])
+
+    def __repr__(self) -> str:
+        """Name what was varied."""
+        varied = ", ".join(axis.path for axis in self._found.axes)
+        return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
+
+
+@checked
+def sweep(
+    asked: Asked,
+    vary: Mapping[str, str | Iterable[Any]],
+    *,
+    zip: bool = False,
+    measure: str = "throughput",
+    losses: bool = False,
+    workers: int | None = None,
+    backend: str = "local",
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Run what is asked for at every point of varied options; time alone, unless ``losses`` are wanted.
+
+    ``vary`` has paths of options, each with its values in a list or a text such as ``8..256x2``; they are crossed, or
+    with ``zip`` side by side. ``asked`` is what :func:`ipusim.run` takes. Points run in as many processes as there are
+    cores, in ``workers`` of them, or with ``backend`` dask on the cluster at ``address``. A point that does not run is
+    a row with its message.
+
+    Raises OptionError for what cannot be varied, measured or run so; where no point runs, what is wrong with the
+    first one.
+    """
+    measure_of(measure, losses=losses)
+    with placed(asked) as request:
+        found = study.sweep(
+            request,
+            axes_of(vary),
+            together=zip,
+            losses=losses,
+            crew=Crew(workers, backend, address),
+            progress=progress,
+        )
+    return Sweep(found, measure)

@@ -1,0 +1,1 @@
+"""The page of runs in HTML, from their folders."""

@@ -1,0 +1,192 @@
+"""Run folders as one page to look at, and to send to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from ipusim.analysis.causes import CAUSES, IdleCauses
+from ipusim.analysis.critical_path import critical_path
+from ipusim.app.explain.explanation import explain
+from ipusim.app.page.page_tables import folder_tables
+from ipusim.app.render.idle_causes import COMPUTES
+from ipusim.app.render.left_out import in_periods, left_out
+from ipusim.app.render.page.page import html_page
+from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
+from ipusim.app.render.tables import Table, ipu_table, summary_table
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.run_folder.output_file import PAGE as PAGE_FILE
+from ipusim.app.run_folder.output_file import check_output
+from ipusim.app.run_folder.stored import StoredRun, read_run
+from ipusim.app.run_folder.versions import versions
+from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.base.errors import FileError
+from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
+from ipusim.base.units import format_bytes, format_figure, format_seconds
+from ipusim.pipeline.holders import Holder
+from ipusim.timeline.timeline import Timeline
+
+#: What the page is called in a run folder.
+PAGE: Final = "report.html"
+_NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
+_NO_MEMORY: Final = (
+    "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
+    "memory.npz."
+)
+#: Changes of memory over time up to which the page has all of them, and not the first and last of what repeats itself.
+_MOST_ENTRIES: Final = 400_000
+#: Names of that many runs stand in the title of a page of several.
+_NAMED: Final = 3
+
+
+def report_page(folders: Sequence[Path]) -> bytes:
+    """Return the page of the runs in ``folders``, in their order; the same runs give the same bytes.
+
+    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
+    damaged Timeline, and OSError for what cannot be read.
+    """
+    return _page([read_run(folder) for folder in folders])
+
+
+def _page(stored: Sequence[StoredRun]) -> bytes:
+    runs = [_page_run(each) for each in stored]
+    data, contents = zip(*map(run_data, runs), strict=True)
+    title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
+    overview = table_data(_overview(runs)) if len(runs) > 1 else None
+    made = " ".join(versions())
+    return html_page(
+        title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
+    )
+
+
+def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of the runs in ``folders``, by default into the first of them, and return where it lies.
+
+    There the next run that writes into the folder removes it. Raises as :func:`report_page` does, and OutputError for
+    a page that cannot be written.
+    """
+    if not folders:
+        raise FileError("expected at least one folder of a run, got none")
+    if out is not None:
+        check_output(out, PAGE_FILE)
+        write_file(out, report_page(folders))
+        return out
+    stored = [read_run(folder) for folder in folders]
+    with ResultsFolder(folders[0], (PAGE,)) as results:
+        results.write({PAGE: _page(stored)})
+    return folders[0] / PAGE
+
+
+def _names(runs: Sequence[StoredRun]) -> str:
+    names = [*dict.fromkeys(run.times.name for run in runs)]
+    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+
+
+def _overview(runs: Sequence[PageRun]) -> Table:
+    """Return the first numbers of every run, a row each."""
+    labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
+    rows = tuple(
+        (
+            run.title,
+            *(
+                {figure.label: figure.in_row or figure.value for figure in run.figures}.get(label, "-")
+                for label in labels
+            ),
+        )
+        for run in runs
+    )
+    return Table("Runs", ("run", *labels), rows)
+
+
+def _page_run(run: StoredRun) -> PageRun:
+    timeline, times = in_periods(run.timeline), run.times
+    why = explain(run.timeline, "a page does not try changes")
+    try:
+        memory = _memory(run)
+        tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
+        figures = tuple(_figures(run))
+        notes = (*map(str, run.summary["notes"]), *_left_out(timeline))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, FileError):
+            raise
+        path = run.folder / "summary.json"
+        raise FileError(f"{path}: expected the summary of a run as ipusim writes it, got {error!r}") from None
+    return PageRun(
+        title=f"{times.name}: {times.order_and_sync} on {times.system}",
+        description=run.summary["description"],
+        timeline=timeline.rows_alone(),
+        spans=run.timeline.spans_in_all,
+        figures=figures,
+        verdict=tuple(why.where()),
+        notes=notes,
+        memory=memory,
+        no_memory="" if memory else _NO_MEMORY,
+        path=(critical_path(timeline) if run.timeline.repeats else why.path).rows,
+        bars=_bars(why.idle),
+        tables=tables,
+        scenario=_scenario(run.folder),
+    )
+
+
+def _left_out(timeline: Timeline) -> Iterator[str]:
+    """Yield what the page does not show of a run, in sentences."""
+    for each in left_out(timeline):
+        yield f"Cycles {each.start:,} to {each.end:,} are not drawn: {each.words}, each as those before and behind."
+
+
+def _figures(run: StoredRun) -> Iterator[Figure]:
+    """Yield the numbers that come first; what bounds a run only of folders that say it."""
+    times, found = run.times, run.summary.get("verdict")
+    rates, what = times.throughput, "weight update" if times.training else "execution"
+    yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
+    yield Figure(
+        "throughput",
+        f"{format_figure(rates.samples_per_s)} samples/s",
+        f"{rates.effective_batch_size:,} per {what}",
+    )
+    if found is not None:
+        yield Figure("efficiency", f"{found['efficiency']:.1%}", "of the IPUs' time is arithmetic")
+        bound = next(iter(found["bounds"].items()), None)
+        if bound is not None:
+            yield Figure("bound by", f"{bound[1]:.1%}", bound[0], in_row=f"{bound[1]:.1%} {bound[0]}")
+    yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
+    if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
+        alone = format_seconds(times.seconds(found["single_ipu_cycles"]))
+        yield Figure("against one IPU", f"{found['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
+    if run.describes_memory:
+        fullest = run.fullest
+        limit = fullest.sram_bytes
+        of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
+        fits = "" if fullest.fits else ", does not fit"
+        yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
+
+
+def _bars(idle: IdleCauses) -> Bars:
+    """Return the whole run's time of each IPU, arithmetic first."""
+    rows = tuple(
+        (f"IPU {ipu}", (busy, *causes))
+        for ipu, (busy, causes) in enumerate(zip(idle.busy.tolist(), idle.cycles.tolist(), strict=True))
+    )
+    return Bars("Why IPUs are idle", (COMPUTES, *(cause.value for cause in CAUSES)), rows, idle.window_cycles)
+
+
+def _memory(run: StoredRun) -> HeldMemory | None:
+    """Return what IPUs hold over time; None where the folder does not say it."""
+    curves, said = run.curves, run.summary["memory"]
+    if not curves:
+        return None
+    if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
+        curves = tuple(curve.expanded() for curve in curves)
+    held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
+    holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
+    limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
+    return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])
+
+
+def _scenario(folder: Path) -> str:
+    """Return the scenario of a run as it stands in its folder."""
+    path = folder / SCENARIO_FILE
+    if not has_run_file(path):
+        return _NO_SCENARIO
+    return read_run_file(path, MAX_SCENARIO_BYTES).decode("utf-8", "replace")

@@ -1,0 +1,73 @@
+"""The tables of a page that a run folder's summary tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.stored import StoredRun
+from ipusim.base.units import format_bytes
+from ipusim.pipeline.holders import Holder
+
+
+def folder_tables(run: StoredRun) -> Iterator[Table]:
+    """Yield stages, memory, options and selection orders, as far as they have rows.
+
+    Raises KeyError, TypeError or ValueError for a summary that is not as a run writes it.
+    """
+    options = tuple((str(name), str(effect)) for name, effect in run.summary["options"].items())
+    for table in (_stage_table(run), _memory_table(run), Table("Options", ("", ""), options), _order_table(run)):
+        if table.rows:
+            yield table
+
+
+def _stage_table(run: StoredRun) -> Table:
+    def rows() -> Iterator[tuple[str, ...]]:
+        info, memory = run.timeline.info, run.summary["memory"]["stages"]
+        for stage, (cycles, kept) in enumerate(zip(run.summary["stage_cycles"], memory, strict=True)):
+            yield (
+                info.stages[stage],
+                f"{info.mapping[stage]}",
+                f"{cycles['forward_cycles']:,}",
+                f"{cycles['backward_cycles']:,}",
+                f"{kept['fifo_depth']}",
+                f"{kept['most_micro_batches_kept']}",
+                format_bytes(kept["kept_bytes"]),
+            )
+
+    header = ("stage", "IPU", "forward, cycles", "backward, cycles", "FIFO depth", "micro-batches kept", "each")
+    return Table("Stages", header, tuple(rows()))
+
+
+def _memory_table(run: StoredRun) -> Table:
+    ipus = run.summary["memory"]["ipus"]
+    if not any(ipu["peak_bytes"] for ipu in ipus):
+        return Table("Memory at each IPU's peak", (), ())
+    holders = [holder for holder in Holder if any(ipu["holders"][holder] for ipu in ipus)]
+    rows = tuple(
+        (
+            f"{ipu['ipu']}",
+            format_bytes(ipu["peak_bytes"]),
+            str(ipu["peak_pass"]),
+            f"{ipu['peak_cycle']:,}",
+            *(format_bytes(ipu["holders"][holder]) for holder in holders),
+        )
+        for ipu in ipus
+    )
+    return Table("Memory at each IPU's peak", ("IPU", "peak", "pass", "cycle", *(each.short for each in holders)), rows)
+
+
+def _order_table(run: StoredRun) -> Table:
+    orders = run.summary["selection_orders"]
+    rows = tuple(
+        (
+            f"{order['order']}{' (used)' if order['used'] else ''}",
+            " ".join(map(str, order["ipus"])),
+            f"{order['copy_cycles']:,}",
+            f"{order['execution_cycles']:,}",
+        )
+        for order in orders
+        if order["routes"]
+    )
+    header = ("order", "physical IPUs of IPU 0, 1, ...", "longest copy, cycles", "all of an execution, cycles")
+    return Table("Selection orders", header, rows)

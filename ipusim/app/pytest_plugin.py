@@ -1,0 +1,102 @@
+"""What pytest gets of ipusim: runs as a fixture, and scenarios that are tests of their own.
+
+pytest imports this module in every session of whoever has ipusim installed: all else of ipusim is imported when a test
+uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ipusim.app.notebook.checked_run import CheckedRun
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that renews pins, and the key for folders of scenarios."""
+    text = "renew the pins of scenarios that are tested, where they differ"
+    parser.getgroup("ipusim").addoption("--ipusim-update", action="store_true", help=text)
+    text = "folders whose scenarios are tests, where they expect something or have a pin"
+    parser.addini("ipusim_scenarios", text, type="paths", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look into the folders of scenarios too, where the command line does not say what to test."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        known = [Path(config.invocation_params.dir, arg.partition("::")[0]).resolve() for arg in config.args]
+        for folder in config.getini("ipusim_scenarios"):
+            if not any(Path(folder).resolve().is_relative_to(each) for each in known):
+                config.args.append(str(folder))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
+    """Return a scenario of such a folder as a collector of its one test."""
+    if file_path.suffix not in _SUFFIXES:
+        return None
+    folders = [Path(folder) for folder in parent.config.getini("ipusim_scenarios")]
+    if not any(file_path.is_relative_to(folder) for folder in folders):
+        return None
+    from ipusim.app.regression.suite import tests_anything  # noqa: PLC0415 - only whoever tests scenarios needs it
+
+    if not tests_anything(file_path):
+        return None
+    made: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
+    return made
+
+
+class ScenarioFile(pytest.File):
+    """A scenario that expects something or has a pin."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield its one test."""
+        yield ScenarioItem.from_parent(self, name="holds")
+
+
+class ScenarioItem(pytest.Item):
+    """The test of a scenario: it fails where an expectation is missed or the run differs from the pin."""
+
+    def runtest(self) -> None:
+        """Run the scenario; raises ScenarioFailure with what is missed, what differs first, or the mistake."""
+        from ipusim.app.regression.file import write_pin  # noqa: PLC0415 - as above
+        from ipusim.app.regression.hold import hold  # noqa: PLC0415
+
+        found = hold(self.path, renew=self.config.getoption("ipusim_update"))
+        if found.new_pin is not None:
+            write_pin(self.path, found.new_pin)
+        if found.ended != "held":
+            raise ScenarioFailure("\n".join(filter(None, [*found.missed, found.difference, found.mistake])))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return what is missed alone, without the lines of this module."""
+        if isinstance(excinfo.value, ScenarioFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return the scenario as what was tested."""
+        return self.path, None, self.path.name
+
+
+class ScenarioFailure(Exception):  # noqa: N818 - it is no error of a program
+    """What a scenario misses, in lines."""
+
+
+@pytest.fixture
+def ipusim_run(request: pytest.FixtureRequest) -> Callable[..., CheckedRun]:
+    """Run scenarios: ``ipusim_run("mine.yaml", pipeline__repeat_count=2)``, with files relative to the test's."""
+
+    def run(scenario: str | Path, **changes: Any) -> CheckedRun:
+        """Return the Run of a scenario with other values for some of its keys, whose dots are two underscores here."""
+        from ipusim.app.notebook.checked_run import checked_run  # noqa: PLC0415 - as above
+
+        named = {name.replace("__", "."): value for name, value in changes.items()}
+        update = request.config.getoption("ipusim_update")
+        return checked_run(request.path.parent / scenario, named, update=update)
+
+    return run

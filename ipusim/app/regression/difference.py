@@ -1,0 +1,237 @@
+"""The first thing in which a run differs from its pin, and what that comes from: read off what ran."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ipusim.app.regression.listed import Items, first_difference
+from ipusim.app.regression.pin import instructions, pin_of, spans
+from ipusim.base.units import format_bytes
+from ipusim.runs.run import Run
+
+#: How much losses and weights may differ on a machine that rounds otherwise, by the precision.
+_TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
+#: Changes of what is asked for that are listed.
+_LISTED: Final = 5
+#: Losses nearer to zero than this differ by rounding alone.
+_NOTHING: Final = 1e-12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs first.
+
+    Attributes:
+        what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses`` or ``weights``.
+        text: what was, and what is.
+        causes: what it comes from: other prices, other rates, other options.
+    """
+
+    what: str
+    text: str
+    causes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the first difference in one line, and its causes in lines below."""
+        return "\n".join([f"{self.what}: {self.text}", *(f"  {cause}" for cause in self.causes)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"what": self.what, "text": self.text, "causes": list(self.causes)}
+
+
+def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
+    """Return the first thing in which ``run`` differs from its pin; None where nothing does."""
+    now = pin_of(run)
+    found = next(_differences(pin, now, run), None)
+    if found is None:
+        return None
+    causes = (*found.causes, *_asked_otherwise(pin["asked"], now["asked"]), *_versions(pin, now))
+    return Difference(found.what, found.text, causes)
+
+
+def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
+    """Yield what differs, in the order in which one follows from the other."""
+    for part in ("device", "shape"):
+        for name, was, value in _changes(pin[part], now[part]):
+            yield Difference(part, f"{name} was {_told(was)}, is {_told(value)}")
+    if pin["plan"] != now["plan"]:
+        yield from _plan(pin, run)
+    yield from _prices(pin, now)
+    yield from _time(pin, now, run)
+    yield from _memory(pin["memory"], now["memory"])
+    yield from _learning(pin["learning"], now["learning"])
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, old and new value of what differs; None for what is not there."""
+    for name in dict.fromkeys([*was, *now]):
+        if was.get(name) != now.get(name):
+            yield name, was.get(name), now.get(name)
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
+    plan = instructions(run.job.whole.plan)
+    for ipu in sorted({*map(int, pin["plan"]), *plan}):
+        text = _of_list(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
+        if text:
+            yield Difference("Plan", text)
+
+
+def _of_list(what: str, pinned: Any, items: Items | None) -> str:
+    """Return where a list begins to differ from the pinned one; empty where it does not."""
+    if pinned is None or items is None:
+        return f"{what}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
+    where = first_difference(pinned, items)
+    if where is None:
+        return ""
+    if where.first == where.last:
+        return f"{what} {where.first:,} was {where.was or 'none'}, is {where.now or 'none'}"
+    begins = f", which now begin with {items.text(where.first)}" if where.first < items.count else ""
+    counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
+    return f"the first {what} that differs is one of {where.first:,} to {where.last:,}{begins}{counts}"
+
+
+def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    costs = list(_changes(pin["costs"], now["costs"]))
+    prices = [
+        (of, law, was, value)
+        for of in dict.fromkeys([*pin["prices"], *now["prices"]])
+        for law, was, value in _changes(pin["prices"].get(of, {}), now["prices"].get(of, {}))
+    ]
+    cycles = [each for each in prices if _cycles(each[2]) != _cycles(each[3])]
+    if not costs and not cycles:
+        return
+    causes = [f"{of}: law {law!r} was {_told(was)}, is {_told(value)}" for of, law, was, value in cycles[:1]]
+    rates = [each for each in _changes(pin["rates"], now["rates"]) if None not in each]
+    causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
+    if not rates and cycles:
+        same = _formula(cycles[0][2]) == _formula(cycles[0][3])
+        causes.append(
+            f"all rates are the same: the law {cycles[0][1]!r} itself is another"
+            if same
+            else "all rates are the same: what is priced is other work, or its law takes other numbers of it"
+        )
+    elif not rates:
+        causes.append("all rates and all terms of prices are the same: the price is put together otherwise")
+    if costs:
+        name, was, value = costs[0]
+        text = f"{name} was {_told(was)} cycles, is {_told(value)}"
+    else:
+        of, law, was, value = cycles[0]
+        text = f"{of}, {law}, was {_cycles(was)} cycles, is {_cycles(value)}"
+    more = len(costs) - 1
+    yield Difference("price", text + (f" (and {more:,} more)" if more > 0 else ""), tuple(causes))
+
+
+def _cycles(price: str | None) -> str:
+    return price.partition(" = ")[0] if price else "0"
+
+
+def _formula(price: str | None) -> str:
+    return price.partition(" = ")[2] if price else ""
+
+
+def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
+    text = "" if pin["spans"] == now["spans"] else _of_list("span", pin["spans"], spans(run.timeline))
+    totals = [f"{name} was {_told(was)}, is {_told(value)}" for name, was, value in _changes(pin["time"], now["time"])]
+    if text or totals:
+        same = "Plan and prices are the same: the machine runs them otherwise"
+        yield Difference("time", text or totals[0], (same, *totals[: 1 if text else 0]))
+
+
+def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
+    for ipu, old, new in _changes(was or {}, now or {}):
+        if old is None or new is None:
+            yield Difference(
+                "memory", f"IPU {ipu} held {_told(old and old['peak'])}, holds {_told(new and new['peak'])}"
+            )
+            continue
+        moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
+        holders = [each for each in _changes(old, new) if each[0] not in ("peak", "during")]
+        if holders:
+            holder, before, after = max(holders, key=lambda each: abs((each[2] or 0) - (each[1] or 0)))
+            yield Difference(
+                "memory",
+                f"IPU {ipu}, {holder}, was {format_bytes(before or 0)}, is {format_bytes(after or 0)}{moment}",
+                (f"the peak was {old['peak']:,} B, is {new['peak']:,} B",),
+            )
+        else:
+            yield Difference("memory", f"IPU {ipu} has its peak in {new['during']}, had it in {old['during']}")
+
+
+def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
+    if was is None or now is None:
+        if was is not now:
+            words = [("nothing" if each is None else "losses and weights") for each in (was, now)]
+            yield Difference("losses", f"the run computed {words[0]}, computes {words[1]}")
+        return
+    if was["precision"] != now["precision"]:
+        yield Difference("losses", f"precision was {was['precision']}, is {now['precision']}")
+    tolerance = _TOLERANCES[now["precision"]]
+    yield from _losses(was["losses"], now["losses"], tolerance)
+    for one, other in zip(was["evaluations"], now["evaluations"], strict=False):
+        if not all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True)):
+            yield Difference("losses", f"evaluation behind step {one[0]}: was {one[1:]}, is {other[1:]}")
+    for name, one, other in _changes(was["weights"], now["weights"]):
+        if one is None or other is None or one["shape"] != other["shape"]:
+            shapes = [each and each["shape"] for each in (one, other)]
+            yield Difference("weights", f"{name}: the shape was {_told(shapes[0])}, is {_told(shapes[1])}")
+        elif not (
+            _near(one["norm"], other["norm"], tolerance) and _near(one["mean"], other["mean"], tolerance, one["norm"])
+        ):
+            yield Difference("weights", f"{name}: norm was {one['norm']}, is {other['norm']}")
+
+
+def _losses(was: Mapping[str, Any], now: Mapping[str, Any], tolerance: float) -> Iterator[Difference]:
+    if was["sha256"] == now["sha256"]:
+        return
+    if was["count"] != now["count"]:
+        yield Difference("losses", f"there were {was['count']:,}, there are {now['count']:,}")
+    for step, (one, other) in enumerate(zip(was["mean_by_step"], now["mean_by_step"], strict=False)):
+        if not _near(one, other, tolerance):
+            yield Difference("losses", f"step {step}: the mean was {one}, is {other}{_by(one, other)}")
+    if not _near(was["last"], now["last"], tolerance):
+        yield Difference("losses", f"last step: the mean was {was['last']}, is {now['last']}")
+
+
+def _near(one: Any, other: Any, tolerance: float, scale: Any = 0.0) -> bool:
+    """Return whether two numbers are as near as rounding leaves them; ``scale`` is of what they are a sum."""
+    if not isinstance(one, int | float) or not isinstance(other, int | float):
+        return bool(one == other)
+    size = max(abs(one), abs(other), scale if isinstance(scale, int | float) else 0.0)
+    return abs(one - other) <= tolerance * size + _NOTHING
+
+
+def _by(one: Any, other: Any) -> str:
+    if not all(isinstance(each, int | float) and math.isfinite(each) for each in (one, other)) or not one:
+        return ""
+    return f", {abs(other / one - 1):.3g} of it {'more' if other > one else 'less'}"
+
+
+def _asked_otherwise(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is asked for otherwise than when the pin was made."""
+    changes = [
+        f"the scenario asks for {name}: {_told(value)}, was {_told(old)}"
+        if None not in (value, old)
+        else f"the scenario {'does not ask for' if value is None else 'asks for'} {name}: {_told(old or value)}"
+        + (" any more" if value is None else ", did not")
+        for name, old, value in _changes(was, now)
+    ]
+    yield from changes[:_LISTED]
+    if len(changes) > _LISTED:
+        yield f"and {len(changes) - _LISTED} more of what the scenario asks for"
+
+
+def _versions(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name, was, value in _changes(pin["versions"], now["versions"]):
+        yield f"the pin was made with {name} {was}, this is {value}"

@@ -1,0 +1,181 @@
+"""What a scenario expects of its run, held against what the run came to, or what is known before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ipusim.analysis.plain import plain
+from ipusim.analysis.verdict import slowest_stage
+from ipusim.base.near_names import did_you_mean
+from ipusim.machine.timeline_info import timeline_info
+from ipusim.runs.job import Job
+from ipusim.runs.problems import KeyPath, Problem, RequestError
+from ipusim.runs.request.expectation import Expectation
+from ipusim.runs.request.request import Request
+from ipusim.runs.request.schema import Options
+
+#: Data of ``summary.json`` that a Timeline says of itself.
+_FROM_INFO: Final = (
+    "name",
+    "system",
+    "schedule",
+    "sync",
+    "selection_order",
+    "clock_hz",
+    "training",
+    "executions",
+    "stages",
+    "mapping",
+    "ipus",
+    "replicas",
+    "count",
+    "micro_batch_size",
+    "overlap",
+)
+#: From which difference on percents say by how much a bound is missed.
+_TIMES: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An expectation and what the run came to.
+
+    Attributes:
+        expectation: what was expected.
+        value: of the figure.
+    """
+
+    expectation: Expectation
+    value: Any
+
+    @property
+    def met(self) -> bool:
+        """Whether it is as expected."""
+        return self.expectation.holds(self.value)
+
+    def __str__(self) -> str:
+        """Return it in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
+        wanted, figure = self.expectation, self.expectation.figure
+        told = figure.told(self.value)
+        if self.met:
+            return f"met     {wanted.name}: {told} ({wanted.text})"
+        return f"missed  {wanted.name}: {told}, expected {wanted.text}{self._by_how_much()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        value = None if isinstance(self.value, float) and not math.isfinite(self.value) else self.value
+        return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.met}
+
+    def _by_how_much(self) -> str:
+        """Return how far a value is from the bound that it misses, as a part of that; nothing where there is none."""
+        wanted = self.expectation
+        if wanted.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            return ""
+        bound = wanted.most if self.value >= wanted.most else wanted.least
+        if not bound or self.value == bound:
+            return ""
+        part = abs(self.value / bound - 1)
+        more = "more" if self.value > bound else "less"
+        return f", {self.value / bound:.3g} times as much" if part >= _TIMES else f", {part:.2%} {more}"
+
+
+def expectations(options: Options) -> Iterator[tuple[KeyPath, Expectation]]:
+    """Yield every expectation of a request with the path of its value."""
+    for name, value in (options.expect or {}).items():
+        if isinstance(value, Mapping):
+            yield from ((("expect", name, item), each) for item, each in value.items())
+        else:
+            yield ("expect", name), value
+
+
+def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
+    """Return a scenario, where ``--set`` makes another of it without what it expects, unless that is set too."""
+    if not overrides or any(each.startswith("expect") for each in overrides):
+        return request
+    return request.replace({}, without=["expect"])
+
+
+def check_expectations(job: Job) -> None:
+    """Refuse expectations on figures that a run of ``job`` will not have; raises RequestError with all of them."""
+    lacking = [(path, each, _lacking(job, each)) for path, each in expectations(job.request.options)]
+    if problems := [
+        Problem(path, f"expected a figure that this run has, got {each.name}: {why}")
+        for path, each, why in lacking
+        if why
+    ]:
+        raise RequestError(problems)
+
+
+def _lacking(job: Job, wanted: Expectation) -> str:
+    """Return why a run has no such figure; empty where it will have it, as far as that shows before it runs."""
+    path, stages = wanted.figure.path, [profile.name for profile in job.program.stages]
+    numbered = wanted.figure.name == "peak" and wanted.item.isdecimal()
+    reasons = {
+        "it computes nothing, as numerics are off, so that there are no losses and no accuracy": (
+            path.startswith("learning.") and job.workload is None
+        ),
+        "no samples are held out: add hold_out to data": (
+            path.startswith("learning.evaluations") and job.held_out is None
+        ),
+        "its stages do not say what they hold": path.startswith("memory.") and not job.describes_memory,
+        f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,
+        f"the IPUs with a stage are {', '.join(map(str, job.plan.ipus))}": (
+            numbered and int(wanted.item) not in job.plan.ipus
+        ),
+        f"no stage is named {wanted.equal!r}{did_you_mean(wanted.equal, stages)}": (
+            bool(wanted.figure.names) and wanted.equal not in stages
+        ),
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
+
+
+def judge(options: Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
+    """Return every expectation with its value out of the data of ``summary.json``.
+
+    Raises RequestError for figures that it does not have.
+    """
+    judged, problems = [], []
+    for path, each in expectations(options):
+        try:
+            judged.append(Judged(each, each.figure.of(summary, each.item)))
+        except LookupError:
+            problems.append(Problem(path, f"expected a figure that this run has, got {each.name}, which it has not"))
+    if problems:
+        raise RequestError(problems)
+    return tuple(judged)
+
+
+def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[Expectation, ...]]:
+    """Return the expectations that can be told without a run, with their values, and those that cannot."""
+    known = _known_before(job)
+    judged, unknown = [], []
+    for _, each in expectations(job.request.options):
+        try:
+            judged.append(Judged(each, each.figure.of(known, each.item)))
+        except LookupError:
+            unknown.append(each)
+    return tuple(judged), tuple(unknown)
+
+
+def _known_before(job: Job) -> dict[str, Any]:
+    """Return those data of ``summary.json`` that do not take a run."""
+    info = timeline_info(job.plan, job.program, job.system, job.costs.links, job.executions)
+    info = replace(info, count=job.program.shape.micro_batches)
+    known: dict[str, Any] = {name: plain(getattr(info, name)) for name in _FROM_INFO}
+    if not info.has_time_steps:
+        known["time_steps"] = None
+    elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
+        # The period of time-steps that passes without any were put in is another than that of the passes.
+        known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
+    known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
+    known["verdict"] = {"slowest_stage": slowest_stage(job.costs, len(info.stages), info.training)}
+    if job.describes_memory:
+        peaks = [
+            {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}
+            for peak in job.memory.peaks
+        ]
+        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": not job.memory.too_large, "ipus": peaks}
+    return known

@@ -1,0 +1,154 @@
+"""The file of a pin: written beside its scenario, and read back as data that anybody may have made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.app.run_folder.output_file import PIN, check_output
+from ipusim.base.errors import FileError
+from ipusim.base.files import has_run_file, read_run_file, write_file
+
+#: What a pin says that it is, and of which version of the format.
+FORMAT: Final = "ipusim pin"
+VERSION: Final = 1
+#: What stands behind the name of a scenario in that of its pin.
+SUFFIX: Final = ".pin.json"
+#: Most bytes of a pin, of which one that ipusim writes has a tenth.
+_MOST_BYTES: Final = 1 << 20
+#: Most characters of a text in it.
+_LONGEST: Final = 4000
+#: Columns of a line that holds a whole mapping or list.
+_LINE: Final = 110
+_ITEMS: Final = {"count": int, "first": [str], "hashes": [str]}
+_NUMBER: Final = (int, float, str)
+#: What a pin holds: by its keys, or of any key (None) what stands there; a list of such; types; or one of several.
+_SHAPE: Final[dict[str | None, Any]] = {
+    "format": str,
+    "format_version": int,
+    "scenario": str,
+    "versions": {None: str},
+    "asked": {None: (str, int, float, bool, type(None), [(str, int, float, bool, type(None))])},
+    "device": {
+        "system": str,
+        "clock_hz": int,
+        "ipus": [int],
+        "selection_order": str,
+        "replicas": int,
+        "hosts": int,
+    },
+    "shape": {None: (str, int, bool, [(str, int)])},
+    "plan": {None: _ITEMS},
+    "costs": {None: _NUMBER},
+    "prices": {None: {None: str}},
+    "rates": {None: str},
+    "time": {None: (int, {None: [int]})},
+    "spans": _ITEMS,
+    "memory": (type(None), {None: {"peak": int, "during": str, None: int}}),
+    "learning": (
+        type(None),
+        {
+            "precision": str,
+            "losses": {"count": int, "sha256": str, "mean_by_step": [_NUMBER], "last": (*_NUMBER, type(None))},
+            "evaluations": [[(*_NUMBER, type(None))]],
+            "weights": {None: {"shape": [int], "sha256": str, "norm": _NUMBER, "mean": _NUMBER}},
+        },
+    ),
+}
+
+
+def pin_path(scenario: Path) -> Path:
+    """Return the path of the pin of a scenario."""
+    return scenario.with_name(scenario.stem + SUFFIX)
+
+
+def has_pin(scenario: Path) -> bool:
+    """Return whether a scenario has a pin beside it; raises OSError for what is no file."""
+    return has_run_file(pin_path(scenario))
+
+
+def pin_bytes(pin: Mapping[str, Any]) -> bytes:
+    """Return a pin as JSON of short lines, which a diff shows well; the same data give the same bytes."""
+    return (_text(pin, 0) + "\n").encode()
+
+
+def _text(value: Any, depth: int) -> str:
+    whole = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, dict | list) or (len(whole) + 2 * depth <= _LINE and depth):
+        return whole
+    blank = " " * depth
+    if isinstance(value, list):
+        items = [_text(each, depth + 1) for each in value]
+    else:
+        items = [f"{json.dumps(key, ensure_ascii=False)}: {_text(each, depth + 1)}" for key, each in value.items()]
+    brackets = "[]" if isinstance(value, list) else "{}"
+    return f"{brackets[0]}\n" + ",\n".join(f"{blank} {item}" for item in items) + f"\n{blank}{brackets[1]}"
+
+
+def read_pin(path: Path, name: str) -> dict[str, Any]:
+    """Return the pin at ``path``, which is of the scenario of that name.
+
+    Raises FileError for one of another scenario or version of the format, and for what is none; OSError for what
+    cannot be read.
+    """
+    content = read_run_file(path, _MOST_BYTES)
+    try:
+        pin = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got what is no JSON: {error}") from None
+    if not isinstance(pin, dict) or pin.get("format") != FORMAT:
+        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got other JSON")
+    if pin.get("format_version") != VERSION:
+        text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
+        raise FileError(f"{path}: {text}: write it anew with `ipusim pin`")
+    if wrong := _wrong(pin, _SHAPE, ""):
+        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got a damaged one: {wrong}")
+    if pin["scenario"] != name:
+        text = f"expected the pin of {name}, got that of {pin['scenario'][:64]!r}"
+        raise FileError(f"{path}: {text}: write it anew with `ipusim pin`")
+    return pin
+
+
+def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
+    """Return what of a value is not of a shape; empty where all is."""
+    if isinstance(shape, tuple):
+        return "" if any(not _wrong(value, each, where) for each in shape) else f"{where} is of another kind"
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where} is no list"
+        return next(filter(None, (_wrong(each, shape[0], where) for each in value)), "")
+    if not isinstance(shape, dict):
+        same = type(value) is shape or (shape is float and type(value) is int)
+        return "" if same and (shape is not str or _is_clear(value)) else f"{where or 'it'} is of another kind"
+    if not isinstance(value, dict):
+        return f"{where} is no mapping"
+    named = shape.keys() - {None}
+    if not named <= value.keys() or (None not in shape and value.keys() != named):
+        return f"{where or 'it'} has not the keys {', '.join(filter(None, shape))}"
+    if unclear := next((key for key in value if not _is_clear(key)), None):
+        return f"{where or 'it'} has the key {unclear[:40]!r}"
+    kinds = ((key, each, shape.get(key, shape.get(None))) for key, each in value.items())
+    return next(filter(None, (_wrong(each, kind, f"{where} {key}".strip()) for key, each, kind in kinds)), "")
+
+
+def _is_clear(text: str) -> bool:
+    """Return whether a message can show a text."""
+    return text.isprintable() and len(text) <= _LONGEST
+
+
+def write_pin(scenario: Path, content: bytes) -> Path:
+    """Write the pin of a scenario beside it, over a pin alone; return its path.
+
+    Raises OutputError for a place that cannot be written, and for another file there.
+    """
+    path = pin_path(scenario)
+    check_place(path)
+    write_file(path, content, follow=False)
+    return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse to write a pin over what is none; raises OutputError."""
+    check_output(path, PIN)

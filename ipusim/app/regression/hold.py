@@ -1,0 +1,82 @@
+"""A scenario held against what it expects and against its pin."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ipusim.app.regression.difference import difference
+from ipusim.app.regression.expectations import check_expectations, judge
+from ipusim.app.regression.file import check_place, has_pin, pin_bytes, pin_path, read_pin
+from ipusim.app.regression.outcome import Outcome
+from ipusim.app.regression.pin import pin_of
+from ipusim.app.scenario.load import placed_request
+from ipusim.base.errors import IpusimError
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.job import Job
+from ipusim.runs.run import Run
+
+
+def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
+    """Run a scenario and hold it against what it expects and against its pin; whatever is wrong is told, not raised.
+
+    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not.
+    """
+    began = time.perf_counter()
+    try:
+        return replace(_held_against(path, renew, needs_pin), seconds=time.perf_counter() - began)
+    except IpusimError as error:
+        return Outcome(path, "mistake", mistake=str(error))
+    except MemoryError as error:
+        return Outcome(path, "mistake", mistake=f"{path}: this takes more memory than there is: {error}")
+    except OSError as error:
+        return Outcome(path, "mistake", mistake=f"{error.filename or path}: {error.strerror or error}")
+    except Exception as error:  # functions of a user's own may raise anything
+        return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
+
+
+def _held_against(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+    with placed_request(path) as request:
+        job = assemble(request)
+        check_expectations(job)
+        pin = _pin(path, job, renew)
+        run = execute(job)
+        judged = judge(request.options, run.summary.to_dict())
+    found = difference(pin, run) if pin is not None else None
+    lines = [str(each) for each in judged]
+    missed = tuple(line for line, each in zip(lines, judged, strict=True) if not each.met)
+    return Outcome(
+        path,
+        "missed" if missed or (found and not renew) else "held",
+        met=tuple(line for line, each in zip(lines, judged, strict=True) if each.met),
+        missed=missed,
+        expectations=tuple(each.to_dict() for each in judged),
+        pinned=pin is not None,
+        difference=str(found) if found else "",
+        details=found.to_dict() if found else None,
+        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew else None,
+    )
+
+
+def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
+    """Return the pin beside a scenario, if there is one; one that is to be renewed may be of any kind of pin."""
+    if not has_pin(path):
+        return None
+    try:
+        return read_pin(pin_path(path), job.name)
+    except IpusimError:
+        if not renew:
+            raise
+        check_place(pin_path(path))
+        return None
+
+
+def _renewed(path: Path, run: Run, wanted: bool) -> bytes | None:
+    """Return the content of a pin, unless it is what is there already."""
+    if not wanted and not has_pin(path):
+        return None
+    content = pin_bytes(pin_of(run))
+    return content if not has_pin(path) or pin_path(path).read_bytes() != content else None

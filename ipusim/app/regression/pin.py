@@ -1,0 +1,301 @@
+"""What a pin says of a run: what was asked, device, Plan, prices, time, memory and what was learnt, as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from importlib.metadata import version
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.plain import plain
+from ipusim.app.regression.file import FORMAT, VERSION
+from ipusim.app.regression.listed import Items, hashed, kept
+from ipusim.base.errors import OutputError
+from ipusim.hardware.formulas import number
+from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import text_of
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.terms import Row, terms
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+from ipusim.runs.run import Run
+from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
+from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
+
+#: Packages whose versions may change what is pinned.
+_PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
+#: Items that are kept as text: spans, and instructions of all IPUs together.
+_SPANS: Final = 60
+_INSTRUCTIONS: Final = 240
+_LEAST_INSTRUCTIONS: Final = 8
+#: Spans of a run that is pinned, at most: they are written out, some at a time.
+_MOST_SPANS: Final = 10 * MOST_SPANS
+#: Steps whose mean losses are kept.
+_STEPS: Final = 64
+#: The names of the kinds of span, by their numbers.
+_KINDS: Final = {int(kind): kind.name for kind in SpanKind}
+#: Addends of a formula.
+_ADDENDS: Final = 2
+
+
+def pin_of(run: Run) -> dict[str, Any]:
+    """Return the pin of a run, in a fixed order."""
+    job = run.job
+    priced = terms(job.costs, job.plan, job.program, job.system)
+    return {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "scenario": job.name,
+        "versions": {name: version(name) for name in _PACKAGES},
+        "asked": _asked(job.request),
+        "device": _device(job),
+        "shape": _shape(job),
+        "plan": {
+            str(ipu): kept(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
+            for ipu, items in instructions(job.whole.plan).items()
+        },
+        "costs": _costs(job),
+        "prices": _prices(priced),
+        "rates": _rates(priced, job.system),
+        "time": _time(run),
+        "spans": kept(spans(run.timeline), _SPANS),
+        "memory": _memory(run),
+        "learning": _learning(run),
+    }
+
+
+def _asked(request: Request) -> dict[str, Any]:
+    """Return what was asked for by its path, but for what says what a default does; an item of a list by its name."""
+    data = request.without_defaults()
+    for key in ("name", "expect"):
+        data.pop(key, None)
+    return dict(_leaves(data, ""))
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from _leaves(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        names = [str(each.get("name", at)) if isinstance(each, dict) else str(at) for at, each in enumerate(value)]
+        for at, each in enumerate(value):
+            yield from _leaves(each, f"{path}.{names[at] if names.count(names[at]) == 1 else at}")
+    elif isinstance(value, list):
+        yield path, [_leaf(each) for each in value]
+    else:
+        yield path, _leaf(value)
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, str) and not value.isprintable():
+        return repr(value)
+    return number(value) if isinstance(value, Fraction) else value
+
+
+def _device(job: Job) -> dict[str, Any]:
+    system = job.system
+    return {
+        "system": system.name,
+        "clock_hz": system.clock_hz,
+        "ipus": list(system.ipus),
+        "selection_order": system.selection_order,
+        "replicas": system.replicas,
+        "hosts": system.hosts,
+    }
+
+
+def _shape(job: Job) -> dict[str, Any]:
+    shape = job.program.shape
+    return {
+        "schedule": job.plan.schedule,
+        "sync": str(job.plan.sync),
+        "stages": [profile.name for profile in job.program.stages],
+        "mapping": list(shape.mapping),
+        "gradient_accumulation_count": shape.micro_batches,
+        "micro_batch_size": job.program.micro_batch_size,
+        "training": shape.training,
+        "recompute": shape.recompute,
+        "executions": job.executions,
+    }
+
+
+def instructions(plan: Plan) -> dict[int, Items]:
+    """Return the instructions of each IPU, which say everything of a Plan."""
+    table = plan.instructions
+    return {ipu: _instructions(table[table[:, 0] == ipu]) for ipu in sorted(set(table[:, 0].tolist()))}
+
+
+def _instructions(table: npt.NDArray[np.int64]) -> Items:
+    return Items(
+        len(table),
+        lambda at: text_of(*table[at, 1:].tolist()),
+        lambda start, end: np.ascontiguousarray(table[start:end]).astype("<i8").tobytes(),
+    )
+
+
+def _costs(job: Job) -> dict[str, Any]:
+    """Return what everything of a Plan costs, as the machine takes it, in cycles and bytes."""
+    names = [profile.name for profile in job.program.stages]
+    found: dict[str, Any] = {}
+    for (kind, stage), cycles in job.costs.passes.items():
+        if cycles:
+            found[f"{Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
+    for ipu, cycles in job.costs.updates.items():
+        found[f"update on IPU {ipu}"] = cycles
+    for at, copies in enumerate(job.costs.copies.meetings):
+        for which, copy in enumerate(copies):
+            found[f"copy {which} of group {at}"] = copy.total_cycles
+    for each in fields(Costs):
+        value = getattr(job.costs, each.name)
+        if each.name not in ("passes", "updates", "copies", "links") and value:
+            found |= {f"{each.name}{path}": leaf for path, leaf in _numbers(value)}
+    return _short(found)
+
+
+#: Numbers of costs that stand by themselves; of more, the rest are a hash.
+_COSTS: Final = 150
+
+
+def _short(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Return the first numbers, and a hash of the others where there are many."""
+    names = list(numbers)
+    if len(names) <= _COSTS:
+        return numbers
+    rest = "\n".join(f"{name} {numbers[name]}" for name in names[_COSTS:])
+    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hashed(rest.encode())}
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every whole number in a value of Costs with where it stands."""
+    value = value._asdict() if hasattr(value, "_asdict") else plain(value) if not isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            name = ".".join(map(str, key)) if isinstance(key, tuple) else str(key)
+            yield from _numbers(each, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        if all(isinstance(each, int) for each in value):
+            yield path, str(list(value))
+            return
+        for at, each in enumerate(value):
+            yield from _numbers(each, f"{path}.{at}")
+    elif isinstance(value, int | float | str) and not isinstance(value, bool):
+        yield path, value
+
+
+def _prices(priced: Sequence[Row]) -> dict[str, dict[str, str]]:
+    """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
+    prices: dict[str, dict[str, str]] = {}
+    for term in priced:
+        prices.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
+    return prices
+
+
+def _rates(priced: Sequence[Row], system: System) -> dict[str, str]:
+    """Return the rates and figures of the hardware that the prices came from, exactly."""
+    laws = {term.law for term in priced}
+    rates = {name for law in laws for name in law.rates}
+    figures = {name for law in laws for name in law.figures}
+    specs = [system.ipu, system.host, *([system.streaming] if system.streaming else []), system]
+    exact = {name: number(getattr(system.rates, name)) for name in sorted(rates)}
+    for name in sorted(figures):
+        owner = next((spec for spec in specs if hasattr(spec, name)), None)
+        if owner is not None:
+            exact[name] = number(Fraction(getattr(owner, name)))
+    return exact
+
+
+def _time(run: Run) -> dict[str, Any]:
+    times = run.summary
+    return {
+        "makespan_cycles": times.makespan_cycles,
+        "weight_update_cycles": times.weight_update_cycles,
+        "slowest_execution_cycles": times.slowest_execution_cycles,
+        "run_cycles": times.throughput.run_cycles,
+        "phases": {phase.name: [phase.start, phase.end] for phase in times.phases},
+    }
+
+
+def spans(timeline: Timeline) -> Items:
+    """Return the spans of a Timeline, which say everything that happened; of blocks those of all copies.
+
+    So a pin is the same whether the run was simulated span by span or repeats itself as blocks. Raises OutputError for
+    more spans than anyone waits for.
+    """
+    if timeline.spans_in_all > _MOST_SPANS:
+        raise OutputError(f"expected a run of at most {_MOST_SPANS:,} spans to pin, got {timeline.spans_in_all:,}")
+    names = [name for name in Span._fields if name != "cause"]
+
+    def content(start: int, end: int) -> bytes:
+        some = timeline.numbered(start, end)
+        return b"".join(np.ascontiguousarray(getattr(some, name)).astype("<i8").tobytes() for name in names)
+
+    return Items(timeline.spans_in_all, lambda at: _span(timeline.numbered(at, at + 1), 0), content)
+
+
+def _span(timeline: Timeline, at: int) -> str:
+    """Return a span in words, such as ``F0.3 on IPU 0: 120 to 340``."""
+    kind, ipu, stage, micro_batch = (
+        int(getattr(timeline, name)[at]) for name in ("kind", "ipu", "stage", "micro_batch")
+    )
+    if kind in PASSES and NONE not in (stage, micro_batch):
+        words = str(Op(Pass(int(PASS_OF_KIND[kind])), stage, micro_batch))
+    else:
+        words = _KINDS[kind].lower().replace("_", " ") + ("" if micro_batch == NONE else f" {micro_batch}")
+    where = "all IPUs" if ipu == ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[at])}"
+    return f"{words} on {where}: {int(timeline.start[at])} to {int(timeline.end[at])}"
+
+
+def _memory(run: Run) -> dict[str, Any] | None:
+    """Return the peak of each IPU with the bytes of its holders; None where the stages do not say what they hold."""
+    if not run.describes_memory:
+        return None
+    return {
+        str(peak.ipu): {"peak": peak.bytes, "during": peak.during}
+        | {str(holder): size for holder, size in peak.holders if size}
+        for peak in run.memory.peaks
+    }
+
+
+def _learning(run: Run) -> dict[str, Any] | None:
+    """Return losses, accuracy and weights, as hashes and as numbers; None without arithmetic."""
+    if run.learning is None:
+        return None
+    means = list(run.learning.mean_loss_by_step.values())
+    losses = np.array([loss.loss for loss in run.learning.losses], dtype="<f8")
+    return {
+        "precision": run.job.request.options.precision,
+        "losses": {
+            "count": len(losses),
+            "sha256": hashed(losses.tobytes()),
+            "mean_by_step": [_rounded(mean) for mean in means[:_STEPS]],
+            "last": _rounded(means[-1]) if means else None,
+        },
+        "evaluations": [
+            [steps, _rounded(found.loss), None if found.accuracy is None else _rounded(found.accuracy)]
+            for steps, found in run.learning.evaluations[-_STEPS:]
+        ],
+        "weights": {name: _array(array) for name, array in run.learning.weights.items()},
+    }
+
+
+def _array(array: npt.NDArray[Any]) -> dict[str, Any]:
+    values = np.asarray(array, dtype=np.float64)
+    norm = float(np.sqrt(np.sum(values * values)))
+    return {
+        "shape": list(array.shape),
+        "sha256": hashed(np.ascontiguousarray(array).tobytes()),
+        "norm": _rounded(norm),
+        "mean": _rounded(float(values.mean()) if values.size else 0.0),
+    }
+
+
+def _rounded(value: float) -> float | str:
+    """Return a number to nine digits, and one that is not finite as a text, which JSON has no word for."""
+    return float(f"{value:.9g}") if math.isfinite(value) else str(value)

@@ -1,0 +1,165 @@
+"""All scenarios of files and folders that expect something or have a pin, tested side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from itertools import starmap
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+import joblib
+
+from ipusim.app.regression.file import SUFFIX, has_pin, pin_path, read_pin
+from ipusim.app.regression.outcome import Outcome
+from ipusim.app.run_folder.output_file import RESULTS, check_output
+from ipusim.base.errors import FileError, IpusimError, OptionError
+from ipusim.base.files import MAX_SCENARIO_BYTES, open_file, read_up_to, write_file
+from ipusim.base.workers import side_by_side
+
+#: A line of a scenario that expects something, at its top.
+_EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
+#: What the folder of a run holds, whose scenario is a copy.
+_RUN: Final = {"summary.json", "timeline.npz"}
+#: How long a run takes, measured in the time of a span: the arithmetic on one array of weights of a micro-batch, and
+#: laying out, pricing and comparing what has one price. It decides what begins first, nothing else.
+_OF_ARRAY: Final = 16
+_OF_PRICE: Final = 500
+
+
+def scenarios_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the scenarios that files name, and those of folders and theirs that expect something or have a pin.
+
+    Raises FileError for a file that is not there, for a pin without its scenario, and for folders without any.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            there = _in_folder(path)
+            if not there:
+                text = "expected a folder with scenarios that expect something or have a pin, got none there: "
+                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim pin`")
+            found |= dict.fromkeys(there)
+        elif not path.exists():
+            raise FileError(f"{path}: expected a scenario or a folder, got no such file")
+        elif not tests_anything(path):
+            text = "expected a scenario that expects something or has a pin, got one without: "
+            raise FileError(f"{path}: {text}add expect, or pin it with `ipusim pin`")
+        else:
+            found[path] = None
+    return list(found)
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    found = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        here = [Path(where) / name for name in sorted(names)]
+        scenarios = [path for path in here if path.suffix in (".yaml", ".yml")]
+        pinned = {pin_path(path) for path in scenarios}
+        for path in here:
+            if path.name.endswith(SUFFIX) and path not in pinned:
+                raise FileError(f"{path}: expected the scenario of this pin beside it, got no such file")
+        if not {*names} >= _RUN:
+            found += [path for path in scenarios if tests_anything(path)]
+    return found
+
+
+def tests_anything(path: Path) -> bool:
+    """Return whether a scenario expects something or has a pin; raises OSError for what cannot be read."""
+    if has_pin(path):
+        return True
+    with open_file(path) as file:
+        return _EXPECTS.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
+
+
+def hold_all(
+    paths: Iterable[Path], workers: int | None = None, *, renew: bool = False, needs_pin: bool = True
+) -> Generator[Outcome, None, None]:
+    """Yield what became of each scenario as it ends; those that last longest begin first.
+
+    ``workers`` are processes of this machine; 1 is this one, None one for each core. Where one of them is ended from
+    outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are those of
+    :func:`ipusim.app.regression.hold.hold`.
+    """
+    if workers is not None and workers < 1:
+        raise OptionError("workers", f"expected a number from 1 up, got {workers}")
+    waiting = sorted(paths, key=_length, reverse=True)
+    number = min(workers or joblib.cpu_count(), len(waiting))
+    calls = [(path, renew, needs_pin) for path in waiting]
+    if number <= 1:
+        yield from starmap(_held, calls)
+        return
+    left = dict.fromkeys(waiting)
+    try:
+        for outcome in side_by_side(_held, calls, number, batch_size=1):
+            left.pop(outcome.path)
+            yield outcome
+    except BrokenProcessPool:
+        text = "not done: a worker was ended from outside, such as for want of memory: go on with fewer workers"
+        for path in left:
+            yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
+
+
+def _held(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+    """Hold a scenario, in a process that imports what runs it only here: the parent of workers has no need of it."""
+    from ipusim.app.regression.hold import hold  # noqa: PLC0415
+
+    return hold(path, renew=renew, needs_pin=needs_pin)
+
+
+def _length(path: Path) -> float:
+    """Return about how long a scenario takes, by its pin, in the time of a span; one without comes first."""
+    try:
+        pin = read_pin(pin_path(path), path.stem)
+    except (IpusimError, OSError):
+        return math.inf
+    spans: int = pin["spans"]["count"] + _OF_PRICE * sum(map(len, pin["prices"].values()))
+    learning = pin["learning"]
+    return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
+
+
+def junit(done: Sequence[Outcome]) -> bytes:
+    """Return what became of scenarios as a file in JUnit's format, with the seconds of each."""
+    counts = {kind: sum(each.ended in kinds for each in done) for kind, kinds in _OF_JUNIT.items()}
+    suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
+    for kind, count in counts.items():
+        suite.set(kind, str(count))
+    for each in sorted(done, key=lambda each: str(each.path)):
+        where = {"classname": _printable(str(each.path.parent)), "name": _printable(each.path.name)}
+        case = ElementTree.SubElement(suite, "testcase", where, time=f"{each.seconds:.3f}")
+        text = _printable("\n".join(filter(None, [*each.missed, each.difference, each.mistake])))
+        if each.ended != "held":
+            kind = "failure" if each.ended == "missed" else "error"
+            ElementTree.SubElement(case, kind, message=text.partition("\n")[0]).text = text
+    ElementTree.indent(suite)
+    content: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
+
+
+def _printable(text: str) -> str:
+    """Return a text as XML can have it, which no control characters are."""
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+
+
+def check_junit(path: Path) -> None:
+    """Refuse a place for results in JUnit's format, before the work for it; raises OptionError and OutputError.
+
+    What is there is written over only where it is empty or such a file of ipusim's.
+    """
+    if path.suffix.lower() != ".xml":
+        raise OptionError("junit", f"expected a file named .xml, got {path}")
+    check_output(path, RESULTS)
+
+
+def write_junit(path: Path, done: Sequence[Outcome]) -> None:
+    """Write results in JUnit's format; raises OutputError naming the path that cannot be written."""
+    write_file(path, junit(done))
+
+
+#: What each ending is called there.
+_OF_JUNIT: Final = {"failures": ("missed",), "errors": ("mistake", "unfinished")}

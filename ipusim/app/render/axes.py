@@ -1,0 +1,127 @@
+"""The two time axes of a trace: cycles below, seconds above, in units that keep the numbers short."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ipusim.app.render.style import LINE, TEXT_SIZE
+from ipusim.app.render.window import Window
+
+#: One unit for a whole axis, named once below it: matplotlib's EngFormatter would give each tick one of its own, as in
+#: 800 µs, 1 ms, 1.2 ms, and has no words for cycles.
+_CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, "thousand cycles"), (1, "cycles"))
+_SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+#: Inches of axis to a tick, so that tick labels keep their distance.
+_INCHES_TO_A_TICK: Final = 0.95
+#: Points from the left end of the axis of seconds to their unit: before the first number, on its line.
+_UNIT: Final = (-16.0, 6.5)
+#: In an axis with breaks: how much more room a tick has, as its numbers are long, and the inches that are free beside a
+#: break; depth of its torn edges, in inches, and the points of one.
+_WIDER: Final = 1.3
+_CLEAR: Final = 0.35
+_TOOTH: Final = 0.04
+_TEETH: Final = 31
+
+
+def cycle_unit(cycles: float) -> tuple[int, str]:
+    """Return the unit for times up to ``cycles``: cycles in one of it, and its name."""
+    return next((unit for unit in _CYCLES if cycles >= unit[0]), _CYCLES[-1])
+
+
+def second_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit for times up to ``seconds``: seconds in one of it, and its symbol."""
+    return next((unit for unit in _SECONDS if seconds >= unit[0]), _SECONDS[-1])
+
+
+def cycle_axis(
+    axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
+) -> None:
+    """Put cycles below ``axes``, or no numbers of them but seconds; its ticks have labels if ``labelled``."""
+    axes.set_xlim(window.start, window.end)
+    last = _unit_of(window)
+    if in_seconds:
+        unit, symbol = second_unit(last / clock_hz)
+        factor, name = clock_hz * unit, f"time in {symbol}"
+        if not window.breaks:
+            ticks = _locator(width_in, whole=False).tick_values(window.start / factor, window.end / factor)
+            axes.set_xticks([tick * factor for tick in ticks if window.start <= tick * factor <= window.end])
+    else:
+        factor, unit_name = cycle_unit(last)
+        name = f"time in {unit_name} of the {clock_hz / 1e9:.6g} GHz tile clock"
+        axes.xaxis.set_major_locator(_locator(width_in, whole=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
+    if window.breaks:
+        beside = _ticks_beside_breaks(window, width_in, factor)
+        axes.set_xticks([*beside], [f"{value / factor:,.12g}" for value in beside.values()])
+    axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
+    if labelled:
+        axes.set_xlabel(name, fontsize=TEXT_SIZE, labelpad=2)
+
+
+def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
+    """Put seconds above ``axes``, their unit left of them, and nothing else on it."""
+    factor, symbol = second_unit(_unit_of(window) / clock_hz)
+    scale = 1.0 / (clock_hz * factor)
+    axes.set_xlim(window.start * scale, window.end * scale)
+    axes.set_yticks([])
+    for side in ("left", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["top"].set_color(LINE)
+    axes.xaxis.set_major_locator(_locator(width_in, whole=False))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
+    if window.breaks:
+        ticks = _ticks_beside_breaks(window, width_in, 1 / scale)
+        axes.set_xticks([at * scale for at in ticks], [f"{value * scale:,.12g}" for value in ticks.values()])
+    axes.tick_params(
+        axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
+    )
+    # The unit stands left of the numbers: above them it would take a line of its own.
+    beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **beside)
+
+
+def _unit_of(window: Window) -> int:
+    """Return the cycles that the numbers of an axis have their unit by: with breaks what it shows, for short steps."""
+    return window.cycles if window.breaks else window.end
+
+
+def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict[float, float]:
+    """Return where ticks stand in a window with breaks, and the cycle of the run that each is for.
+
+    Between breaks they are at round numbers of ``factor`` cycles, as far from the breaks as labels need.
+    """
+    inches = width_in / window.cycles
+    found = {}
+    for begin, end, ahead in window.stretches:
+        low, high = (begin + ahead) / factor, (end + ahead) / factor
+        ticks = _locator((end - begin) * inches / _WIDER, whole=False).tick_values(low, high)
+        for tick in map(float, ticks):
+            at = tick * factor - ahead
+            left, right = (at - begin) * inches, (end - at) * inches
+            clear = (begin == window.start or left >= _CLEAR) and (end == window.end or right >= _CLEAR)
+            if left >= 0 and right >= 0 and clear:
+                found[at] = tick * factor
+    return found
+
+
+def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
+    """Draw the breaks of a window over the rows of ``axes``, ``width_in`` wide: torn edges, and how often."""
+    depth = _TOOTH * window.cycles / width_in
+    edges = np.linspace(0.0, 1.0, _TEETH)
+    tear = depth * (np.arange(_TEETH) % 2)
+    across: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+    for each in window.breaks:
+        left, right = each.at + tear, each.at + each.room - depth + tear
+        axes.fill_betweenx(edges, left, right, facecolor="white", edgecolor="none", zorder=6, **across)
+        for side in (left, right):
+            axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **across)
+        how: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
+        axes.text(each.at + each.room / 2, 0.5, each.sign, zorder=6.2, **how, **across)
+
+
+def _locator(width_in: float, whole: bool) -> MaxNLocator:
+    return MaxNLocator(nbins=max(int(width_in / _INCHES_TO_A_TICK), 2), steps=[1, 2, 2.5, 5, 10], integer=whole)

@@ -1,0 +1,209 @@
+"""The rectangles of an execution trace, as arrays; no drawing.
+
+A box for every span is right while time-steps are wide enough to see. Where
+they are not, each bin of whole time-steps becomes a stack of one box per look
+whose heights are the shares of time, so that every look keeps its exact area
+and equal bins melt into one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
+from ipusim.app.render.window import Window
+from ipusim.timeline.kinds import IO_TILE_KINDS, LOOKS, of_kinds
+from ipusim.timeline.timeline import NONE, Timeline
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
+_IO_TILES_TOP: Final = 0.24
+_ABOVE_IO_TILES: Final = 0.30
+#: A look that nowhere has this part of the least that can be seen is left out: shown, it would seem many times itself.
+FAINT: Final = 1 / 8
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Rectangles in columns of one length.
+
+    Attributes:
+        look: index into LOOKS.
+        ipu: the row: logical IPU, or of several to a row the number of these.
+        start, end: in cycles, within the window.
+        bottom, top: in parts of the row's height, 0 to 1 from the bottom.
+        stage, micro_batch: what is computed, NONE where nothing is or where several are.
+    """
+
+    look: Integers
+    ipu: Integers
+    start: Floats
+    end: Floats
+    bottom: Floats
+    top: Floats
+    stage: Integers
+    micro_batch: Integers
+
+    def __len__(self) -> int:
+        """The number of boxes."""
+        return len(self.look)
+
+
+def span_boxes(timeline: Timeline, window: Window) -> Boxes:
+    """Return a box for each span on each IPU's row that lies in the window, cut to it.
+
+    Where any IPU of the run copies on I/O tiles, these have the lower part of each row, the passes the upper.
+    """
+    look = LOOK_OF_KIND[timeline.kind]
+    rows = np.flatnonzero(
+        (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
+    )
+    source, ipu = timeline.on_each_ipu(rows)
+    beside = of_kinds(timeline.kind[source], IO_TILE_KINDS)
+    foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
+    return Boxes(
+        look=look[source],
+        ipu=ipu,
+        start=np.maximum(timeline.start[source], window.start).astype(np.float64),
+        end=np.minimum(timeline.end[source], window.end).astype(np.float64),
+        bottom=np.where(beside, 0.0, foot),
+        top=np.where(beside, _IO_TILES_TOP, 1.0),
+        stage=timeline.stage[source],
+        micro_batch=timeline.micro_batch[source],
+    )
+
+
+def has_io_tiles(timeline: Timeline) -> bool:
+    """Return whether any IPU copies from or to the host on I/O tiles."""
+    return bool(np.isin(timeline.kind, IO_TILE_KINDS).any())
+
+
+def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ipus_to_a_row: int = 1) -> Boxes:
+    """Return stacked boxes whose heights are the shares of time of each look in each bin.
+
+    Boxes of different parts of the rows are stacked apart, each within its part. ``spans``
+    are the boxes of :func:`span_boxes` on ``rows`` rows, of ``ipus_to_a_row`` IPUs each; ``edges`` are the
+    bounds of the bins in rising cycles, from the window's start to its end. What has a share is at least
+    ``least`` of a row high, at the cost of the highest of its stack, but for looks that
+    have far less everywhere, which are left out; passes and weight updates never are.
+    """
+    parts = []
+    for foot in np.unique(spans.bottom):
+        members = np.flatnonzero(spans.bottom == foot)
+        height = float(spans.top[members[0]]) - foot
+        stacked = _stacked(some(spans, members), rows, edges, least / height, ipus_to_a_row)
+        parts.append(replace(stacked, bottom=foot + height * stacked.bottom, top=foot + height * stacked.top))
+    if not parts:
+        return spans
+    return concatenated(parts)
+
+
+def concatenated(parts: Sequence[Boxes]) -> Boxes:
+    """Return the boxes of all ``parts``, of which there is one at least."""
+    return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
+
+
+def some(boxes: Boxes, members: Integers) -> Boxes:
+    """Return the boxes at the positions of ``members``."""
+    return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
+
+
+def _columns() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(Boxes))
+
+
+def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
+    """Return the boxes of one part of the rows, stacked over the whole height."""
+    start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
+    group = spans.ipu * len(LOOKS) + spans.look
+    order = np.argsort(group, kind="stable")
+    groups = rows * len(LOOKS)
+    bounds = np.searchsorted(group[order], np.arange(groups + 1))
+    area = np.zeros((groups, len(edges) - 1), dtype=np.int64)
+    for number in range(groups):
+        members = order[bounds[number] : bounds[number + 1]]
+        if len(members):
+            area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
+    share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(LOOKS), -1)
+    if least:
+        share = _visible(share, least)
+    top = np.cumsum(share, axis=1)
+    bottom = top - share
+    return _melt(bottom, top, edges)
+
+
+def _visible(share: Floats, least: float) -> Floats:
+    """Return shares of shape (rows, LOOKS, bins) of which none is lower than ``least``, with the same sums."""
+    shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
+    shown[list(ALWAYS_SHOWN)] = True
+    raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)
+    surplus = raised.sum(axis=1, keepdims=True) - share.sum(axis=1, keepdims=True)
+    highest = raised.argmax(axis=1)[:, np.newaxis]
+    most = np.take_along_axis(raised, highest, axis=1)
+    np.put_along_axis(raised, highest, np.where(most > 0, most - surplus, 0.0), axis=1)
+    return raised
+
+
+def _since(times: Integers, edges: Integers) -> Integers:
+    """Return, at each edge, the cycles that have passed since each of ``times`` that lies before it, summed."""
+    times = np.sort(times)
+    passed = np.searchsorted(times, edges)
+    total: Integers = np.concatenate([[0], np.cumsum(times)])
+    since: Integers = edges * passed - total[passed]
+    return since
+
+
+def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
+    """Return the boxes of shape (rows, LOOKS, bins), with runs of equal neighbours as one."""
+    seen = top > bottom
+    fresh = np.ones_like(seen)
+    fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (seen[..., 1:] != seen[..., :-1])
+    ipu, look, first = np.nonzero(fresh)
+    # A run ends where the next one of the same row and look begins, or at the last edge.
+    last = np.append(first[1:], 0)
+    last[last == 0] = seen.shape[-1]
+    keep = seen[ipu, look, first]
+    ipu, look, first, last = ipu[keep], look[keep], first[keep], last[keep]
+    nothing = np.full(len(ipu), NONE, dtype=np.int64)
+    return Boxes(
+        look=look.astype(np.int64),
+        ipu=ipu.astype(np.int64),
+        start=edges[first].astype(np.float64),
+        end=edges[last].astype(np.float64),
+        bottom=bottom[ipu, look, first],
+        top=top[ipu, look, first],
+        stage=nothing,
+        micro_batch=nothing,
+    )
+
+
+def bin_edges(steps: Integers, window: Window, narrowest: float, cuts: Sequence[int] = ()) -> Integers:
+    """Return bounds of bins of whole time-steps, each at least ``narrowest`` cycles wide if the window is.
+
+    ``steps`` are the starts of time-steps, rising. A bin ends early, at no less
+    than a quarter of that width, at one of ``cuts``, rising, so that it does not
+    mix phases. A window without time-steps is cut into bins of equal width.
+    """
+    inner = steps[(steps > window.start) & (steps < window.end)]
+    if not len(inner):
+        count = max(int(window.cycles / max(narrowest, 1.0)), 1)
+        return np.unique(np.linspace(window.start, window.end, count + 1).astype(np.int64))
+    edges = [window.start]
+    while edges[-1] < window.end:
+        position = bisect_left(inner, edges[-1] + narrowest)
+        end = int(inner[position]) if position < len(inner) else window.end
+        if window.end - end < narrowest:
+            end = window.end
+        cut = bisect_left(cuts, edges[-1] + narrowest / 4)
+        if cut < len(cuts) and cuts[cut] < end + narrowest / 4:
+            end = min(cuts[cut], window.end)
+        edges.append(end)
+    return np.array(edges, dtype=np.int64)

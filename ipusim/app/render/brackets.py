@@ -1,0 +1,125 @@
+"""The brackets above a trace that name its phases, whatever room they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, Phase
+from ipusim.app.render.lettering import spread, text_width
+from ipusim.app.render.style import LINE, TEXT_SIZE
+from ipusim.app.render.window import Window
+
+_FULL: Final = {name: name for name in (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)}
+_SHORT: Final = {RAMP_UP: "up", MAIN: "main", RAMP_DOWN: "down", WEIGHT_UPDATE: "update"}
+#: Points between two names, and between the ends of two brackets.
+_GAP: Final = 6.0
+_INSET: Final = 1.0
+#: Heights in the band, from 0 at the rows to 1: of the brackets, of the ends of leaders, and of the names' feet.
+_BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
+
+
+@dataclass(frozen=True)
+class _Bracket:
+    """A stretch of time by its position in the window, in points, and what it is called (or nothing)."""
+
+    name: str
+    start: float
+    end: float
+
+    @property
+    def middle(self) -> float:
+        return (self.start + self.end) / 2
+
+
+def draw_brackets(axes: Axes, shown: Sequence[Phase], window: Window, points: float) -> None:
+    """Draw a bracket with a name for each phase that is ``shown`` on ``axes``, which spans ``window``.
+
+    A cycle is so many ``points`` of the figure wide.
+
+    Names move sideways to stay apart, with a line to their bracket; where all of
+    them have no room they become short, and where even those have none, one
+    bracket stands for each execution.
+    """
+    width = window.cycles * points
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, 1)
+    axes.set_axis_off()
+    phases = _phase_brackets(shown, window, points)
+    brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(shown, phases)]
+    for choice in brackets:
+        named = [bracket for bracket in choice if bracket.name]
+        fitted = _fitted(named, width)
+        if fitted is not None:
+            _draw(axes, choice)
+            for bracket, at in zip(named, fitted, strict=True):
+                half = text_width(bracket.name, TEXT_SIZE) / 2
+                # From the nearest end of its name, so that no leader passes below another name.
+                from_name = min(max(bracket.middle, at - half), at + half)
+                axes.plot([bracket.middle, from_name], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
+                axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
+            return
+
+
+def _fitted(named: Sequence[_Bracket], width: float) -> list[float] | None:
+    return spread(
+        [bracket.middle for bracket in named],
+        [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named],
+        0.0,
+        width,
+    )
+
+
+def _phase_brackets(shown: Sequence[Phase], window: Window, points: float) -> list[_Bracket]:
+    return [
+        _Bracket(
+            phase.name,
+            (max(phase.start, window.start) - window.start) * points,
+            (min(phase.end, window.end) - window.start) * points,
+        )
+        for phase in shown
+    ]
+
+
+def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Bracket]:
+    return [_Bracket(names[bracket.name], bracket.start, bracket.end) for bracket in brackets]
+
+
+def _execution_brackets(shown: Sequence[Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
+    """Return one bracket for each execution, in versions of which each names fewer of them than the one before."""
+    bounds: dict[int, tuple[float, float]] = {}
+    for phase, bracket in zip(shown, phases, strict=True):
+        start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))
+        bounds[phase.execution] = (start, bracket.end)
+    versions = []
+    every = 1
+    while every < 2 * len(bounds):
+        versions.append(
+            [
+                _Bracket(f"execution {number}" if number % every == 0 else "", start, end)
+                for number, (start, end) in bounds.items()
+            ]
+        )
+        every *= 2
+    return versions
+
+
+def _draw(axes: Axes, brackets: Sequence[_Bracket]) -> None:
+    if not brackets:
+        return
+    start = np.array([bracket.start for bracket in brackets])
+    end = np.array([bracket.end for bracket in brackets])
+    inset = np.minimum(_INSET, (end - start) / 4)
+    left, right = start + inset, end - inset
+    x = np.stack([left, left, right, right], axis=1).ravel()
+    y = np.tile([0.0, _BRACKET, _BRACKET, 0.0], len(brackets))
+    codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3], dtype=Path.code_type), len(brackets))
+    axes.add_patch(
+        PathPatch(Path(np.stack([x, y], axis=1), codes), facecolor="none", edgecolor=LINE, linewidth=0.9, clip_on=False)
+    )

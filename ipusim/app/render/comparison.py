@@ -1,0 +1,146 @@
+"""Several runs under each other on one time axis, each with its memory over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ipusim.analysis.executions import find_execution
+from ipusim.analysis.throughput import throughput
+from ipusim.app.render.figures import Chart
+from ipusim.app.render.fold import folded
+from ipusim.app.render.layout import Headed, most_rows, stack
+from ipusim.app.render.memory_strip import MemoryStrip, scale_top
+from ipusim.app.render.shortened import left_out_words, shortened
+from ipusim.app.render.window import Window
+from ipusim.base.errors import OutputError
+from ipusim.base.units import format_seconds
+from ipusim.timeline.timeline import Timeline
+
+#: Runs of similar length share the axis: of those that are up to this many times as long as the shortest of them, the
+#: most that there are. Longer ones are cut.
+_LONGEST: Final = 4.0
+#: Shorter runs that would take less than this part of the axis have one of their own.
+_NARROWEST: Final = 1 / 8
+#: Memory that would reach less than this part of the common scale has one of its own.
+_LOWEST: Final = 1 / 8
+#: The part of the panels that runs fill at least, or the longest of them are cut.
+_FILLED: Final = 0.65
+#: Runs that one figure shows: with more, rows would be too low to read.
+_MOST_RUNS: Final = 8
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One run of a comparison.
+
+    Attributes:
+        timeline: what happened.
+        name: what it is called above its trace; empty for its schedule and sync mode.
+        remark: what else is said there.
+        strip: its memory over time; None where that is not known.
+    """
+
+    timeline: Timeline
+    name: str = ""
+    remark: str = ""
+    strip: MemoryStrip | None = None
+
+
+def comparison(
+    runs: Sequence[Compared],
+    *,
+    title: str | None = None,
+    width_in: float = 10.0,
+    height_in: float | None = None,
+) -> Chart:
+    """Return the traces of ``runs`` under each other, from cycle 0 over their first executions.
+
+    The axis is that of the runs of similar length: one that takes more than four times as
+    long is cut, as it would leave the others too narrow to read, and so are the longest where a third of the figure
+    would be empty behind the others. One that is far shorter has an axis of its own.
+    Of more than eight runs the first eight are shown, which the title says. Replicas that do the same are drawn once.
+    The figure is no higher than a screen: where there are more IPUs than it has room for, a run is shown by its first
+    replica, or by several IPUs to a row.
+
+    ``title`` is by default what all runs are of, or else nothing. The line above each run names it, the mean time of a
+    weight update (of inference, of an execution) over the whole run, as tables have it, its remark, and what of it is
+    shown where that is not all. Runs of different clocks share the axis in seconds. Raises OutputError for no runs, and
+    as :func:`execution_trace` does.
+    """
+    if not runs:
+        raise OutputError("expected at least one run to compare, got none")
+    title = common_title([run.timeline for run in runs]) if title is None else title
+    if len(runs) > _MOST_RUNS:
+        title = f"{title} (the first {_MOST_RUNS} of {len(runs)} runs)".lstrip()
+        runs = runs[:_MOST_RUNS]
+    last_s = _axis([_seconds(run.timeline) for run in runs])
+    rows_each = most_rows(len(runs), sum(run.strip is not None for run in runs)) // len(runs)
+    top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
+    panels = [_panel(run, last_s, rows_each, top_bytes) for run in runs]
+    window = next(panel.window for panel in panels if panel.window is not None)
+    return stack(panels, window, title, width_in, height_in)
+
+
+def _axis(lengths_s: Sequence[float]) -> float:
+    """Return the seconds that the common axis shows: those of the longest of the most that are of similar length."""
+    groups = [[each for each in lengths_s if shortest <= each <= _LONGEST * shortest] for shortest in sorted(lengths_s)]
+    most = max(len(group) for group in groups)
+    longest = max(next(group for group in groups if len(group) == most))
+    # Those that are cut, or have an axis of their own, fill their panels.
+    shown = [[min(each / last, 1.0) if each >= _NARROWEST * last else 1.0 for each in lengths_s] for last in lengths_s]
+    filling = [last for last, parts in zip(lengths_s, shown, strict=True) if sum(parts) >= _FILLED * len(parts)]
+    return max(last for last in filling if last <= longest)
+
+
+def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
+    timeline = run.timeline
+    clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
+    own_axis = whole_s < _NARROWEST * last_s
+    cut = whole_s > last_s
+    end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
+    drawn, window = shortened(timeline, Window(0, end))
+    if window.breaks:  # its length cannot be compared with others by eye: it fills the panel
+        own_axis, cut = True, False
+        drawn, window = shortened(timeline, Window(0, find_execution(timeline, 0).end))
+    shown = folded(drawn, rows, window)
+    words = [_headline(run), run.remark, shown.words]
+    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
+    if window.breaks:
+        words.append(f"on an axis of its own, where {left_out_words(window)}")
+    elif own_axis:
+        words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide")
+    strip = run.strip
+    if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
+        words.append("memory on a scale of its own")
+    elif strip is not None:
+        strip = replace(strip, top_bytes=top_bytes)
+    return Headed(
+        "; ".join(filter(None, words)),
+        shown.timeline,
+        torn=cut,
+        window=window,
+        own_axis=own_axis,
+        ipus_to_a_row=shown.ipus_to_a_row,
+        strip=strip,
+    )
+
+
+def _seconds(timeline: Timeline) -> float:
+    """Return how long the first execution of a run takes, with its weight update."""
+    return max(find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
+
+
+def _headline(run: Compared) -> str:
+    """Return a run's name and its time per weight update: the figure that the table of a comparison has too."""
+    info, seconds = run.timeline.info, throughput(run.timeline).weight_update_period_s
+    time = format_seconds(seconds).replace("us", "µs")
+    per = "weight update" if info.training else "execution"
+    return f"{run.name or info.order_and_sync}: {seconds * info.clock_hz:,.0f} cycles, {time} per {per}"
+
+
+def common_title(timelines: Sequence[Timeline]) -> str:
+    """Return what all of some runs are of, in words; empty where they differ, or no one says it."""
+    titles = {timeline.info.title for timeline in timelines}
+    return titles.pop() if len(titles) == 1 else ""

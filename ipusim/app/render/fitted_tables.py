@@ -1,0 +1,120 @@
+"""Tables for a terminal of some width: wrapped at words, else in parts, else as records; nothing is cut or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Final
+
+from rich.cells import cell_len
+
+from ipusim.app.render.tables import Table
+
+#: Characters between two columns of a drawn table, and on both of its sides together.
+BETWEEN: Final = 3
+SIDES: Final = 2
+#: Text is broken into about so many lines, or lines of so many characters if these are fewer, but never within a word.
+_LINES: Final = 3
+_NARROWEST_TEXT: Final = 18
+#: A name of a record has at most this part of the width.
+_NAMES: Final = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table that fits a terminal: ``widths`` are the characters of its columns.
+
+    A table as records has a row for each cell of the whole one: the name of its column, and what it says.
+    """
+
+    table: Table
+    widths: tuple[int, ...]
+
+
+def fitted(table: Table, width: int) -> list[Part]:
+    """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
+
+    No column is left out and no number broken. First headers are broken into words, then text into lines; that of the
+    first column only where it takes fewer parts or lines so. A table that is too wide for that comes in parts that all
+    begin with the first column; where that does not tell its rows apart, or leaves no room beside it, as records: a
+    line ``column: value`` for each cell.
+    """
+    names = [row[0] for row in table.rows]
+    told_apart = all(names) and len({*names}) == len(names)
+    found = []
+    for broken in (False, True):
+        least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
+        groups = _groups(least, width)
+        fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
+        if fit and (told_apart or len(groups) == 1):
+            found.append([_part(table, group, least, width, again=group is not groups[0]) for group in groups])
+    return min(found, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
+
+
+def _groups(least: Sequence[int], width: int) -> list[list[int]]:
+    """Return the columns of each part: the first one, and as many others as there is room for, but at least one."""
+    groups: list[list[int]] = [[0]]
+    for column in range(1, len(least)):
+        if len(groups[-1]) > 1 and _drawn([least[each] for each in (*groups[-1], column)]) > width:
+            groups.append([0])
+        groups[-1].append(column)
+    return groups
+
+
+def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, again: bool = False) -> Part:
+    """Return some ``columns`` of a table: each as wide as it likes, the widest made narrower until they fit."""
+    cells = [_widest(table, column) for column in range(len(table.header))]
+    widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
+    while _drawn(widths.values()) > width:
+        wide = [column for column in columns if widths[column] > least[column]]
+        widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
+    shown = Table(
+        f"{table.title} (continued)" if again else table.title,
+        tuple(table.header[column] for column in columns),
+        tuple(tuple(row[column] for column in columns) for row in table.rows),
+    )
+    return Part(shown, tuple(widths.values()))
+
+
+def _records(table: Table, width: int) -> Part:
+    """Return a table as ``column: value`` lines; a row without its first cell goes on with the thing before it."""
+    rows = []
+    for number, row in enumerate(table.rows):
+        if number:
+            rows.append(("", ""))
+        rows += [(f"{name}:" if name else "", cell) for name, cell in zip(table.header, row, strict=True) if cell]
+    names = max((cell_len(name) for name, _ in rows), default=0)
+    names = min(names, max(width // _NAMES, max(_longest_word(name) for name in table.header) + 1))
+    values = min(max((cell_len(value) for _, value in rows), default=0), max(width - names - BETWEEN - SIDES, 1))
+    return Part(Table(table.title, ("", ""), tuple(rows)), (names, values))
+
+
+def _lines(part: Part) -> int:
+    """Return about how many lines the rows of a part take."""
+    return sum(
+        max(len(wrap(cell, width)) for cell, width in zip(row, part.widths, strict=True) if width)
+        for row in part.table.rows
+    )
+
+
+def _least(table: Table, column: int, broken: bool) -> int:
+    """Return the least width of a column, whose text may be ``broken`` into lines."""
+    header, cells = _longest_word(table.header[column]), _widest(table, column)
+    if not broken or table.has_numbers(column):
+        return max(header, cells)
+    words = max((_longest_word(row[column]) for row in table.rows), default=0)
+    return max(header, words, min(cells // _LINES, _NARROWEST_TEXT))
+
+
+def _widest(table: Table, column: int) -> int:
+    return max((cell_len(row[column]) for row in table.rows), default=0)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def _drawn(widths: Collection[int]) -> int:
+    """Return the width of a drawn table of columns of ``widths``."""
+    return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES

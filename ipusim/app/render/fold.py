@@ -1,0 +1,84 @@
+"""How a trace with more IPUs than there is room for is shown by fewer rows: one replica, or several IPUs to a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ipusim.app.render.shortened import drawn_of
+from ipusim.app.render.style import LOOK_OF_KIND
+from ipusim.app.render.window import Window
+from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A Timeline whose rows stand for ``ipus_to_a_row`` neighbouring IPUs each; ``words`` say what is left out."""
+
+    timeline: Timeline
+    ipus_to_a_row: int = 1
+    words: str = ""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return rows_of(self.timeline, self.ipus_to_a_row)
+
+
+def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
+    """Return the number of rows of a Timeline whose rows stand for so many IPUs each."""
+    return -(-len(timeline.info.ipus) // ipus_to_a_row)
+
+
+def folded(timeline: Timeline, most_rows: int, shown: Window) -> Folded:
+    """Return ``timeline`` in at most ``most_rows`` rows: as it is, or its first replica, or several IPUs to a row.
+
+    Of replicas that do the same in the window ``shown``, the first stands for all.
+    """
+    words = []
+    info = timeline.info
+    if replicas_alike(timeline, shown):
+        words.append(f"{info.replicas} replicas, each as this one")
+        timeline = first_replica(timeline)
+    elif len(info.ipus) > most_rows and info.replicas > 1:
+        words.append(f"the first of {info.replicas} replicas")
+        timeline = first_replica(timeline)
+    together = 1
+    while rows_of(timeline, together) > most_rows:
+        together *= 2
+    if together > 1:
+        words.append(f"{together} IPUs to a row")
+    return Folded(timeline, together, ", ".join(words))
+
+
+def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
+    """Return whether there are several replicas whose IPUs all do the same at the same times, in ``shown``."""
+    info = timeline.info
+    if info.replicas == 1:
+        return False
+    start, end = (0, timeline.makespan_cycles) if shown is None else (shown.start, shown.end)
+    timeline = timeline.peeled() if shown is None else drawn_of(timeline, shown)
+    rows = np.flatnonzero((LOOK_OF_KIND[timeline.kind] >= 0) & (timeline.end > start) & (timeline.start < end))
+    rows, ipu = timeline.on_each_ipu(rows)
+    counts = np.bincount(ipu // info.shards, minlength=info.replicas)
+    if (counts != counts[0]).any():
+        return False
+    columns = [timeline.micro_batch[rows], timeline.stage[rows], timeline.kind[rows], timeline.end[rows]]
+    columns += [timeline.start[rows], ipu % info.shards]
+    order = np.lexsort([*columns, ipu // info.shards])
+    return all(bool((of == of[0]).all()) for of in (each[order].reshape(info.replicas, -1) for each in columns))
+
+
+def first_replica(timeline: Timeline) -> Timeline:
+    """Return what the first replica does, as a Timeline of its own, without causes."""
+    info = timeline.info
+    own = np.isin(timeline.replica, (0, NONE)) & (timeline.ipu < info.shards)
+    columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
+    columns[:, Span._fields.index("cause")] = NONE
+    return Timeline(first_replica_info(info), columns)
+
+
+def first_replica_info(info: TimelineInfo) -> TimelineInfo:
+    """Return what a Timeline of the first replica alone is of."""
+    return replace(info, ipus=info.ipus[: info.shards], replicas=1)

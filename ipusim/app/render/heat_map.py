@@ -1,0 +1,92 @@
+"""A number for each pair of two others, as the colours of a grid, each with its number where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ipusim.app.render.style import TEXT_SIZE
+from ipusim.base.units import format_figure
+
+#: Cells with a number each.
+_MOST_NUMBERS: Final = 160
+#: Labels of values beside an axis.
+_MOST_TICKS: Final = 16
+
+
+class Axis(Protocol):
+    """An axis of the grid: its name, and each of its values once."""
+
+    @property
+    def name(self) -> str:
+        """What varies."""
+
+    @property
+    def distinct(self) -> list[Any]:
+        """The values."""
+
+
+def heat_map(
+    figure: Figure,
+    panel: Axes,
+    axes: tuple[Axis, Axis],
+    values: Mapping[tuple[Any, ...], tuple[float | None, bool]],
+    words: str,
+) -> None:
+    """Draw ``values`` (what there is for a pair, and whether it fits) in colours; ``words`` name it with its unit.
+
+    What has no value is blank with a cross, and what does not fit is hatched.
+    """
+    across, up = (sorted(axis.distinct) for axis in axes)
+    grid = np.full((len(up), len(across)), np.nan)
+    for (x, y), (value, _) in values.items():
+        if value is not None:
+            grid[up.index(y), across.index(x)] = value
+    image = panel.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
+    bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
+    bar.set_label(words, fontsize=TEXT_SIZE)
+    bar.ax.tick_params(labelsize=TEXT_SIZE)
+    told = [
+        name
+        for name, there in (
+            ("hatched: does not fit", any(value is not None and not fits for value, fits in values.values())),
+            ("×: did not run", any(value is None for value, _ in values.values())),
+        )
+        if there
+    ]
+    panel.set_title("; ".join(told), fontsize=TEXT_SIZE, loc="right")
+    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
+    for (x, y), (value, fits) in values.items():
+        place = across.index(x), up.index(y)
+        if value is None:
+            panel.text(*place, "×", ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
+            continue
+        if not fits:
+            panel.add_patch(_hatched(place))
+        if grid.size <= _MOST_NUMBERS:
+            ink = "#ffffff" if value < middle else "#000000"
+            panel.text(*place, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
+    for axis, listed, ticks, label in (
+        (axes[0], across, panel.set_xticks, panel.set_xlabel),
+        (axes[1], up, panel.set_yticks, panel.set_ylabel),
+    ):
+        chosen = range(0, len(listed), -(-len(listed) // _MOST_TICKS))
+        ticks(list(chosen), [f"{listed[each]:,g}" for each in chosen])
+        label(axis.name, fontsize=TEXT_SIZE)
+
+
+def _hatched(place: tuple[int, int]) -> Rectangle:
+    return Rectangle((place[0] - 0.5, place[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0)
+
+
+def _short(value: float) -> str:
+    """Return a number in few characters."""
+    for least, factor, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / factor:.3g}{unit}"
+    return format_figure(value)

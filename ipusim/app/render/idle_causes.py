@@ -1,0 +1,74 @@
+"""Why each IPU is idle: a bar for each, of its arithmetic and the causes of all other time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ipusim.analysis.causes import CAUSES, IdleCauses
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.legend import Entry, draw_legend, legend_lines
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.base.looks import Look
+from ipusim.base.units import format_seconds
+from ipusim.timeline.timeline import Timeline
+
+COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
+#: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
+_HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
+_LEFT, _RIGHT, _AXIS, _LEGEND_LINE, _EDGE = 0.85, 0.3, 0.5, 0.2, 0.1
+_FILLED: Final = 0.8
+#: A share that is written into its part of a bar, and the inches that it takes there.
+_WRITTEN_IN: Final = 0.34
+
+
+@own_settings()
+def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> Chart:
+    """Return a figure with a bar for each IPU: the part of its time that each cause takes, arithmetic first."""
+    info = timeline.info
+    ipus = len(info.ipus)
+    bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
+    parts = [(COMPUTES, idle.busy), *((cause.value, idle.cycles[:, number]) for number, cause in enumerate(CAUSES))]
+    parts = [(look, cycles) for look, cycles in parts if cycles.any()]
+    legend = legend_lines([Entry(look.name, look) for look, _ in parts], width_in - 2 * _EDGE)
+    length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"
+    words = f"{info.order_and_sync}, time of each IPU by cause, {length}"
+    title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", width_in - 2 * _EDGE)
+    above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
+    height = above + bar * ipus + below
+    figure = Chart(figsize=(width_in, height), facecolor="white")
+    write_titles(figure, title, _EDGE)
+    width = width_in - _LEFT - _RIGHT
+    axes = figure.add_axes((_LEFT / width_in, below / height, width / width_in, bar * ipus / height))
+    left = np.zeros(ipus)
+    for look, cycles in parts:
+        share = cycles / max(idle.window_cycles, 1)
+        rows = np.array(info.ipu_rows)
+        axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
+        for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:
+            ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
+            axes.text(
+                left[row] + share[row] / 2,
+                row,
+                f"{share[row]:.0%}",
+                fontsize=TEXT_SIZE,
+                ha="center",
+                va="center_baseline",
+                color=ink_on(look.face),
+                bbox=ground,
+            )
+        left += share
+    axes.set_xlim(0, 1)
+    axes.set_ylim(ipus - 0.5, -0.5)
+    every = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
+    axes.set_yticks(range(0, ipus, every), [f"IPU {ipu}" for ipu in range(0, ipus, every)])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("part of the time", fontsize=TEXT_SIZE, color=LINE)
+    axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure

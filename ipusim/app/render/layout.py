@@ -1,0 +1,263 @@
+"""Panels under each other on one time axis: sizes in inches, from the top of the figure to its legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
+from ipusim.app.render.brackets import draw_brackets
+from ipusim.app.render.content import Content, content
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.fold import rows_of
+from ipusim.app.render.legend import draw_legend, legend_entries, legend_lines
+from ipusim.app.render.lettering import text_width, wrap
+from ipusim.app.render.memory_strip import MemoryStrip, draw_strip, strip_entries
+from ipusim.app.render.panel import draw_panel, names_width
+from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.app.render.window import Window
+from ipusim.base.errors import OutputError
+from ipusim.timeline.timeline import NONE, Timeline
+
+#: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
+_EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
+#: Inches from the title down: seconds axis, heading and brackets of each panel, between panels, cycles axis.
+_SECONDS: Final = 0.26
+_ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
+_HEADING_SIZE: Final = TEXT_SIZE + 1
+#: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
+_WIDEST_HEADING: Final = 0.97
+_LEGEND_LINE: Final = 0.20
+#: All rows together take this height, each row between these bounds while all of them together keep within the last.
+_ALL_ROWS: Final = 7.0
+_LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
+#: What several panels take together, legend and all: at the default width, a picture that is 850 pixels wide is no
+#: higher than a screen.
+_TALLEST: Final = 12.0
+#: Rows of panels lower than this, 4 pixels of such a picture, are too low to see what they hold.
+_LOWEST_SEEN: Final = 0.05
+#: Inches of title, time axes and legend around panels, when it is not known yet how many lines they take.
+_AROUND: Final = 1.8
+#: Of a figure of given height, rows lower than this are refused.
+_LEAST_ROW: Final = 0.02
+_LEAST_WIDTH: Final = 1.5
+#: Inches of memory over time, in a figure of many panels, and between it and the rows.
+_STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
+_MANY_PANELS: Final = 4
+#: With more boxes than this, an SVG has them as an image, without what lies above them.
+_MOST_DRAWN: Final = 40_000
+_ABOVE_BOXES: Final = 2.5
+#: With more rows than this, what they show is as much coarser along the time axis, so that boxes do not become more.
+_MOST_FINE_ROWS: Final = 256
+#: Inches: depth of a torn edge, and from one of its teeth to the next.
+_TOOTH: Final = (0.05, 0.10)
+
+
+@dataclass(frozen=True)
+class Headed:
+    """A Timeline to draw, and the line above it, empty for none.
+
+    Attributes:
+        heading: the line.
+        timeline: what is drawn.
+        torn: whether it goes on behind the window.
+        window: what it shows; None for what all others do. Of another tile clock, that is the same time in its cycles.
+        own_axis: whether that is another time, which its own axis shows.
+        ipus_to_a_row: neighbouring IPUs that a row stands for.
+        strip: memory over time, below the rows.
+    """
+
+    heading: str
+    timeline: Timeline
+    torn: bool = False
+    window: Window | None = None
+    own_axis: bool = False
+    ipus_to_a_row: int = 1
+    strip: MemoryStrip | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return rows_of(self.timeline, self.ipus_to_a_row)
+
+    def names_width(self, row_points: float) -> float:
+        """Return the width in points of what stands beside rows ``row_points`` high, and beside the memory."""
+        rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
+        if self.strip is None:
+            return rows
+        return max(rows, text_width(self.strip.name, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
+
+
+def most_rows(panels: int, strips: int) -> int:
+    """Return how many rows a figure of several panels, some of them with strips of memory, has room for."""
+    fixed = _AROUND + panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _BETWEEN)
+    fixed += strips * (_ABOVE_STRIP + _strip_height(panels))
+    return max(int((_TALLEST - fixed) / _LOWEST_SEEN), panels)
+
+
+def _strip_height(panels: int) -> float:
+    return _STRIP if panels <= _MANY_PANELS else _LOW_STRIP
+
+
+@own_settings()
+def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Chart:
+    """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window`` but for their own.
+
+    The first line of ``title`` is its headline. Its height follows from the rows unless ``height_in`` is given; that
+    of several panels is bounded. Raises OutputError where the figure is too small for its text and rows.
+    """
+    rows = sum(panel.rows for panel in panels)
+    most = _MOST_ROWS
+    if len(panels) > 1:
+        most = min(most, _LOWEST_SEEN * most_rows(len(panels), sum(panel.strip is not None for panel in panels)))
+    # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
+    row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
+    row = row if height_in is None else height_in / rows
+    strips = [panel.strip for panel in panels if panel.strip is not None]
+    left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
+    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
+    left += ticks if strips else 0
+    width = _check_width(width_in, left)
+    coarser = max(rows / _MOST_FINE_ROWS, 1.0)
+    contents = [
+        content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
+    ]
+    crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
+
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    headings = [
+        wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * (width_in - left - _EDGE) * 72) for panel in panels
+    ]
+
+    fixed = 2 * _EDGE + titles_height(titles) + _SECONDS + _LEGEND_LINE * len(legend)
+    fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
+    # The last of those that share the time axis has its numbers below it.
+    numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=NONE)
+    strip = _strip_height(len(panels))
+    below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
+    fixed += _BETWEEN * (len(panels) - 1) + sum(below)
+    if height_in is not None:
+        row = _row_height(height_in, fixed, rows)
+    elif len(panels) > 1:
+        row = max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
+    height = fixed + row * rows
+    figure = Chart(figsize=(width_in, height), facecolor="white")
+    top = _EDGE + write_titles(figure, titles, _EDGE) + _SECONDS
+    common = next((panel for panel in panels if not panel.own_axis), panels[0])
+    clocks = {panel.timeline.info.clock_hz for panel in panels}
+    where = _Places(left, width, row, strip, left - ticks, crowded, len(clocks) > 1)
+    above = _add_axes(figure, where, top, 0.01)
+    second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
+    for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
+        top += _write_heading(figure, left, top, lines)
+        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == numbered)
+        top += _BAND + row * panel.rows + below[index] + _BETWEEN
+    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where panels lie in a figure, in inches, and what holds for all of them.
+
+    Attributes:
+        left, width: of their axes.
+        row: height of a row.
+        strip: height of memory over time.
+        beside: right end of what stands beside memory over time.
+        crowded: whether an SVG has their boxes as an image.
+        in_seconds: whether their axes count seconds, as their clocks differ.
+    """
+
+    left: float
+    width: float
+    row: float
+    strip: float
+    beside: float
+    crowded: bool
+    in_seconds: bool
+
+
+def _add_axes(figure: Chart, where: _Places, top: float, tall: float) -> Axes:
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((where.left / width, 1 - (top + tall) / height, where.width / width, tall / height))
+    axes.patch.set_visible(False)
+    return axes
+
+
+def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
+    """Draw a panel ``top`` inches from the top; its time axis has numbers if it is ``numbered``."""
+    draw_brackets(_add_axes(figure, where, top, _BAND), shown.phases, shown.window, shown.points)
+    tall = where.row * panel.rows
+    axes = _add_axes(figure, where, top + _BAND, tall)
+    draw_panel(axes, shown, where.row * 72)
+    if where.crowded:
+        axes.set_rasterization_zorder(_ABOVE_BOXES)
+    if panel.torn:
+        _tear(axes, where.width, tall)
+    draw_breaks(axes, shown.window, where.width)
+    drawn = [axes]
+    if panel.strip is not None:
+        foot = top + _BAND + tall + _ABOVE_STRIP
+        drawn.append(_add_axes(figure, where, foot, where.strip))
+        draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
+        _name_strip(figure, panel.strip, where.beside, foot + where.strip / 2)
+    clock_hz = panel.timeline.info.clock_hz
+    for each in drawn:
+        cycle_axis(each, shown.window, clock_hz, where.width, numbered and each is drawn[-1], where.in_seconds)
+
+
+def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
+    """Return the inches of what stands below a panel's rows: memory, and numbers of the time axis if it has any."""
+    return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
+
+
+def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str]) -> float:
+    """Write the lines above a panel, ``top`` inches from the top, and return the inches that they take."""
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(lines):
+        at = left / width, 1 - (top + _ABOVE_HEADING + number * _HEADING_LINE) / height
+        figure.text(*at, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
+    return _ABOVE_HEADING + _HEADING_LINE * len(lines) if lines else 0.0
+
+
+def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) -> None:
+    """Write beside memory over time, up to ``right`` inches and ``middle`` inches from the top, what it is."""
+    width, height = figure.get_size_inches()
+    at = right / width, 1 - middle / height
+    upper = "bottom" if strip.of_which else "center_baseline"
+    figure.text(*at, strip.name, fontsize=TEXT_SIZE, ha="right", va=upper, color=LINE)
+    figure.text(*at, strip.of_which, fontsize=STAGE_SIZE, ha="right", va="top", color=FAINT_TEXT)
+
+
+def _check_width(width_in: float, left: float) -> float:
+    """Return the inches that are left for the panels; raises OutputError for too few."""
+    width = width_in - left - _RIGHT
+    if width < _LEAST_WIDTH:
+        raise OutputError(
+            f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
+        )
+    return width
+
+
+def _row_height(height_in: float, fixed: float, rows: int) -> float:
+    """Return the height of each of ``rows`` where all else takes ``fixed`` inches; raises OutputError if too little."""
+    row = (height_in - fixed) / rows
+    if row < _LEAST_ROW:
+        least = fixed + _LEAST_ROW * rows
+        raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
+    return row
+
+
+def _tear(axes: Axes, width: float, tall: float) -> None:
+    """Draw a torn edge on the right of ``axes``, which are ``width`` by ``tall`` inches."""
+    depth, pitch = _TOOTH
+    ends = np.linspace(0.0, 1.0, 2 * max(round(tall / pitch), 1) + 1)
+    teeth = 1 + depth / width * (np.arange(len(ends)) % 2)
+    axes.plot(teeth, ends, transform=axes.transAxes, color=LINE, linewidth=0.8, clip_on=False)

@@ -1,0 +1,123 @@
+"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap.
+
+matplotlib's own legend stands in columns of one width, of which it has to be told how many: with names as
+different in length as these it takes more lines, and it has no samples that are filled in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from ipusim.app.render.boxes import has_io_tiles
+from ipusim.app.render.content import Content
+from ipusim.app.render.lettering import even_lines, text_width
+from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
+from ipusim.base.looks import Look
+from ipusim.timeline.kinds import LOOKS
+
+#: Inches: of a sample, between it and its name, and to the next sample.
+_SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18
+_SAMPLE_HEIGHT: Final = 0.12
+#: Part of a sample's height that is filled where it stands for the lower strip of a row.
+_STRIP: Final = 0.4
+
+
+class Sign(Enum):
+    """Samples that are no look: lines, a peak, stacked shares, the strip of the I/O tiles."""
+
+    SYNC = "sync point"
+    SHARES = "heights: shares of time"
+    IO_TILES = "lower strip: I/O tiles"
+    LIMIT = "limit"
+    PEAK = "peak"
+    EMPTIEST = "of the emptiest IPU"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: a name, and a look or a sign as its sample."""
+
+    text: str
+    sample: Look | Sign
+
+    @property
+    def width_in(self) -> float:
+        """Width with its sample, in inches."""
+        return _SAMPLE + _SPACE + text_width(self.text, TEXT_SIZE) / 72
+
+
+def legend_entries(contents: Sequence[Content]) -> list[Entry]:
+    """Return an entry for all that can be seen in any of ``contents``."""
+    seen: set[int] = set()
+    for content in contents:
+        boxes = content.boxes
+        widths = (boxes.end - boxes.start) * content.points
+        least = np.array([look.narrowest for look in LOOKS])[boxes.look]
+        seen.update(np.unique(boxes.look[widths >= least]).tolist())
+    entries = [Entry(LOOKS[index].name, LOOKS[index]) for index in sorted(seen)]
+    signs = {
+        Sign.IO_TILES: any(has_io_tiles(content.timeline) for content in contents),
+        Sign.SYNC: any(len(content.syncs) for content in contents),
+        Sign.SHARES: any(content.shares for content in contents),
+    }
+    return entries + [Entry(sign.value, sign) for sign, shown in signs.items() if shown]
+
+
+def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]:
+    """Return the entries in as few lines as are no wider than ``width_in``, about equally long."""
+    return even_lines(entries, lambda line: sum(entry.width_in + _NEXT for entry in line) - _NEXT, width_in)
+
+
+def draw_legend(
+    figure: Figure, lines: Sequence[Sequence[Entry]], left_in: float, bottom_in: float, line_in: float
+) -> None:
+    """Draw ``lines`` upwards from the lower left corner, ``line_in`` inches each."""
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(reversed(lines)):
+        x, y = left_in, bottom_in + (number + 0.5) * line_in
+        for entry in line:
+            _draw_sample(figure, entry.sample, x, y)
+            at = x + _SAMPLE + _SPACE
+            figure.text(at / width, y / height, entry.text, fontsize=TEXT_SIZE, va="center_baseline", color=LINE)
+            x += entry.width_in + _NEXT
+
+
+def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> None:
+    """Draw a sample whose left edge is at ``x`` and its middle at ``y``, in inches."""
+    width, height = figure.get_size_inches()
+    foot, middle = y - _SAMPLE_HEIGHT / 2, x + _SAMPLE / 2
+
+    def box(low: float, high: float, **how: Any) -> None:
+        corner = x / width, (foot + low * _SAMPLE_HEIGHT) / height
+        size = _SAMPLE / width, (high - low) * _SAMPLE_HEIGHT / height
+        figure.add_artist(Rectangle(corner, *size, **how))
+
+    def line(xs: Sequence[float], ys: Sequence[float], **how: Any) -> None:
+        figure.add_artist(Line2D([at / width for at in xs], [at / height for at in ys], **how))
+
+    if sample is Sign.SYNC:
+        long = _SAMPLE_HEIGHT * 0.7
+        line([middle, middle], [y - long, y + long], color=LINE, linewidth=0.7, linestyle=DASHES)
+    elif sample is Sign.LIMIT:
+        line([x, x + _SAMPLE], [y, y], color="#000000", linewidth=1.0, linestyle=DASHES)
+    elif sample is Sign.EMPTIEST:
+        line([x, x + _SAMPLE], [y, y], color="#000000", linewidth=0.7, linestyle=":")
+    elif sample is Sign.PEAK:
+        line([middle], [y], color="#000000", marker="v", markersize=3.5)
+    else:
+        if sample is Sign.IO_TILES:
+            box(0, _STRIP, facecolor=LINE, linewidth=0)
+        elif sample is Sign.SHARES:
+            for index, low, high in ((0, 0.0, 0.3), (1, 0.3, 0.75)):
+                box(low, high, facecolor=LOOKS[index].face, linewidth=0)
+        else:
+            box(0, 1, facecolor=sample.face, edgecolor=sample.ink, hatch=sample.hatch, linewidth=0)
+        box(0, 1, facecolor="none", edgecolor=LINE, linewidth=0.4)

@@ -1,0 +1,257 @@
+"""The memory chart: what each IPU holds over time, and a bar of what that is at its peak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from ipusim.analysis.fit import Fit
+from ipusim.analysis.memory import memory_curves, moment, product_steps
+from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
+from ipusim.app.render.brackets import draw_brackets
+from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.content import phases_in
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.fold import first_replica_info
+from ipusim.app.render.legend import Entry, Sign, draw_legend, legend_lines
+from ipusim.app.render.lettering import text_width, wrap
+from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
+from ipusim.app.render.panel import names_width, row_names, stage_names
+from ipusim.app.render.shortened import shortened, told
+from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
+from ipusim.app.render.window import Window
+from ipusim.base.looks import Look
+from ipusim.base.units import format_bytes
+from ipusim.pipeline.holders import LAYERS
+from ipusim.timeline.timeline import Timeline
+
+#: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
+_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
+#: Inches from the top down: lines of the verdict, seconds, brackets, between rows, cycles, legend.
+_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.15, 0.30, 0.28, 0.07, 0.44, 0.20
+#: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
+_ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
+#: Part of the picture that the rows over time take, of default width.
+_OVER_TIME: Final = 0.6
+#: Inches of a bar's height at most.
+_THICKEST_BAR: Final = 0.5
+#: Pixels over time for which a layer has to last, to be seen through its hatch.
+_FEW: Final = 6
+
+
+@own_settings()
+def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float = 10.0) -> Chart:
+    """Return the memory chart of a run in ``window``.
+
+    One row for each IPU that holds a stage: on the left what it holds over time, on
+    the right its peak in the whole run, by holder. The bars have one scale. The rows
+    over time have one where the memory of an IPU is in sight, else each its own,
+    so that small IPUs can be read beside large ones.
+    """
+    drawn, shown = shortened(timeline, window, _OVER_TIME)
+    title = told(default_title(timeline, window, of_replica=True), shown)
+    return _chart(drawn, fit, shown, width_in, title, [shown.shows(moment(timeline, peak)) for peak in fit.peaks])
+
+
+def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title: str, peaks: Sequence[int]) -> Chart:
+    """Return the memory chart of a Timeline without blocks, with the peaks of its IPUs in the cycles ``peaks``."""
+    ipus = len(fit.footprint.ipus)
+    tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
+    of_one = timeline.about(first_replica_info(timeline.info))
+    names, stages = row_names(of_one), stage_names(of_one, tall * 72)
+    left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
+    rows = _rows(timeline, fit, window, int(width * DPI), peaks)
+    limit, highest = _limit_and_top(fit, rows)
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
+    words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
+    legend = legend_lines(_entries(rows, tops, tall, width, limit), width_in - 2 * _EDGE)
+    height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
+    pitch = tall + _BETWEEN
+    height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
+    figure = Chart(figsize=(width_in, height), facecolor="white")
+
+    def add_axes(x: float, top: float, wide: float, high: float) -> Axes:
+        axes = figure.add_axes((x / width_in, 1 - (top + high) / height, wide / width_in, high / height))
+        axes.patch.set_visible(False)
+        return axes
+
+    def write(x: float, top: float, text: str, **how: Any) -> None:
+        figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
+
+    top = _EDGE + write_titles(figure, titles, _EDGE)
+    for number, line in enumerate(words):
+        write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
+    top += _LINE * len(words) + _SECONDS
+    bars = left + width + _COLUMNS
+    second_axis(add_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
+    points = width * 72 / window.cycles
+    draw_brackets(add_axes(left, top, width, _BAND), phases_in(timeline, window), window, points)
+    write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
+    top += _BAND
+    over_time, at_peak = (add_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
+    scales = [_Scale((number + 1) * pitch, tall, top_bytes) for number, top_bytes in enumerate(tops)]
+    for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
+        _draw_over_time(over_time, row, limit, scale)
+        _draw_bar(at_peak, row, limit, highest, scale)
+        middle, weight = top + scale.foot - tall / 2, "bold" if fit.excess_bytes(peak) else "normal"
+        write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
+        write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
+        write(width_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
+    for axes in (over_time, at_peak):
+        _tidy(axes, scales[-1].foot)
+    _name_levels(over_time, scales)
+    draw_breaks(over_time, window, width)
+    cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
+    _byte_axis(at_peak, highest)
+    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure
+
+
+def _rows(timeline: Timeline, fit: Fit, window: Window, most_steps: int, peaks: Sequence[int]) -> list[IpuLayers]:
+    """Return the layers of each IPU of a replica that holds a stage, whose peaks are in the cycles ``peaks``."""
+    footprint = fit.footprint
+    curves = memory_curves(timeline, footprint)
+    return [
+        ipu_layers(curve, product_steps(timeline, footprint, each), peak, cycle, window, most_steps)
+        for curve, each, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
+    ]
+
+
+def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
+    """Return an IPU's memory where it is in sight of what the rows hold, and the top of the bars' scale, in bytes."""
+    fullest = max(1, *(row.peak_bytes for row in rows))
+    limit = limit_in_sight(fit.sram_bytes, fullest)
+    return limit, ABOVE * max(fullest, limit or 0)
+
+
+def _said(fit: Fit, timeline: Timeline, *, own_scales: bool) -> str:
+    """Return what stands above the rows: the verdict, and how to read them."""
+    replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
+    return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The vertical scale of one row: where its foot is, from the top down, its height, and the bytes of that."""
+
+    foot: float
+    tall: float
+    top_bytes: float
+
+    def at(self, level: Any) -> Any:
+        """Return the position of a number of bytes, or of an array of them."""
+        return self.foot - self.tall * level / self.top_bytes
+
+    def ticks(self) -> dict[float, str]:
+        """Return the positions of round numbers of bytes, and their words; none in a low row."""
+        if self.tall < _SCALED_ROW:
+            return {}
+        unit, name = byte_unit(self.top_bytes)
+        found = byte_ticks(self.top_bytes, self.tall / TICK_IN)
+        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
+
+
+def _entries(
+    rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, limit: int | None
+) -> list[Entry]:
+    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
+    scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
+    seen = [layer for layer in LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)]
+    entries = [Entry(layer.name, layer) for layer in seen]
+    if limit is not None:
+        entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
+    if any(row.shows_peak for row in rows):
+        entries.append(Entry("peak", Sign.PEAK))
+    return entries
+
+
+def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
+    """Whether a layer is ``least`` bytes high at the peak, or for a few of the ``pixels`` that the time takes.
+
+    These are the bytes of two pixels: one may lie across two and show its colour in neither; of two, it fills one.
+    """
+    changes = np.flatnonzero(np.diff(row.heights[layer] >= least, prepend=False, append=False))
+    longest = (row.edges[changes[1::2]] - row.edges[changes[::2]]).max(initial=0.0)
+    return bool(row.peak[layer] >= least or longest * pixels >= _FEW * (row.edges[-1] - row.edges[0]))
+
+
+def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
+    left, right = row.edges[0], row.edges[-1]
+    _line(axes, [left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    foot = np.zeros(len(row.edges) - 1)
+    at = np.repeat(row.edges, 2)[1:]
+    for look, heights in row.heights.items():
+        if heights.any():
+            head = foot + heights
+            low, high = (np.repeat(scale.at(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
+            across = np.concatenate([at[:1], at, at[-1:], at[::-1]])
+            outline = np.stack([across, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
+            fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
+            axes.add_collection(PolyCollection([outline], hatch=look.hatch or None, zorder=2, **fill), autolim=False)
+            foot = head
+    top = scale.at(np.append(foot, foot[-1]))
+    _line(axes, row.edges, top, drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
+    if row.shows_peak:
+        mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
+        _line(axes, [row.peak_cycle], [scale.at(row.peak_bytes)], color="#000000", zorder=5, **mark)
+    if limit is not None:
+        _draw_limit(axes, [left, right], [scale.at(limit)] * 2)
+
+
+def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:
+    thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
+    _line(axes, [0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    at = 0
+    for look, size in row.peak.items():
+        if size:
+            box = (at, middle - thick / 2), size, thick
+            axes.add_artist(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
+            axes.add_artist(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            at += size
+    if limit is not None:
+        _draw_limit(axes, [limit, limit], [scale.foot, scale.foot - scale.tall])
+
+
+def _draw_limit(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
+    _line(axes, x, y, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
+
+
+def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
+    """Draw a line, or marks, without a look at what it does to bounds: those of these axes are set."""
+    axes.add_artist(Line2D(x, y, **how))
+
+
+def _tidy(axes: Axes, foot: float) -> None:
+    """Count inches from the top down to ``foot``, and leave a frame to the rows."""
+    axes.set_ylim(foot, 0)
+    axes.set_yticks([])
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+
+
+def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
+    ticks = {position: words for scale in scales for position, words in scale.ticks().items()}
+    axes.set_yticks([*ticks], [*ticks.values()])
+    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
+
+
+def _byte_axis(axes: Axes, most: float) -> None:
+    """Put bytes below the bars, up to ``most``."""
+    unit, name = byte_unit(most)
+    axes.set_xlim(0, most)
+    ticks = [0.0, *byte_ticks(most, _BARS / TICK_IN / 2)]
+    axes.set_xticks(ticks, [f"{tick / unit:.6g}" for tick in ticks])
+    axes.tick_params(axis="x", labelsize=TEXT_SIZE, color=LINE, length=3)
+    axes.set_xlabel(f"memory in {name}", fontsize=TEXT_SIZE, labelpad=2)

@@ -1,0 +1,102 @@
+"""The layers of one IPU's memory, as heights over time and at its peak; no drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve, Steps
+from ipusim.app.render.window import Window
+from ipusim.base.looks import Look
+from ipusim.pipeline.holders import Holder
+from ipusim.pipeline.liveness import Peak
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+#: Holders from the bottom up.
+_STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
+
+
+@dataclass(frozen=True)
+class IpuLayers:
+    """One IPU's layers in a window.
+
+    Attributes:
+        ipu: logical IPU.
+        edges: cycles, one more than there are heights; height i holds from edge i to the next.
+        heights: bytes of each layer, from the bottom up, shape (steps,).
+        peak: bytes of each layer at the IPU's peak.
+        peak_cycle: the cycle in which it is reached.
+    """
+
+    ipu: int
+    edges: Floats
+    heights: dict[Look, Integers]
+    peak: dict[Look, int]
+    peak_cycle: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of all layers at the peak."""
+        return sum(self.peak.values())
+
+    @property
+    def shows_peak(self) -> bool:
+        """Whether the peak lies in the window."""
+        return bool(self.edges[0] <= self.peak_cycle < self.edges[-1])
+
+
+def ipu_layers(
+    curve: MemoryCurve, products: Steps, peak: Peak, peak_cycle: int, window: Window, most_steps: int
+) -> IpuLayers:
+    """Return the layers of ``curve`` in ``window``, as at most ``most_steps`` steps.
+
+    ``products`` say how much of the room for products something lies in. Where there are more steps, each shows the
+    most of live tensors, and of what lies in the FIFOs and in that room, in its time.
+    """
+    held = dict(peak.holders)
+    edges, live, *full = _steps(curve, products, window, most_steps)
+    inside = dict(zip((Holder.FIFOS, Holder.TEMPORARY), full, strict=True))
+    heights = _layers({holder: np.full(len(live), size) for holder, size in held.items()} | {Holder.LIVE: live}, inside)
+    inside = {Holder.FIFOS: np.array(peak.fifo_bytes), Holder.TEMPORARY: products.at(np.array(peak_cycle))}
+    at_peak = _layers({holder: np.array(size) for holder, size in held.items()}, inside)
+    return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
+
+
+def _layers(held: dict[Holder, Integers], inside: dict[Holder, Integers]) -> dict[Look, Integers]:
+    """Return the bytes of each layer, from those of each holder and what lies ``inside`` of those not always full."""
+    found = {}
+    for holder in _STACKED:
+        if holder.empty is None:
+            found[holder.look] = held[holder]
+        else:
+            full = inside[holder]
+            found |= {holder.look: full, holder.empty: held[holder] - full}
+    return found
+
+
+def _steps(
+    curve: MemoryCurve, products: Steps, window: Window, most_steps: int
+) -> tuple[Floats, Integers, Integers, Integers]:
+    """Return edges, live bytes, FIFO contents and the used part of the room for products in the window."""
+    changes = np.union1d(curve.time, products.time)
+    starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
+    levels = [
+        *(Steps(curve.time, level).at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
+        products.at(starts),
+    ]
+    if len(starts) <= most_steps:
+        return np.append(starts, window.end).astype(np.float64), levels[0], levels[1], levels[2]
+    edges = np.linspace(window.start, window.end, most_steps + 1)
+    # A bin holds the step that goes on when it begins, and those that begin in it. Every other of reduceat's
+    # stretches is a bin; the last may end behind the last step, where a further one has to be.
+    begins = np.searchsorted(starts, edges[:-1], side="right") - 1
+    ends = np.searchsorted(starts, edges[1:], side="left")
+    stretches = np.stack([begins, ends], axis=1).ravel()
+    live, fifos, used = (np.maximum.reduceat(np.append(level, 0), stretches)[::2] for level in levels)
+    return edges, live, fifos, used

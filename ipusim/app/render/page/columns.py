@@ -1,0 +1,64 @@
+"""Integer columns as text in a page: the narrowest types that hold them, one behind the other, compressed, base64."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.base.compression import Gzip
+
+Integers = npt.NDArray[np.int64]
+
+#: JavaScript's arrays of whole numbers, the narrowest first, by the name of their type.
+_TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] = {
+    "Uint8": np.uint8,
+    "Int8": np.int8,
+    "Uint16": np.uint16,
+    "Int16": np.int16,
+    "Uint32": np.uint32,
+    "Int32": np.int32,
+}
+#: For what they do not hold; exact up to 2**53.
+_WIDEST: Final = "Float64"
+#: Arrays begin at multiples of so many bytes, as the widest type needs.
+_ALIGNED: Final = 8
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Columns as a page has them.
+
+    Attributes:
+        columns: of each its name, type, offset in bytes, length, and whether it is differences.
+        content: all of them, compressed as gzip does, as base64.
+    """
+
+    columns: tuple[dict[str, Any], ...]
+    content: str
+
+
+def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
+    """Pack columns; those named in ``differences`` as such, which take fewer bytes where numbers rise."""
+    file, at, found = Gzip(), 0, []
+    for name, column in columns.items():
+        values = np.diff(column, prepend=0) if name in differences else column
+        kind = _type_of(values)
+        content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
+        content += bytes(-len(content) % _ALIGNED)
+        found.append({"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences})
+        file.write(content)
+        at += len(content)
+    return Packed(tuple(found), b64encode(file.close()).decode())
+
+
+def _type_of(values: Integers) -> str:
+    least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    for name, kind in _TYPES.items():
+        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
+            return name
+    return _WIDEST

@@ -1,0 +1,92 @@
+"""What looks are filled with on the page: at least 3:1 against its background, on light paper and on dark.
+
+Pictures lie on white alone, and their colours are chosen for print. WCAG 2.1 (success criterion 1.4.11) asks 3:1
+between a graphic and what surrounds it, which many of them have not on white, and others not in the dark. So each
+colour of pictures has its like on the page, of the same hue as far as all of one picture can be told apart, by
+colour-blind eyes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from ipusim.base.looks import Look
+
+
+class Shades(NamedTuple):
+    """A colour on light paper and on dark, ``#rrggbb``."""
+
+    light: str
+    dark: str
+
+
+#: Behind spans and memory; legends and bars lie on the page's paper itself.
+LANES: Final = Shades("#f7f8fa", "#20242c")
+#: What boxes are filled with, by the face that pictures give them.
+_FILLS: Final = {
+    "#56b4e9": Shades("#3591c5", "#56b4e9"),
+    "#c44e00": Shades("#c44e00", "#db5700"),
+    "#f0e442": Shades("#524e00", "#f0e442"),
+    "#f2a35e": Shades("#d96f12", "#f2a35e"),
+    "#009e73": Shades("#16985d", "#009e73"),
+    "#0b79bd": Shades("#0b7bc1", "#0d8ede"),
+    "#3d4459": Shades("#3d4459", "#a5a1c4"),
+    "#7a3b63": Shades("#512036", "#9e5c86"),
+    "#9a8fd1": Shades("#60417c", "#9086c0"),
+    "#5d4b9c": Shades("#5d4b9c", "#7664b4"),
+    "#b8669a": Shades("#b8669a", "#c07798"),
+    "#b5893a": Shades("#b28639", "#b5893a"),
+    "#7a5c12": Shades("#93622a", "#9f6a2d"),
+    "#00674b": Shades("#00674b", "#127d60"),
+    "#8cc9b5": Shades("#3c9f7f", "#82c4a3"),
+    "#c9c9c9": Shades("#6e6e6e", "#d1d1d1"),
+    "#6f7585": Shades("#656478", "#aab2bb"),
+    "#00507d": Shades("#00507d", "#197bb3"),
+    "#cc79a7": Shades("#b870a5", "#c86fa0"),
+    "#e3e3e3": Shades("#8c8c8c", "#e3e3e3"),
+    "#8c8c8c": Shades("#6e6e6e", "#6e6e6e"),
+    "#e69f00": Shades("#bd8200", "#e69f00"),
+    "#8c6d00": Shades("#8c6d00", "#8c6d00"),
+}
+#: Edges and hatches of hollow boxes, by the face that pictures give them: time or room in which nothing is done.
+_EDGES: Final = {
+    "#ededed": Shades("#838a94", "#7e8794"),
+    "#f3f3f3": Shades("#6a6a6a", "#a0a0a0"),
+    "#e4edf4": Shades("#5f7f9c", "#7f9db8"),
+    "#e3f3fc": Shades("#3591c5", "#56b4e9"),
+    "#cfe6f5": Shades("#3b7ea6", "#7fb8dc"),
+    "#f7d9c0": Shades("#a6652b", "#e0a070"),
+    "#dcd6ee": Shades("#6a5fa0", "#a79ce0"),
+    "#fbf8d0": Shades("#847d00", "#b5ad3a"),
+    "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
+}
+#: How much of its edge's colour a hollow box is filled with.
+_TINT: Final = 0.14
+
+
+def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
+    """Return looks as the page's scripts read them, with ``fill`` and ``edge`` of each scheme; no edge is empty."""
+    return [
+        {
+            "name": look.name,
+            "hatch": look.hatch,
+            "word": look.word,
+            "essential": look.essential,
+            **{scheme: _colours(look.face, scheme) for scheme in Shades._fields},
+        }
+        for look in looks
+    ]
+
+
+def _colours(face: str, scheme: str) -> dict[str, str]:
+    if face in _FILLS:
+        return {"fill": getattr(_FILLS[face], scheme), "edge": ""}
+    edge = getattr(_EDGES[face], scheme)
+    return {"fill": _mixed(edge, getattr(LANES, scheme)), "edge": edge}
+
+
+def _mixed(colour: str, ground: str) -> str:
+    """Return a little of a colour on a ground."""
+    pairs = ((int(one[at : at + 2], 16) for one in (colour, ground)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * below):02x}" for part, below in pairs)

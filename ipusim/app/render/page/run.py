@@ -1,0 +1,289 @@
+"""One run as a page has it: what the scripts read as JSON, and its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.phases import phases
+from ipusim.app.render.page.columns import Packed, pack
+from ipusim.app.render.page.fills import LANES, page_looks
+from ipusim.app.render.page.sort_keys import sort_key
+from ipusim.app.render.tables import Table
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.trace_tracks import physical_ipus
+from ipusim.base.looks import Look
+from ipusim.pipeline.holders import Holder
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import LOOKS, SpanKind
+from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
+
+Integers = npt.NDArray[np.int64]
+
+#: Tracks of spans that pictures leave out, from the top down.
+_BESIDE: Final = (Track.SEND, Track.LINK, Track.HOST)
+_MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
+#: Holders of memory from the bottom up, and every look of theirs.
+_STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
+_HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that the page shows first.
+
+    Attributes:
+        label: its name.
+        value: the number with its unit.
+        note: what to know of it.
+        in_row: what a table of several runs says instead of the value alone; empty for that.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+    in_row: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A stacked bar for each row.
+
+    Attributes:
+        title: above them.
+        looks: of the parts, in their order.
+        rows: of each its name, and the cycles of each part.
+        total: cycles that a bar's full length stands for.
+    """
+
+    title: str
+    looks: tuple[Look, ...]
+    rows: tuple[tuple[str, tuple[int, ...]], ...]
+    total: int
+
+
+@dataclass(frozen=True)
+class HeldMemory:
+    """What IPUs hold over time.
+
+    Attributes:
+        curves: of each IPU that holds a stage.
+        holders: bytes of each holder at the peak of each curve's IPU, as many as curves.
+        limit: bytes that an IPU has; None where that is not limited.
+        fits, verdict: whether they all fit, and that in words.
+    """
+
+    curves: tuple[MemoryCurve, ...]
+    holders: tuple[Mapping[Holder, int], ...]
+    limit: int | None
+    fits: bool
+    verdict: str
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """All that the page shows of a run.
+
+    Attributes:
+        title, description: of the run.
+        timeline: what happened, as far as the page shows it.
+        spans: of the whole run.
+        figures: the numbers that come first.
+        verdict: sentences below them.
+        notes: what to know of the run.
+        memory: what IPUs hold; None where that is not known.
+        no_memory: why it is not.
+        path: rows of the critical path, in order of time.
+        bars: why IPUs wait.
+        tables: all else.
+        scenario: what asked for it, as text.
+    """
+
+    title: str
+    description: str
+    timeline: Timeline
+    spans: int
+    figures: tuple[Figure, ...]
+    verdict: tuple[str, ...]
+    notes: tuple[str, ...]
+    memory: HeldMemory | None
+    no_memory: str
+    path: Integers
+    bars: Bars
+    tables: tuple[Table, ...]
+    scenario: str
+
+
+def tables_of_looks() -> dict[str, Any]:
+    """Return what all runs of a page share: the kinds of spans and holders of memory, and their colours."""
+    return {
+        "looks": page_looks(_span_looks()),
+        "kinds": [_kind(kind) for kind in sorted(SpanKind)],
+        "holders": page_looks(_HOLDER_LOOKS),
+        "lanes": LANES._asdict(),
+    }
+
+
+def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
+    """Return a run as the scripts read it, and its packed columns."""
+    timeline, info = run.timeline, run.timeline.info
+    content = TraceContent(timeline)
+    slices, texts = _slices(content)
+    used, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
+    packed = _packed(run, slices)
+    data = {
+        "title": run.title,
+        "description": run.description,
+        "figures": [_figure(figure) for figure in run.figures],
+        "verdict": list(run.verdict),
+        "notes": list(run.notes),
+        "clock_hz": info.clock_hz,
+        "cycles": timeline.makespan_cycles,
+        "spans": run.spans,
+        "count": info.count,
+        "executions": info.executions,
+        "replicas": info.replicas,
+        "stages": _stages(info),
+        "links": list(info.links),
+        "physical": list(physical_ipus(timeline)),
+        "phases": [asdict(phase) for phase in phases(timeline)],
+        "tracks": [_track(content, number) for number in used.tolist()],
+        "texts": texts,
+        "columns": list(packed.columns),
+        "memory": None if run.memory is None else _memory(run.memory, timeline),
+        "no_memory": run.no_memory,
+        "bars": _bars(run.bars, info.clock_hz),
+        "tables": [table_data(table) for table in run.tables],
+        "scenario": run.scenario,
+    }
+    return data, packed.content
+
+
+def _stages(info: TimelineInfo) -> list[str]:
+    """Return the name of each stage, with those of its layers where it has any."""
+    named = zip(info.stages, info.layers_of, strict=True)
+    return [f"{name} ({layers})" if layers else name for name, layers in named]
+
+
+def table_data(table: Table) -> dict[str, Any]:
+    """Return a table whose cells say how they sort; one without headers stays in its order."""
+    rows = [[{"text": _micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
+    return {"title": _micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
+
+
+def _figure(figure: Figure) -> dict[str, str]:
+    return {"label": figure.label, "value": _micro(figure.value), "note": _micro(figure.note)}
+
+
+def _micro(text: str) -> str:
+    """Return text with the sign for microseconds, which every page can show, where terminals have two letters."""
+    return _MICROSECONDS.sub(" µs", text)
+
+
+def _span_looks() -> tuple[Look, ...]:
+    """Return every look of spans; links, the host and sends wear that of the first kind of their category."""
+    beside = []
+    for track in _BESIDE:
+        kind = next(kind for kind in SpanKind if kind.row.look is None and kind.row.track is track)
+        like = next(other.row.look for other in sorted(SpanKind) if other.row.look and _same(kind, other))
+        beside.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
+    return (*LOOKS, *beside)
+
+
+def _same(kind: SpanKind, other: SpanKind) -> bool:
+    return kind.row.category == other.row.category
+
+
+def _kind(kind: SpanKind) -> dict[str, Any]:
+    row = kind.row
+    look = LOOKS.index(row.look) if row.look is not None else len(LOOKS) + _BESIDE.index(row.track)
+    return {
+        "name": kind.name.lower().replace("_", " "),
+        "doc": row.doc,
+        "look": look,
+        "track": row.track.value,
+        "pass": row.is_pass,
+        "numbered": row.numbered,
+    }
+
+
+def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
+    """Return the slices on tracks as columns, and the texts that three of these number; the first text is empty."""
+    texts: dict[str, int] = {"": 0}
+    found: dict[str, list[Any]] = {"row": [], "track": [], "name": [], "sends": [], "receives": []}
+    for slices in content.slices():
+        found["row"].append(slices.row)
+        found["track"].append(slices.track)
+        for name in ("name", "sends", "receives"):
+            found[name].append([texts.setdefault(text, len(texts)) for text in getattr(slices, name)])
+    columns = {
+        f"slice.{name}": np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+        for name, parts in found.items()
+    }
+    return columns, list(texts)
+
+
+def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
+    timeline = run.timeline
+    columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
+    columns["cycles"] = timeline.end - timeline.start
+    if not timeline.info.has_time_steps:
+        columns["time_step"] = np.full(len(timeline), NONE)
+    columns |= slices
+    columns["path"] = run.path
+    if run.memory is not None:
+        curves = run.memory.curves
+        columns["memory.entries"] = np.array([len(curve.time) for curve in curves])
+        columns["memory.time"] = np.concatenate([curve.time for curve in curves])
+        columns["memory.live"] = np.concatenate([curve.live_bytes for curve in curves])
+        columns["memory.fifo"] = np.concatenate([curve.fifo_bytes for curve in curves])
+    return pack(columns, differences=("start", "slice.row", "path", "memory.time"))
+
+
+def _track(content: TraceContent, number: int) -> dict[str, Any]:
+    """Return a track: IPUs and what lies beside them are shown at first, links and the host when asked for."""
+    tracks = content.tracks
+    of_ipu = number in tracks.ipu
+    beside = not of_ipu and tracks.group_of(number) == 0
+    name = tracks.path(number)
+    label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
+    if of_ipu and label.startswith("replica"):
+        replica, (label, _, detail) = label, detail.partition(", ")
+        detail = f"{replica}, {detail}"
+    return {"name": name, "label": label, "detail": detail, "main": of_ipu or beside, "beside": beside}
+
+
+def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
+    rows = []
+    for curve, held in zip(memory.curves, memory.holders, strict=True):
+        layers = []
+        for holder in _STACKED:
+            look, size = _HOLDER_LOOKS.index(holder.look), held.get(holder, 0)
+            if holder is Holder.LIVE:
+                layers.append({"look": look, "holds": "live", "bytes": 0})
+            elif holder is Holder.FIFOS and size:
+                layers.append({"look": look, "holds": "held", "bytes": size})
+                layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
+            elif size:  # of room that is not always full, the room
+                look = _HOLDER_LOOKS.index(holder.empty or holder.look)
+                layers.append({"look": look, "holds": "constant", "bytes": size})
+        peak = int(curve.allocated_bytes.max())
+        replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
+        rows.append({"label": f"IPU {curve.ipu}", "replica": replica, "peak_bytes": peak, "layers": layers})
+    return {"limit": memory.limit, "fits": memory.fits, "verdict": memory.verdict, "rows": rows}
+
+
+def _bars(bars: Bars, clock_hz: int) -> dict[str, Any]:
+    return {
+        "title": bars.title,
+        "looks": page_looks(bars.looks),
+        "rows": [{"label": label, "parts": list(parts)} for label, parts in bars.rows],
+        "total": bars.total,
+        "unit_s": 1 / clock_hz,
+    }

@@ -1,0 +1,31 @@
+"""By what the cells of a table sort: what stands in them as text, as a number in one unit."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ipusim.base.units import UNITS
+
+#: A number at the head of a cell, and the word behind it.
+_NUMBER: Final = re.compile(r"([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([A-Za-zµ%/]*)")
+#: What a unit stands for, of each kind in its own base.
+_FACTORS: Final[dict[str, Fraction]] = {
+    unit: factor
+    for kind in ("bytes", "bytes per second", "hertz", "seconds")
+    for unit, factor in UNITS[kind][0].items()
+}
+
+
+def sort_key(cell: str) -> float | None:
+    """Return the number that a cell begins with, in the base of its unit; None of a text and of a dash.
+
+    >>> sort_key("1.5 KiB"), sort_key("1,200 cycles, 3 us"), sort_key("dense")
+    (1536.0, 1200.0, None)
+    """
+    found = _NUMBER.match(cell)
+    if found is None:
+        return None
+    number, unit = found.groups()
+    return float(Fraction(number.replace(",", "")) * _FACTORS.get(unit, Fraction(1)))

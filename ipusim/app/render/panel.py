@@ -1,0 +1,245 @@
+"""One Timeline drawn into its axes: rows of boxes with their numbers, and lines across them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+
+from ipusim.app.render.boxes import Integers
+from ipusim.app.render.content import Content
+from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
+from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
+from ipusim.timeline.kinds import LOOKS
+from ipusim.timeline.timeline import Timeline, ends_text
+
+Floats = npt.NDArray[np.float64]
+
+#: Part of a row's pitch that its boxes take.
+_FILLED: Final = 0.84
+#: The boxes of a pass have white edges, to tell neighbours apart, where they are at least this wide, in points.
+_NARROWEST_EDGE: Final = 4.0
+#: Hatching is left out where it would hide the colour.
+_NARROWEST_HATCH: Final = 2.0
+#: In rows lower than this, in points, a share can be less than a pixel high: on whole pixels it would come and go.
+_LOWEST_SNAPPED: Final = 7.0
+#: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
+_BOXES_TO_A_PATH: Final = 2_000
+#: Points: between a row and its name, and the widest names of its stages, which are cut short there.
+_BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
+#: Points that a label keeps free of hatching and lines.
+_BESIDE_LABEL: Final = 1.0
+_RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
+
+
+def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
+    """Return the name of each IPU's row.
+
+    Where there are several replicas, the first row of each also names the replica. A row of several IPUs names the
+    first and the last of them.
+    """
+    info = timeline.info
+    if ipus_to_a_row > 1:
+        last = info.ipu_rows[-1]
+        return [f"IPUs {first} to {min(first + ipus_to_a_row - 1, last)}" for first in info.ipu_rows[::ipus_to_a_row]]
+    return [
+        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ") + f"IPU {ipu}"
+        for ipu in info.ipu_rows
+    ]
+
+
+def stage_names(timeline: Timeline, row_points: float) -> list[str]:
+    """Return the names of the stages on each IPU's row, empty where rows ``row_points`` high have no room for them.
+
+    Where numbers in boxes name the stage, so do these, as in ``0 embedding, 4 head``.
+    """
+    info = timeline.info
+    if row_points < TEXT_SIZE + STAGE_SIZE * 1.3:
+        return [""] * len(info.ipus)
+    several = several_stages_to_an_ipu(timeline)
+    names = []
+    for ipu in info.ipu_rows:
+        stages = info.stages_of_ipu.get(ipu, ())
+        named = [info.stages[stage] for stage in stages]
+        if len(stages) == 1:
+            two_lines = row_points >= 1.1 * TEXT_SIZE + 2.4 * STAGE_SIZE
+            named = [_with_layers(stages[0], named[0], info.layers_of[stages[0]], "\n" if two_lines else ": ")]
+        if several:
+            named = [
+                name if name == f"stage{stage}" else f"{stage} {name}"
+                for stage, name in zip(stages, named, strict=True)
+            ]
+        most = _WIDEST_STAGES
+        while len(named) > 1 and most > 0.5 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
+            most *= 0.9
+            named = [cut(name, STAGE_SIZE, most) for name in named]
+        lines = (", ".join(named) or "no stage").split("\n")
+        names.append("\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES) for line in lines))
+    return names
+
+
+def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
+    """Return a stage's name and from where to where it goes through its layers; of one without a name that alone."""
+    among = ends_text(layers)
+    return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
+
+
+def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -> float:
+    """Return the width in points of what stands beside rows ``row_points`` high."""
+    stages = stage_names(timeline, row_points) if ipus_to_a_row == 1 else []
+    return max(
+        [
+            *(text_width(name, TEXT_SIZE) for name in row_names(timeline, ipus_to_a_row)),
+            *(text_width(line, STAGE_SIZE) for name in stages for line in name.split("\n")),
+        ]
+    )
+
+
+def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
+    """Draw ``content`` on ``axes``, whose rows are ``row_points`` high; x coordinates are cycles."""
+    rows = content.rows
+    axes.set_xlim(content.window.start, content.window.end)
+    axes.set_ylim(rows, 0)
+    axes.set_yticks([])
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+    _name_rows(axes, content, row_points)
+    snap = row_points >= _LOWEST_SNAPPED
+    _draw_boxes(axes, content, snap)
+    window = content.window
+    cuts = np.array(
+        sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
+    )
+    labels = [*numbers(content, row_points * _FILLED), *words(content, row_points * _FILLED)]
+    _draw_labels(axes, content, row_points, labels, snap)
+    _draw_lines(axes, content, cuts, labels, linewidth=0.8)
+    _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
+
+
+def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
+    """Write the IPUs' names beside their rows, their stages below them, and draw a rule between replicas."""
+    timeline = content.timeline
+    info = timeline.info
+    across = content.points * content.window.cycles  # points to the axes' width
+    every = 1
+    while row_points * every < TEXT_SIZE * 1.15:
+        every *= 2
+    together = content.ipus_to_a_row
+    names = row_names(timeline, together)
+    stages = stage_names(timeline, row_points) if together == 1 else [""] * len(names)
+    how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
+    for row, name in list(enumerate(names))[::every]:
+        x = -_BESIDE_NAME / across
+        position = "bottom" if stages[row] else "center_baseline"
+        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=position, **how)
+        if stages[row]:
+            axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **how)
+    left = -(names_width(timeline, row_points, together) + _BESIDE_NAME) / across
+    for replica in range(1, info.replicas):
+        at = [replica * info.shards] * 2
+        axes.plot([left, 1], at, transform=how["transform"], clip_on=False, color=LINE, linewidth=0.8, zorder=1)
+
+
+def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
+    """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
+    boxes = content.boxes
+    foot = boxes.ipu + 0.5 + _FILLED / 2
+    bottom, top = foot - _FILLED * boxes.bottom, foot - _FILLED * boxes.top
+    widths = (boxes.end - boxes.start) * content.points
+
+    def draw(members: Integers, **how: Any) -> None:
+        for part in range(0, len(members), _BOXES_TO_A_PATH):
+            some = members[part : part + _BOXES_TO_A_PATH]
+            path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
+            # On whole pixels, as a part of one would be paler; add_patch would measure every box for the limits.
+            axes.add_artist(PathPatch(path, snap=snap, **how))
+
+    for index, look in enumerate(LOOKS):
+        mine = boxes.look == index
+        edged = mine & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
+        draw(np.flatnonzero(edged), facecolor=look.face, zorder=2, edgecolor="white", linewidth=0.5)
+        draw(np.flatnonzero(mine & ~edged), facecolor=look.face, zorder=2, edgecolor="none", linewidth=0.0)
+        if look.hatch:
+            wide = np.flatnonzero(mine & (widths >= _NARROWEST_HATCH))
+            draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
+
+
+def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
+    x = np.stack([start, end, end, start, start], axis=1)
+    y = np.stack([bottom, bottom, top, top, bottom], axis=1)
+    codes = np.tile(np.array(_RECTANGLE, dtype=Path.code_type), len(start))
+    return Path(np.stack([x.ravel(), y.ravel()], axis=1), codes)
+
+
+def _draw_lines(
+    axes: Axes, content: Content, at: Floats, labels: Sequence[Label], linewidth: float, linestyle: Any = "solid"
+) -> None:
+    """Draw vertical lines over all rows, as one path; none crosses a label: over its row the line is interrupted."""
+    if not len(at):
+        return
+    hidden = np.zeros((len(at), content.rows), dtype=bool)
+    boxes = content.boxes
+    members = np.array([label.box for label in labels], dtype=np.int64)
+    middle = (boxes.start[members] + boxes.end[members]) / 2
+    half = np.array([_size(label)[0] / 2 + _BESIDE_LABEL for label in labels]) / content.points
+    first, stop = np.searchsorted(at, middle - half), np.searchsorted(at, middle + half, side="right")
+    for label in np.flatnonzero(first < stop):
+        hidden[first[label] : stop[label], boxes.ipu[members[label]]] = True
+    # A stretch of rows in which a line is drawn: from where it begins to be seen to where it is hidden again. Over a
+    # row in which it is hidden, it still is drawn between that row's boxes and those of its neighbours.
+    edge = np.diff(hidden, axis=1, prepend=False, append=False)
+    line, row = np.nonzero(edge)
+    begins = hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
+    gap = (1 - _FILLED) / 2
+    ends = np.where(begins, row + gap, row - gap)
+    every = np.arange(len(at))
+    x = np.concatenate([every, every, line])
+    y = np.concatenate([np.zeros(len(at)), np.full(len(at), float(content.rows)), ends])
+    order = np.lexsort((y, x))
+    codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(order) // 2)
+    path = Path(np.stack([at[x[order]], y[order]], axis=1), codes)
+    line_style: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
+    axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line_style))
+
+
+def _size(label: Label) -> tuple[float, float]:
+    """Return the width and the height of a label's letters, in points."""
+    length, height = text_width(label.text, label.size), DIGIT * label.size
+    return (height, length) if label.upright else (length, height)
+
+
+def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequence[Label], snap: bool) -> None:
+    """Write the numbers of the micro-batches, and words, into their boxes; on a hatch, on a ground without it."""
+    boxes = content.boxes
+    middle = (boxes.start + boxes.end) / 2
+    height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    grounds: dict[int, list[tuple[float, float, float, float]]] = {}
+    for label in labels:
+        x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
+        if LOOKS[look].hatch:
+            wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
+            half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
+            above = min(tall / row_points, _FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
+            grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
+        axes.text(
+            x,
+            y,
+            label.text,
+            fontsize=label.size,
+            rotation=90 if label.upright else 0,
+            rotation_mode="anchor",
+            ha="center",
+            va="center_baseline",
+            color=LOOKS[look].number,
+            zorder=4,
+        )
+    for look, found in grounds.items():
+        path = _rectangles(*np.array(found).T)
+        axes.add_artist(PathPatch(path, snap=snap, facecolor=LOOKS[look].face, edgecolor="none", zorder=2.2))

@@ -1,0 +1,70 @@
+"""Measured and modelled products by shape: points that were measured, lines that the planner draws through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
+
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE
+
+#: Of the palette of Okabe and Ito, darkest first, with a marker each: they can be told apart in grey as well.
+_LOOKS: Final = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#8c6d00", "v"))
+_GAP: Final = 0.62
+
+
+class ShapePoint(NamedTuple):
+    """One product: its shape and type, and TFLOP/s measured and modelled."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str
+    measured: float
+    modelled: float
+
+
+@own_settings()
+def product_chart(points: Sequence[ShapePoint], title: str, width_in: float = 10.0) -> Chart:
+    """Return a panel for each type: TFLOP/s over n, for each m x k a line modelled, and points measured."""
+    dtypes = sorted({point.dtype for point in points})
+    figure = Chart(figsize=(width_in, 4.4))
+    panels = figure.subplots(1, len(dtypes), squeeze=False)[0]
+    figure.subplots_adjust(left=_GAP / width_in, right=0.985, top=0.86, bottom=0.12, wspace=0.16)
+    figure.text(0.1 / width_in, 0.95, title, fontsize=TITLE_SIZE)
+    for axes, dtype in zip(panels, dtypes, strict=True):
+        _panel(axes, [point for point in points if point.dtype == dtype])
+        axes.set_title(dtype, fontsize=TITLE_SIZE, loc="left")
+    panels[0].set_ylabel("TFLOP/s", fontsize=TEXT_SIZE)
+    return figure
+
+
+def _panel(axes: Axes, points: Sequence[ShapePoint]) -> None:
+    sizes = sorted({(point.m, point.k) for point in points})
+    for number, (m, k) in enumerate(sizes):
+        colour, marker = _LOOKS[number % len(_LOOKS)]
+        of = sorted((point for point in points if (point.m, point.k) == (m, k)), key=lambda point: point.n)
+        at = [point.n for point in of]
+        axes.plot(at, [point.modelled for point in of], color=colour, linewidth=1.2)
+        measured = [point.measured for point in of]
+        axes.plot(at, measured, marker, color=colour, markersize=5, label=f"{m} x {k}, measured")
+    axes.plot([], [], color=LINE, linewidth=1.2, label="modelled")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    ticks = [1 << power for power in range(min(at.bit_length() for at in _ends(points)) - 1, 20, 2)]
+    axes.set_xticks([tick for tick in ticks if tick <= max(point.n for point in points)])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("n", fontsize=TEXT_SIZE)
+    axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
+    axes.grid(color="#e3e3e3", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=TEXT_SIZE, frameon=False, loc="lower right")
+
+
+def _ends(points: Sequence[ShapePoint]) -> tuple[int, int]:
+    return min(point.n for point in points), max(point.n for point in points)

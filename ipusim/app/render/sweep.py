@@ -1,0 +1,280 @@
+"""A measure against the options that a sweep varies: lines, bars or a heat map, whichever fits what is varied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.heat_map import heat_map
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.base.errors import OutputError
+
+#: Different numbers that make a line; of fewer there are bars.
+_A_LINE: Final = 3
+#: An axis whose largest value is so many times its smallest goes by powers.
+_WIDE: Final = 16
+#: Labels of values below an axis.
+_MOST_TICKS: Final = 12
+#: Points of a line that have a marker each.
+_MOST_MARKERS: Final = 40
+#: Points of width of lines, the first one's and those of later ones, which may lie on it.
+_WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
+#: Inches around the title.
+_EDGE: Final = 0.1
+#: Part of a group's width that its bars take.
+_BARS: Final = 0.8
+
+
+@dataclass(frozen=True)
+class ChartAxis:
+    """One varied option: its name, its values in order, and whether they are all numbers."""
+
+    name: str
+    values: tuple[Any, ...]
+    numeric: bool
+
+    @property
+    def distinct(self) -> list[Any]:
+        """Each value once."""
+        return list({_text(value): value for value in self.values}.values())
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a line comes near to and never passes.
+
+    Attributes:
+        others: values of the options beside the one along the line.
+        level: the limit, in the unit of the first panel.
+        near: the first place with 95 % of it, and what the line has there; None where that is not within the points.
+    """
+
+    others: tuple[Any, ...]
+    level: float
+    near: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The points of a chart, with the values of one panel; None where a point has none."""
+
+    where: Sequence[tuple[Any, ...]]
+    values: Sequence[float | None]
+    fits: Sequence[bool]
+
+
+@own_settings()
+def sweep_chart(
+    axes: Sequence[ChartAxis],
+    points: Sequence[tuple[Any, ...]],
+    panels: Sequence[tuple[str, Sequence[float | None]]],
+    *,
+    fits: Sequence[bool],
+    limits: Sequence[Limit] = (),
+    together: bool = False,
+    title: str = "",
+    width_in: float = 10.0,
+) -> Chart:
+    """Return a chart of each of ``panels`` (words with a unit, and the value of each point) against ``axes``.
+
+    One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers a heat
+    map, of the first panel alone. Axes that go ``together`` are one, of names. Raises OutputError where no point has
+    a value.
+    """
+    if not any(value is not None for _, values in panels for value in values):
+        raise OutputError("expected a point with a value to draw, got none")
+    if together and len(axes) > 1:
+        axes, points = _as_one(axes, points)
+    lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
+    maps = len(axes) == 2 and len(lines) == 2
+    shown = panels[:1] if maps or not lines else panels
+    figure = Chart(figsize=(width_in, 4.4 if len(shown) == 1 else 6.2))
+    drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=[2, 1][: len(shown)]))
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
+    figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.12 if len(shown) == 1 else 0.09, hspace=0.08)
+    write_titles(figure, titles, _EDGE)
+    for number, (panel, (words, values)) in enumerate(zip(drawn, shown, strict=True)):
+        found = _Points(points, values, fits)
+        if maps:
+            heat_map(
+                figure, panel, (axes[0], axes[1]), dict(zip(points, zip(values, fits, strict=True), strict=True)), words
+            )
+        elif lines:
+            along = max(lines, key=lambda each: len(axes[each].distinct))
+            _lines(panel, axes, along, found, limits if number == 0 else (), legend=number == 0)
+            if number < len(shown) - 1:
+                panel.set_xlabel("")
+        else:
+            _bars(panel, axes, found)
+        if not maps:
+            panel.set_ylabel(words, fontsize=TEXT_SIZE)
+            panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
+            panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+            panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+        panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
+        panel.set_axisbelow(True)
+    return figure
+
+
+def _as_one(
+    axes: Sequence[ChartAxis], points: Sequence[tuple[Any, ...]]
+) -> tuple[list[ChartAxis], list[tuple[Any, ...]]]:
+    """Return axes that go side by side as one of names."""
+    names = [", ".join(map(_text, point)) for point in points]
+    return [ChartAxis(", ".join(axis.name for axis in axes), tuple(names), False)], [(name,) for name in names]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _series(along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
+    """Return the points that differ in the axis ``along`` alone, by the values of the others."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for number, point in enumerate(points.where):
+        others = tuple(_text(value) for place, value in enumerate(point) if place != along)
+        found.setdefault(others, []).append(number)
+    return found
+
+
+def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
+    names = [axis.name for place, axis in enumerate(axes) if place != along]
+    return ", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True))
+
+
+def _lines(
+    panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, limits: Sequence[Limit], *, legend: bool
+) -> None:
+    """Draw a line for each combination of the other options; the first ones, where they are many."""
+    series = _series(along, points)
+    levels = {tuple(map(_text, limit.others)): limit for limit in limits}
+    refused: set[float] = set()
+    for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
+        ordered = sorted(of, key=lambda each: points.where[each][along])
+        numbers = [each for each in ordered if points.values[each] is not None]
+        x = [points.where[each][along] for each in numbers]
+        y = np.array([points.values[each] for each in numbers], dtype=float)
+        width = _WIDTHS[number] if len(series) > 1 else 1.5
+        every = marker if len(x) <= _MOST_MARKERS else ""
+        panel.plot(x, y, color=colour, marker=every, markersize=4.5, linewidth=width, label=_name(axes, along, others))
+        hollow = [each for each in numbers if not points.fits[each]]
+        panel.plot(
+            [points.where[each][along] for each in hollow],
+            np.array([points.values[each] for each in hollow], dtype=float),
+            marker,
+            color=colour,
+            markerfacecolor="white",
+            markersize=4.5,
+        )
+        refused |= {points.where[each][along] for each in ordered if points.values[each] is None}
+        if others in levels:
+            _draw_limit(panel, levels[others], colour, x[len(x) // 2], alone=len(series) == 1)
+    if refused:
+        ticks = sorted(refused)
+        panel.plot(ticks, [0] * len(ticks), "x", color="#b00020", markersize=5, label="did not run", clip_on=False)
+    if any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True)):
+        panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label="hollow: does not fit")
+    if len(series) > len(SERIES):
+        panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
+    if levels and len(series) > 1:
+        panel.plot([], [], "--", color=FAINT_TEXT, linewidth=1.0, label="ceiling")
+        panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
+    if legend and panel.get_legend_handles_labels()[1] not in ([], [""]):
+        panel.legend(fontsize=TEXT_SIZE, frameon=False, loc="best")
+    _x_axis(panel, axes[along])
+
+
+def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
+    """Draw a ceiling, and where the line comes near it; in words where there is one line alone, towards ``middle``."""
+    panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
+    if alone:
+        panel.annotate(
+            f"ceiling: {limit.level:,.0f}",
+            (1.0, limit.level),
+            (-4, 4),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=TEXT_SIZE,
+            color=LINE,
+        )
+        panel.set_ylim(top=1.1 * limit.level)
+    if limit.near is None:
+        return
+    at, value = limit.near
+    panel.plot([at], [value], "o", color=colour, markerfacecolor="none", markersize=9)
+    if alone:
+        panel.plot([at, at], [0, value], color=colour, linestyle=":", linewidth=1.0)
+        panel.annotate(
+            f"95 % of it from {at:g} on",
+            (at, 0.45 * limit.level),
+            (-6 if at > middle else 6, 0),
+            textcoords="offset points",
+            ha="right" if at > middle else "left",
+            fontsize=TEXT_SIZE,
+            color=LINE,
+        )
+
+
+def _x_axis(panel: Axes, axis: ChartAxis) -> None:
+    """Name the axis along lines; a wide one goes by powers, with the values themselves below it."""
+    values = sorted(axis.distinct)
+    panel.set_xlabel(axis.name, fontsize=TEXT_SIZE)
+    if values[0] > 0 and values[-1] / values[0] >= _WIDE:
+        panel.set_xscale("log", base=2)
+        if len(values) > _MOST_TICKS:
+            powers = np.arange(np.ceil(np.log2(values[0])), np.floor(np.log2(values[-1])) + 1)
+            values = [2.0**power for power in powers[:: -(-len(powers) // _MOST_TICKS)]]
+        panel.set_xticks(values, [f"{value:,g}" for value in values])
+        panel.set_xticks([], minor=True)
+    elif len(values) <= _MOST_TICKS:
+        panel.set_xticks(values, [f"{value:,g}" for value in values])
+
+
+def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
+    """Draw a group of bars for each value of the axis with the most of them, a bar for each combination of others."""
+    along = max(range(len(axes)), key=lambda each: (len(axes[each].distinct), -each))
+    places = {_text(value): place for place, value in enumerate(axes[along].distinct)}
+    series = _series(along, points)
+    shown = list(series.items())[: len(SERIES)]
+    width = _BARS / len(shown)
+    for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
+        at = [places[_text(points.where[each][along])] + (turn - (len(shown) - 1) / 2) * width for each in numbers]
+        heights = [points.values[each] or 0.0 for each in numbers]
+        bars = panel.bar(at, heights, 0.94 * width, color=colour, label=_name(axes, along, others))
+        for bar, each, x in zip(bars, numbers, at, strict=True):
+            if points.values[each] is None:
+                panel.text(x, 0, "×", ha="center", va="bottom", fontsize=TEXT_SIZE, color="#b00020")
+            elif not points.fits[each]:
+                bar.set(facecolor="white", edgecolor=colour, hatch="///")
+    unfit = any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True))
+    if len(axes) > 1 or unfit:
+        handles = (
+            [
+                Patch(color=colour, label=_name(axes, along, others))
+                for (others, _), (colour, _) in zip(shown, SERIES, strict=False)
+            ]
+            if len(axes) > 1
+            else []
+        )
+        if unfit:
+            handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
+        if len(series) > len(shown):
+            handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
+        panel.legend(handles=handles, fontsize=TEXT_SIZE, frameon=False, loc="upper left", ncols=4)
+        panel.set_ylim(top=panel.get_ylim()[1] * 1.2)
+    panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
+    crowded = max(map(len, places)) * len(places) > 100
+    panel.set_xticks(
+        range(len(places)), list(places), rotation=30 if crowded else 0, ha="right" if crowded else "center"
+    )

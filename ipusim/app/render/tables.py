@@ -1,0 +1,111 @@
+"""Summaries as rows of text, for a terminal or a Markdown page; no drawing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.analysis.run_times import RunTimes
+from ipusim.analysis.utilisation import IpuUse, ratio
+from ipusim.base.units import format_figure, format_seconds
+from ipusim.timeline.kinds import USES
+
+#: A number with its unit, as cells of tables have them.
+_NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of as many cells, all text."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def has_numbers(self, column: int) -> bool:
+        """Return whether a column has numbers alone, which are written flush right; the first one has names."""
+        return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
+
+
+def summary_table(summary: RunTimes) -> Table:
+    """Return the main numbers of a run: what, and how much."""
+    found, rates = summary.bubble, summary.throughput
+    last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
+    call = summary.run_use[0].cycles["host_call"] // summary.executions
+    alike = (number for number in (summary.replicas, summary.hosts) if number > 1)
+    factors = (summary.micro_batch_size, summary.count, *alike)
+    rows = [
+        ("schedule", summary.order_and_sync),
+        ("system", f"{summary.system}, {len(summary.ipus)} IPUs, selection order {summary.selection_order}"),
+        *([("replicas", _replicas(summary))] if summary.replicas > 1 else []),
+        (
+            "effective batch size",
+            f"{' x '.join(map(str, factors))} = {rates.effective_batch_size} samples",
+        ),
+        (f"makespan{last}", _time(summary, summary.makespan_cycles)),
+        *((f"  {phase.name}", _time(summary, phase.cycles)) for phase in summary.phases),
+        ("pipeline and weight update", _time(summary, summary.execution_cycles)),
+        *([("  host between session runs", _time(summary, call))] if call else []),
+        ("utilisation", _percent(summary.utilisation)),
+        ("bubble: idle / (IPUs x makespan)", _percent(found.idle_fraction)),
+        ("bubble: (makespan - ideal) / ideal", _percent(found.overhead)),
+        ("bubble: per rank, (cost - ideal) / cost", _percent(found.rank_cost_rate)),
+        ("bubble: idle in each IPU's own span", _percent(found.span_idle_fraction)),
+        (
+            "throughput",
+            f"{format_figure(rates.samples_per_s)} samples/s, "
+            f"{format_figure(rates.micro_batches_per_s)} micro-batches/s",
+        ),
+        (
+            "time per weight update" if summary.training else "time per execution",
+            _seconds(rates.weight_update_period_s),
+        ),
+    ]
+    if summary.idle_ipus:
+        rows.append(("IPUs without a stage", ", ".join(map(str, summary.idle_ipus))))
+    return Table(summary.name, ("", ""), tuple(rows))
+
+
+def _replicas(summary: RunTimes) -> str:
+    """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
+    cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
+    reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
+    return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
+
+
+def ipu_table(summary: RunTimes) -> Table:
+    """Return how each IPU spends the makespan, in parts of it."""
+    mode = "meets" if summary.sync.meets else "alone"
+    shown = [use for use in sorted(USES, key=lambda use: use.place) if use.column]
+    used = {use.name for use in shown if any(each.cycles[use.name] for each in summary.pipeline_use)}
+    columns = [use for use in shown if mode in use.always or use.name in used]
+
+    def part(cycles: int) -> str:
+        return _percent(ratio(cycles, summary.makespan_cycles))
+
+    def row(use: IpuUse) -> tuple[str, ...]:
+        return (
+            str(use.ipu),
+            ", ".join(summary.stages[stage] for stage in use.stages) or "none",
+            part(use.compute_cycles),
+            *(part(use.cycles[column.name]) for column in columns),
+        )
+
+    return Table(
+        "Time of each IPU",
+        ("IPU", "stages", "compute", *(column.column for column in columns)),
+        tuple(row(use) for use in summary.pipeline_use),
+    )
+
+
+def _time(summary: RunTimes, cycles: int) -> str:
+    return f"{cycles:,} cycles, {_seconds(summary.seconds(cycles))}"
+
+
+def _seconds(seconds: float) -> str:
+    return format_seconds(seconds)
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}"

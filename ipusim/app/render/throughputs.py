@@ -1,0 +1,73 @@
+"""Simulated against published throughputs: a point for each, on the line where both are equal if all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+
+_BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
+_MARGIN: Final = 1.5
+
+
+class ThroughputPoint(NamedTuple):
+    """One throughput: its model, items a second published and simulated, and whether it was fitted to."""
+
+    model: str
+    published: float
+    simulated: float
+    fitted: bool
+
+
+@own_settings()
+def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: float = 10.0) -> Chart:
+    """Return two panels: simulated over published, and the error of each, with bands of 5 and 10 %."""
+    figure = Chart(figsize=(width_in, 4.6))
+    both = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
+    figure.text(0.1 / width_in, 0.95, title, fontsize=TITLE_SIZE)
+    least = min(min(point.published, point.simulated) for point in points) / _MARGIN
+    most = max(max(point.published, point.simulated) for point in points) * _MARGIN
+    ends = np.array([least, most])
+    for share, colour, name in _BANDS:
+        both[0].fill_between(ends, ends * (1 - share), ends * (1 + share), color=colour, linewidth=0, label=name)
+        both[1].axhspan(-100 * share, 100 * share, color=colour, linewidth=0)
+    both[0].plot(ends, ends, color=LINE, linewidth=0.8)
+    both[1].axhline(0, color=LINE, linewidth=0.8)
+    _points(both, points)
+    both[0].set_yscale("log")
+    both[0].set_ylim(least, most)
+    both[0].set_ylabel("simulated, items/s", fontsize=TEXT_SIZE)
+    both[1].set_ylabel("error of the simulation, %  (above: too fast)", fontsize=TEXT_SIZE)
+    errors = [100 * (point.simulated / point.published - 1) for point in points]
+    both[1].set_ylim(min(-12.0, 1.15 * min(errors)), max(12.0, 1.15 * max(errors)))
+    for axes in both:
+        axes.set_xscale("log")
+        axes.set_xlim(least, most)
+        axes.set_xlabel("published, items/s", fontsize=TEXT_SIZE)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
+        axes.set_axisbelow(True)
+    both[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    both[0].legend(fontsize=TEXT_SIZE, frameon=False, loc="upper left")
+    return figure
+
+
+def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
+    """Draw each model's points in both panels; those that were fitted to are hollow."""
+    for number, model in enumerate(dict.fromkeys(point.model for point in points)):
+        colour, marker = SERIES[number % len(SERIES)]
+        of = [point for point in points if point.model == model]
+        for axes in both:
+            axes.plot([], [], marker, color=colour, markersize=5, label=model)
+            for point in of:
+                at = point.simulated if axes is both[0] else 100 * (point.simulated / point.published - 1)
+                face = "white" if point.fitted else colour
+                axes.plot(point.published, at, marker, color=colour, markerfacecolor=face, markersize=5.5)
+    if any(point.fitted for point in points):
+        both[0].plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: host fitted")

@@ -1,0 +1,82 @@
+"""Titles of pictures: in words what is shown, and below that how it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from ipusim.app.render.fold import replicas_alike
+from ipusim.app.render.lettering import wrap
+from ipusim.app.render.style import LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.window import Window
+from ipusim.timeline.timeline import Timeline
+
+#: Inches: a line of the headline, one of the words below it, and the space below both.
+_HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05
+
+
+class TitleLine(NamedTuple):
+    """A line of a title, of its headline or of the words below that."""
+
+    text: str
+    headline: bool
+
+
+def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False) -> str:
+    """Return what a run is of, and in a second line schedule, size and what is shown of it.
+
+    As in ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
+    execution 0``. A run that nothing is known of but its name has that before the rest, in one line. With
+    ``of_replica``, the picture is of one replica whatever the others do.
+    """
+    info = timeline.info
+    used = len(info.stages_of_ipu)
+    devices = [_counted(used, "IPU")]
+    if info.replicas > 1:
+        of_each = _counted(used // info.replicas, "IPU")
+        devices = [f"{info.replicas} replicas", *devices]
+        if of_replica:
+            devices = [f"{info.replicas} replicas of {of_each}"]
+        elif replicas_alike(timeline, shown):
+            devices = [f"{info.replicas} replicas of {of_each}, each as this one"]
+    words = ", ".join(
+        (
+            info.order_and_sync,
+            *devices,
+            _counted(len(info.stages), "stage"),
+            _counted(info.count, "micro-batch", "es"),
+            *([shown.name] if shown and shown.name else []),
+        )
+    )
+    return f"{info.title}\n{words}" if info.title else f"{info.name}: {words}"
+
+
+def _counted(number: int, what: str, ending: str = "s") -> str:
+    return f"{number} {what}{ending * (number != 1)}"
+
+
+def title_lines(title: str, width_in: float) -> list[TitleLine]:
+    """Return the lines of a title on a width of ``width_in``; the first line of its text is the headline."""
+    headline, *others = title.split("\n")
+    lines = [TitleLine(line, True) for line in wrap(headline, TITLE_SIZE, width_in * 72, bold=True)]
+    return lines + [TitleLine(line, False) for text in others for line in wrap(text, TEXT_SIZE, width_in * 72)]
+
+
+def titles_height(lines: Sequence[TitleLine]) -> float:
+    """Return the inches that the lines of a title take, with the space below them."""
+    return sum(_HEADLINE if line.headline else _WORDS for line in lines) + _BELOW if lines else 0.0
+
+
+def write_titles(figure: Figure, lines: Sequence[TitleLine], edge_in: float) -> float:
+    """Write the lines at the top of a figure, ``edge_in`` from its edges, and return the inches that they take."""
+    width, height = figure.get_size_inches()
+    top = edge_in
+    for line in lines:
+        how: dict[str, Any] = {"fontsize": TEXT_SIZE}
+        if line.headline:
+            how = {"fontsize": TITLE_SIZE, "fontweight": "bold"}
+        figure.text(edge_in / width, 1 - top / height, line.text, va="top", color=LINE, **how)
+        top += _HEADLINE if line.headline else _WORDS
+    return titles_height(lines)

@@ -1,0 +1,306 @@
+"""What a trace file holds, whatever its format: tracks, and slices, flows and numbers over time on them.
+
+A span of all IPUs lies on every IPU's track. Times are whole nanoseconds; the
+exact cycles stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.executions import executions
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.phases import Phase, phases
+from ipusim.app.render.left_out import left_out
+from ipusim.app.render.trace_clock import to_nanoseconds
+from ipusim.app.render.trace_counters import Counter, counters
+from ipusim.app.render.trace_flows import Flows, flows, sent
+from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
+from ipusim.app.render.trace_tracks import Tracks, tracks
+from ipusim.timeline.kinds import (
+    IO_TILE_KINDS,
+    IPU_KINDS,
+    PASSES,
+    SEND_KINDS,
+    SpanKind,
+    by_number,
+    kinds_with,
+    of_kinds,
+)
+from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
+
+Integers = npt.NDArray[np.int64]
+
+#: Spans whose slices are made at a time: memory is bounded by it, however long the run.
+_SPANS: Final = 8192
+#: What is told of every execution.
+ABOUT: Final = ("cycles", "system", "schedule", "sync", "selection_order", "clock_hz")
+_PLAIN: Final = by_number(lambda row: row.name, object)
+#: Kinds whose slices have their micro-batch behind the name.
+_NUMBERED: Final = kinds_with(lambda row: row.numbered)
+#: What a sum over replicas carries over the links.
+_SUMMED: Final = "gradients of all micro-batches"
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices in order of time as columns of one length; NONE and empty texts stand for what does not apply.
+
+    Attributes:
+        row: row of the Timeline.
+        track: number of the track.
+        start_ns, end_ns: from the start of the run.
+        name: for people; passes as in a printed schedule, ``F1.3→``.
+        sends, receives: names of tensors.
+        leaving, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
+            (slices, flows); 0 stands for none.
+        bytes: those of this track alone: a merged copy's are its links'.
+        kind, stage, micro_batch, time_step, execution, start, end: as in the Timeline, times in cycles.
+    """
+
+    row: Integers
+    track: Integers
+    start_ns: Integers
+    end_ns: Integers
+    name: list[str]
+    sends: list[str]
+    receives: list[str]
+    leaving: Integers
+    arriving: Integers
+    bytes: Integers
+    kind: Integers
+    stage: Integers
+    micro_batch: Integers
+    time_step: Integers
+    execution: Integers
+    start: Integers
+    end: Integers
+
+
+class Band(NamedTuple):
+    """An execution of the pipeline, or a phase of one: a slice with slices inside, which tile it."""
+
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    arguments: dict[str, int | str]
+    parts: tuple[Band, ...] = ()
+
+
+class TraceContent:
+    """Everything that a trace file of a run holds.
+
+    Attributes:
+        timeline: the run, as far as the file has it.
+        left_out: the periods of it that the file has not.
+        counters: numbers over time.
+        tracks: where each thing lies.
+        flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
+    """
+
+    def __init__(self, timeline: Timeline, memory: Sequence[MemoryCurve] = (), route: Route | None = None) -> None:
+        """Take a run, and what else is known of it.
+
+        ``memory`` is what IPUs hold over time, a curve for each; ``route`` names the link directions from
+        one logical IPU to another, and without it links do not tell what they carry. Copies of blocks that are no
+        rows of ``timeline`` are left out.
+        """
+        self.left_out = tuple(left_out(timeline))
+        self.counters: tuple[Counter, ...] = counters(timeline, memory)
+        self.timeline = timeline.rows_alone()
+        # With each block once every tensor goes from pass to pass, if not to one that is drawn.
+        once = timeline.contiguous()
+        later, further, *_ = timeline.blocks.added(timeline.execution)
+        self.tracks: Tracks = tracks(timeline, [(each.name, each.unit, each.ipu) for each in self.counters])
+        crossing = flows(once)
+        self.flows: Flows = crossing.some(later[crossing.source] == later[crossing.target])
+        self._sends_beside = timeline.rows(*SEND_KINDS)
+        self._sends, self._makers = sent(once)
+        self._tensors = Tensors(once, crossing, route, further)
+        self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
+
+    def bands(self) -> Iterator[Band]:
+        """Yield every execution, with its phases."""
+        info = self.timeline.info
+        of: dict[int, list[Phase]] = defaultdict(list)
+        for phase in phases(self.timeline):
+            of[phase.execution].append(phase)
+        following = 0
+        for each in executions(self.timeline):
+            yield from self._gaps(following, each.start)
+            parts = tuple(
+                self._band(
+                    phase.name,
+                    "phase",
+                    phase.start,
+                    phase.end,
+                    {"cycles": phase.cycles},
+                    self._gaps(phase.start, phase.end),
+                )
+                for phase in of[each.index]
+            )
+            told = (
+                each.execution_cycles,
+                info.system,
+                info.schedule,
+                info.sync.value,
+                info.selection_order,
+                info.clock_hz,
+            )
+            about: dict[str, int | str] = dict(zip(ABOUT, told, strict=True))
+            yield self._band(f"execution {each.index}", "execution", each.start, each.end, about, parts)
+            following = each.end
+
+    def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
+        """Return what is left out between two cycles."""
+        return tuple(
+            self._band(
+                f"{each.words}, not drawn: --full-trace",
+                "phase",
+                max(each.start, start),
+                min(each.end, end),
+                {"cycles": each.end - each.start},
+            )
+            for each in self.left_out
+            if each.start < end and each.end > start
+        )
+
+    def _band(
+        self,
+        name: str,
+        category: str,
+        start: int,
+        end: int,
+        arguments: dict[str, int | str],
+        parts: tuple[Band, ...] = (),
+    ) -> Band:
+        start_ns, end_ns = self._nanoseconds(np.array([start, end])).tolist()
+        return Band(name, category, start_ns, end_ns, arguments, parts)
+
+    def _nanoseconds(self, cycles: Integers) -> Integers:
+        return to_nanoseconds(cycles, self.timeline.info.clock_hz)
+
+    def slices(self) -> Iterator[Slices]:
+        """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
+        kept = (self.timeline.end > self.timeline.start) | of_kinds(self.timeline.kind, PASSES)
+        for first in range(0, len(self.timeline), _SPANS):
+            yield self._slices(first + np.flatnonzero(kept[first : first + _SPANS]))
+
+    def _slices(self, rows: Integers) -> Slices:
+        timeline = self.timeline
+        off_ipu = ~of_kinds(timeline.kind[rows], IPU_KINDS)
+        row, position = timeline.on_each_ipu(rows[~off_ipu])
+        on = np.where(
+            of_kinds(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[position], self.tracks.ipu[position]
+        )
+        beside = rows[off_ipu]
+        row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), NONE)])
+        on = np.concatenate([on, self._off_ipu_tracks(beside)])
+        order = np.lexsort((on, row))
+        row, position, on = row[order], position[order], on[order]
+        columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}
+        sends, receives = self._tensors_of(row, position)
+        start, end = timeline.start[row], timeline.end[row]
+        return Slices(
+            row=row,
+            track=on,
+            start_ns=self._nanoseconds(start),
+            end_ns=self._nanoseconds(end),
+            name=self._names(row),
+            sends=sends,
+            receives=receives,
+            leaving=_flows_at(*self._leaving, row),
+            arriving=_flows_at(*self._arriving, row),
+            # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
+            bytes=np.where((position != NONE) & (timeline.ipu[row] == ALL_IPUS), 0, timeline.bytes[row]),
+            time_step=self._time_step_of(row),
+            execution=timeline.execution[row],
+            start=start,
+            end=end,
+            **columns,
+        )
+
+    def _time_step_of(self, row: Integers) -> Integers:
+        """Return the time-step of each row; NONE of all where there are none."""
+        return self.timeline.time_step[row] if self.timeline.info.has_time_steps else np.full(len(row), NONE)
+
+    def _off_ipu_tracks(self, rows: Integers) -> Integers:
+        """Return the tracks of sends, and of spans of links and of the host."""
+        timeline, numbers = self.timeline, self.timeline.link[rows]
+        found = np.full(len(rows), NONE)
+        links = timeline.kind[rows] == SpanKind.LINK
+        found[links] = self.tracks.link[numbers[links]]
+        sends = of_kinds(timeline.kind[rows], SEND_KINDS)
+        found[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
+        host = ~(links | sends)
+        feeds = len(self.tracks.feed) // timeline.info.replicas
+        found[host] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[host]]
+        return found
+
+    def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
+        """Return what the slices of inter-IPU copies send, and what they receive."""
+        timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
+        copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
+        where = row[copies], position[copies]
+        for texts, found in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
+            for index, text in zip(copies.tolist(), found, strict=True):
+                texts[index] = text
+        return sides
+
+    def _names(self, row: Integers) -> list[str]:
+        """Return the name of each slice: a pass and a host copy with their numbers, a link by what it carries.
+
+        Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name,
+        sends the pass that made what they carry.
+        """
+        timeline, kind = self.timeline, self.timeline.kind[row]
+        stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
+        names: list[str] = _PLAIN[kind].tolist()
+        passes = np.flatnonzero(of_kinds(kind, PASSES))
+        for index, of, number in zip(
+            passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
+        ):
+            names[index] = f"{names[index][:1]}{of}.{number}{names[index][1:]}"
+        sends = np.flatnonzero(np.isin(row, self._sends))
+        makers = self._makers[np.searchsorted(self._sends, row[sends])]
+        for index, letter, of, number in zip(
+            sends.tolist(),
+            LETTERS[timeline.kind[makers]],
+            stage[sends].tolist(),
+            micro_batch[sends].tolist(),
+            strict=True,
+        ):
+            names[index] += f" {letter}{of}.{number}"
+        copies = np.flatnonzero(of_kinds(kind, _NUMBERED) & (micro_batch != NONE))
+        for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
+            names[index] += f" {number}"
+        links = np.flatnonzero(kind == SpanKind.LINK)
+        at = row[links]
+        carried = self._tensors.carried(at)
+        summing = (timeline.time_step[at] == timeline.info.time_steps).tolist()
+        for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
+            names[index] = _SUMMED if sums else text or names[index]
+        return names
+
+
+def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
+    """Return rows, rising, and the number of the flow at each."""
+    order = np.argsort(rows, kind="stable")
+    return rows[order], order + 1
+
+
+def _flows_at(rows: Integers, numbers: Integers, wanted: Integers) -> Integers:
+    """Return the numbers of the flows at each of the ``wanted`` rows, shape (wanted, most flows at one)."""
+    first, after = (np.searchsorted(rows, wanted, side=side) for side in ("left", "right"))
+    position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
+    found: Integers = np.where(
+        position < after[:, np.newaxis], np.append(numbers, 0)[np.minimum(position, len(numbers))], 0
+    )
+    return found

@@ -1,0 +1,88 @@
+"""Numbers that change over a run: busy IPUs, micro-batches in flight, bytes being copied, memory of each IPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.app.render.left_out import in_the_run
+from ipusim.app.render.trace_clock import to_nanoseconds
+from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SpanKind
+from ipusim.timeline.timeline import Timeline
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A number over time: ``value`` holds from each of the rising ``nanoseconds`` to the next.
+
+    Attributes:
+        name, unit: for people; bytes are named ``bytes``.
+        nanoseconds, value: columns of one length.
+        ipu: the logical IPU whose number it is; None for one of the whole pipeline.
+    """
+
+    name: str
+    unit: str
+    nanoseconds: Integers
+    value: Integers
+    ipu: int | None = None
+
+
+def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Counter, ...]:
+    """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it.
+
+    Where copies of blocks are no rows, what holds when they begin is shown throughout.
+    """
+    run, timeline = timeline, timeline.contiguous()
+    compute = timeline.rows(*COMPUTE_KINDS)
+    copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
+    first, last = _lives(timeline)
+    one = np.ones_like
+    busy = timeline.start[compute], timeline.end[compute]
+    copied = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
+    clock_hz = timeline.info.clock_hz
+    copied_words = "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way"
+    of_all = (
+        ("busy IPUs", "IPUs", _levels(*busy, one(compute))),
+        ("micro-batches in flight", "micro-batches", _levels(first, last, one(first))),
+        (copied_words, "bytes", _levels(*copied)),
+    )
+    return (
+        *(_counter(clock_hz, name, unit, in_the_run(run, at), level) for name, unit, (at, level) in of_all),
+        *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
+    )
+
+
+def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:
+    """Return a counter without the changes that nobody sees: to the same number, or within one nanosecond."""
+    nanoseconds = to_nanoseconds(cycles, clock_hz)
+    last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
+    nanoseconds, value = nanoseconds[last], value[last]
+    changes = np.append(True, value[1:] != value[:-1])[: len(value)]
+    return Counter(name, unit, nanoseconds[changes], value[changes], ipu)
+
+
+def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
+    """Return when the first pass of each micro-batch starts, and when its last ends."""
+    rows = timeline.rows(*PASSES)
+    executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
+    batch = executed * timeline.info.count + timeline.micro_batch[rows]
+    # Rows are sorted by start, so a micro-batch's first row is its earliest.
+    _, earliest, position = np.unique(batch, return_index=True, return_inverse=True)
+    last = np.zeros(len(earliest), dtype=np.int64)
+    np.maximum.at(last, position, timeline.end[rows])
+    return timeline.start[rows[earliest]], last
+
+
+def _levels(start: Integers, end: Integers, weight: Integers) -> tuple[Integers, Integers]:
+    """Return the cycles at which the sum of the weights of the open intervals changes, and to what."""
+    times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.zeros(len(times), dtype=np.int64)
+    np.add.at(change, position, np.concatenate([weight, -weight]))
+    return times, np.cumsum(change)

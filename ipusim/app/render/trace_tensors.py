@@ -1,0 +1,128 @@
+"""Which tensors an inter-IPU copy moves: those that each IPU sends and receives, and those that each link carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.render.trace_flows import Flows
+from ipusim.timeline.kinds import by_number
+from ipusim.timeline.timeline import Timeline
+
+Integers = npt.NDArray[np.int64]
+#: The names of the link directions from one logical IPU to another.
+Route = Callable[[int, int], Sequence[str]]
+
+#: The letters of passes, by the number of their kind; they are named as in a printed schedule, ``F1.3``.
+LETTERS: Final = by_number(lambda row: "" if row.of_pass is None else row.of_pass.letter, object)
+
+
+class Tensors:
+    """The tensors that cross IPUs, found by the time-step after which they do.
+
+    A tensor is known by the pass that made it: ``activations F1.3``, ``gradients B2.0``.
+    """
+
+    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, further: Integers) -> None:
+        """Take a run's flows; ``route`` tells the links between two IPUs, where links are to name what they carry.
+
+        Tensors of each row are named by a micro-batch that is ``further`` on than the run says.
+        """
+        self._further = further
+        self._timeline, self._flows = timeline, flows
+        self._steps = timeline.info.time_steps + 1
+        self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
+        number = np.arange(len(flows.source))
+        self._sent = self._by_position(number, timeline.ipu[flows.source])
+        self._received = self._by_position(number, timeline.ipu[flows.target])
+        self._latest = timeline.makespan_cycles + 2
+        flow, link = self._on_links(route) if route else (number[:0], number[:0])
+        self._carried = (
+            self._by_position(flow, link)
+            if timeline.info.has_time_steps
+            else _sorted(link * self._latest + timeline.end[flows.leaves[flow]], flow)
+        )
+
+    def sent(self, rows: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs sends after the time-step of each of these rows; columns of one length."""
+        return self._named(self._sent, rows, ipu)
+
+    def received(self, rows: Integers, ipu: Integers) -> list[str]:
+        """Return what each of these IPUs receives after the time-step of each of these rows."""
+        return self._named(self._received, rows, ipu)
+
+    def carried(self, rows: Integers) -> list[str]:
+        """Return what a link direction carries in each of these spans of links."""
+        timeline = self._timeline
+        link = timeline.link[rows]
+        if timeline.info.has_time_steps:
+            return self._named(self._carried, rows, link)
+        # A tensor leaves all links of its route when it has come, within the time that each of them is busy.
+        begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
+        return self._names_between(self._carried, begins, ends, self._further[rows])
+
+    def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
+        """Return one number for time-step and position, rising, and the flow of each."""
+        row = self._flows.source[flow]
+        return _sorted(self._key(self._timeline.execution[row], self._timeline.time_step[row], position), flow)
+
+    def _key(self, execution: Integers, time_step: Integers, position: Integers) -> Integers:
+        return (execution * self._steps + time_step) * self._width + position
+
+    def _on_links(self, route: Route) -> tuple[Integers, Integers]:
+        """Return the flows that each link direction carries: number of the flow, number of the link."""
+        info = self._timeline.info
+        numbers = {name: number for number, name in enumerate(info.links)}
+        source, target = (self._timeline.ipu[rows] for rows in (self._flows.source, self._flows.target))
+        pairs, which = np.unique(source * len(info.ipus) + target, return_inverse=True)
+        ways = [
+            [numbers[name] for name in route(*divmod(pair, len(info.ipus))) if name in numbers]
+            for pair in pairs.tolist()
+        ]
+        lengths = np.array([len(way) for way in ways], dtype=np.int64)[which]
+        flow = np.repeat(np.arange(len(which)), lengths)
+        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[which]
+        hop = np.arange(len(flow)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        hops = np.array([link for way in ways for link in way], dtype=np.int64)
+        return flow, hops[np.repeat(first, lengths) + hop]
+
+    def _named(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
+        wanted = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
+        return self._names_between(index, wanted, wanted + 1, self._further[rows])
+
+    def _names_between(
+        self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, further: Integers
+    ) -> list[str]:
+        """Return the tensors whose number in ``index`` is one of those from each begin up to its end."""
+        keys, flow = index
+        first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
+        stops = np.cumsum(after - first)
+        starts = stops - (after - first)
+        which = flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)]
+        names = self._names(which, np.repeat(further, after - first))
+        return [
+            names[begin] if end - begin == 1 else ", ".join(names[begin:end])
+            for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+
+    def _names(self, flow: Integers, further: Integers) -> list[str]:
+        rows = self._flows.source[flow]
+        return [
+            f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{micro_batch}"
+            for forward, kind, stage, micro_batch in zip(
+                self._flows.forward[flow].tolist(),
+                self._timeline.kind[rows].tolist(),
+                self._timeline.stage[rows].tolist(),
+                (self._timeline.micro_batch[rows] + further).tolist(),
+                strict=True,
+            )
+        ]
+
+
+def _sorted(keys: Integers, flow: Integers) -> tuple[Integers, Integers]:
+    """Return ``keys``, rising, and the flow of each."""
+    order = np.argsort(keys, kind="stable")
+    return keys[order], flow[order]

@@ -1,0 +1,168 @@
+"""The tracks of a trace file: their names, how they are nested, and their order from the top down.
+
+What everyone looks at stands directly below the run, which viewers unfold: the
+phases, the IPUs, and what is counted over all of them. The IPU-Links that carry
+traffic and the host are groups. IPUs stand in the order of ``TimelineInfo.ipu_rows``,
+links in that of the physical IPUs that they join, by which they are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.render.trace_lanes import lanes
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kinds import IO_TILE_KINDS, SEND_KINDS, SpanKind
+from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Track:
+    """One track: a group, a row of slices, or a number over time.
+
+    Attributes:
+        name: for people.
+        parent: number of the track that this one lies under; None for that of the whole run.
+        unit: of a number over time; empty for others.
+        group: whether it only holds others.
+        description: what viewers say of it when it is asked for; empty for nothing.
+    """
+
+    name: str
+    parent: int | None = None
+    unit: str = ""
+    group: bool = False
+    description: str = ""
+
+
+@dataclass
+class Tracks:
+    """All tracks of a trace file, and where each thing of a Timeline lies among them; numbers are positions in ``all``.
+
+    Attributes:
+        all: from the top down.
+        phases: executions and their phases.
+        ipu, io_tiles: of each logical IPU; NONE where it has no such track.
+        send: of each span of the Timeline that is a send beside an IPU, in their order: as many tracks an IPU as
+            overlap at most.
+        link, feed: of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
+        counter: of each number over time, by its name and its logical IPU (None: of all).
+    """
+
+    all: list[Track] = field(default_factory=list)
+    phases: int = NONE
+    ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    send: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    link: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    feed: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
+
+    def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False, description: str = "") -> int:
+        """Add a track below all others and return its number."""
+        self.all.append(Track(name, parent, unit, group, description))
+        return len(self.all) - 1
+
+    def add_counter(self, name: str, unit: str, ipu: int | None, parent: int = 0) -> None:
+        """Add a number over time, of one IPU or of all."""
+        self.counter[name, ipu] = self.add(name, parent, unit)
+
+    def group_of(self, number: int) -> int:
+        """Return the number of the group that a track lies in, at any depth; a group lies in itself."""
+        track = self.all[number]
+        return number if track.group or track.parent is None else self.group_of(track.parent)
+
+    def path(self, number: int) -> str:
+        """Return the name of a track, with those of the tracks between it and its group: ``IPU 0: I/O tiles``."""
+        track = self.all[number]
+        if track.parent is None or self.all[track.parent].group:
+            return track.name
+        return f"{self.path(track.parent)}: {track.name}"
+
+
+def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) -> Tracks:
+    """Return the tracks of a run whose numbers over time are ``counters``: name, unit, and logical IPU or None."""
+    info = timeline.info
+    found = Tracks()
+    found.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
+    found.phases = found.add("phases")
+    found.ipu = np.full(len(info.ipus), NONE, dtype=np.int64)
+    found.io_tiles = found.ipu.copy()
+    sends = timeline.rows(*SEND_KINDS)
+    sender = timeline.ipu[sends]
+    lane = lanes(timeline.start[sends], timeline.end[sends], sender)
+    found.send = np.full(len(sends), NONE, dtype=np.int64)
+    with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
+    physical = physical_ipus(timeline)
+    for each in info.ipu_rows:
+        position = found.add(_ipu_name(info, each), description=f"on physical IPU {physical[each]}" if physical else "")
+        found.ipu[each] = position
+        if each in with_io_tiles:
+            found.io_tiles[each] = found.add("I/O tiles", position)
+        own = sender == each
+        found.send[own] = len(found.all) + lane[own]
+        for number in range(int(lane[own].max(initial=NONE)) + 1):
+            found.add(f"sends {number + 1}" if number else "sends", position)
+        for name, unit, ipu in counters:
+            if ipu == each:
+                found.add_counter(name, unit, ipu, position)
+    for name, unit, ipu in counters:
+        if ipu is None:
+            found.add_counter(name, unit, None)
+    found.link = np.full(len(info.links), NONE, dtype=np.int64)
+    if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
+        group = found.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
+        for link in sorted(carrying, key=lambda link: _link_key(info.links[link])):
+            found.link[link] = found.add(info.links[link], group)
+    found.feed = np.full(info.replicas * len(HostTrack), NONE, dtype=np.int64)
+    worked = timeline.rows(SpanKind.HOST)
+    if len(worked):
+        group = found.add("host", group=True)
+        there = set(np.unique(timeline.replica[worked] * len(HostTrack) + timeline.link[worked]).tolist())
+        for feed in range(len(found.feed)):
+            replica, number = divmod(feed, len(HostTrack))
+            track = HostTrack(number)
+            if track.always or feed in there:
+                of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
+                found.feed[feed] = found.add(track.word + of, group)
+    return found
+
+
+def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
+    """Return the physical IPU of each logical one; nothing where numbers agree, or where no link takes any time.
+
+    Only links lie between certain physical IPUs, and are named by them.
+    """
+    ipus = timeline.info.ipus
+    return ipus if ipus != tuple(timeline.info.ipu_rows) and len(_carried(timeline)) else ()
+
+
+def _carried(timeline: Timeline) -> Integers:
+    """Return the rows in which a link carries something for any time."""
+    rows = timeline.rows(SpanKind.LINK)
+    carried: Integers = rows[timeline.end[rows] > timeline.start[rows]]
+    return carried
+
+
+def _ipu_name(info: TimelineInfo, ipu: int) -> str:
+    """Return an IPU's name with its replica and its stages."""
+    stages = info.stages_of_ipu.get(ipu, ())
+    name = f"IPU {ipu}"
+    if info.replicas > 1:
+        name = f"replica {ipu // info.shards}, {name}"
+    # A stage without a name of its own is called by its number.
+    own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
+    held = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
+    return f"{name}, stage{'s' if len(stages) > 1 else ''} {held}" if stages else f"{name}, no stage"
+
+
+def _link_key(label: str) -> tuple[list[int], str]:
+    """Return what puts links in the order of the IPUs that they leave and reach."""
+    return [int(number) for number in re.findall(r"\d+", label)], label

@@ -1,0 +1,108 @@
+"""The verdict on a run in a few lines: how fast, how well used, what bounds it, and what one IPU would make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.analysis.summary import LearningSummary, Summary
+from ipusim.analysis.verdict import Verdict
+from ipusim.app.render.tables import Table
+from ipusim.base.units import format_figure, format_seconds
+
+#: What bounds a run is named down to this part of the IPUs' time, but for the largest; and so many at most.
+_LEAST_SHARE = 0.005
+_MOST_BOUNDS = 4
+
+
+def verdict_table(summary: Summary) -> Table:
+    """Return what matters of a run, a line each."""
+    found, rates = summary.verdict, summary.throughput
+    alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
+    replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
+    size, count = summary.micro_batch_size, summary.count
+    batch = f"{size:,} sample{'s' * (size != 1)} x {count:,} micro-batch{'es' * (count != 1)}{replicas}"
+    rows = [
+        ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
+        (
+            "time per weight update" if summary.training else "time per execution",
+            f"{format_seconds(rates.weight_update_period_s)} for {batch}",
+        ),
+        ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
+        ("efficiency", _efficiency(found)),
+    ]
+    if found.bounds:
+        rows.append(("bound by", _bounds(found)))
+    rows += _slowest(summary)
+    if found.speed_up:
+        rows.append(("against one IPU", _against_one(summary)))
+    rows.append(("memory", _memory(summary)))
+    rows += _learned(summary.learning)
+    return Table(summary.name, ("", ""), tuple(rows))
+
+
+def _ipus(summary: Summary) -> str:
+    used, every = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
+    return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
+
+
+def _efficiency(found: Verdict) -> str:
+    again = f"; {found.recomputation:.1%} is recomputation" if found.recomputation else ""
+    return f"{found.efficiency:.1%} of the IPUs' time is arithmetic{again}"
+
+
+def _bounds(found: Verdict) -> str:
+    shown = [
+        f"{bound} {share:.1%}"
+        for number, (bound, share) in enumerate(found.bounds.items())
+        if number == 0 or (number < _MOST_BOUNDS and share >= _LEAST_SHARE)
+    ]
+    return ", ".join(shown)
+
+
+def _slowest(summary: Summary) -> list[tuple[str, str]]:
+    """Return the line of the slowest stage, where there are several."""
+    found = summary.verdict
+    if len(summary.stages) < 2:
+        return []
+    if len({(each.forward_cycles, each.backward_cycles) for each in summary.stage_cycles}) == 1:
+        return [("slowest stage", "none: all take as long")]
+    name, ipu = summary.stages[found.slowest_stage], summary.mapping[found.slowest_stage]
+    held = f"; others wait for it {found.waited_for:.1%} of the IPUs' time" if found.waited_for else ""
+    return [("slowest stage", f"{name} on IPU {ipu}, {found.slowest_ratio:.2f} times the mean{held}")]
+
+
+def _against_one(summary: Summary) -> str:
+    found, ipus = summary.verdict, len(summary.ipus) - len(summary.idle_ipus)
+    alone = format_seconds(summary.seconds(found.single_ipu_cycles))
+    if ipus == 1:
+        return f"its arithmetic alone takes {alone}"
+    if found.speed_up < 1:
+        return f"slower: one IPU with the memory would take {alone} for the same arithmetic, {found.speed_up:.2f} times"
+    return f"{found.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
+
+
+def _memory(summary: Summary) -> str:
+    memory = summary.memory
+    if not any(each.peak_bytes for each in memory.ipus):
+        return "the scenario does not say what its stages hold"
+    return memory.verdict.removeprefix("Memory: ")
+
+
+def _learned(learning: LearningSummary | None) -> Iterator[tuple[str, str]]:
+    if learning is None:
+        return
+    known = learning.constant_predictor_loss
+    constant = "" if known is None else f"; {known:.4f} of the best constant predictor"
+    losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
+    if learning.diverged_at is not None:
+        yield "mean loss", f"not finite from step {learning.diverged_at} on: lower the learning rate"
+    elif len(losses) != len(learning.mean_loss_by_step):
+        yield "mean loss", "never finite"
+    elif len(losses) > 1:
+        yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}{constant}"
+    elif losses:
+        yield "mean loss", f"{losses[0]:.4f}{constant}"
+    for found in learning.evaluations[-1:]:
+        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
+        loss = "not finite" if found.loss is None else f"{found.loss:.4f}"
+        yield "held-out data", f"loss {loss}{accuracy}"

@@ -1,0 +1,146 @@
+"""Which part of a run a picture shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.analysis.executions import executions, find_execution
+from ipusim.analysis.phases import execution_phases
+from ipusim.base.errors import OutputError
+from ipusim.timeline.timeline import Timeline
+
+#: Part of a phase's length that its window shows on either side of it.
+_CONTEXT: Final = 0.04
+
+
+@dataclass(frozen=True)
+class Break:
+    """A place in a picture where what repeats itself is left out.
+
+    Attributes:
+        at: cycle of the picture in which it begins.
+        room: cycles of the picture that it takes.
+        cycles: of the run that are left out.
+        copies: of a period that are left out.
+        micro_batches, executions: of a period; one of them is 0.
+    """
+
+    at: int
+    room: int
+    cycles: int
+    copies: int
+    micro_batches: int
+    executions: int
+
+    @property
+    def sign(self) -> str:
+        """What stands in the break: ``× 4,080``."""
+        return f"× {self.copies:,}"
+
+    @property
+    def words(self) -> str:
+        """What is left out: ``4,080 more periods of 8 micro-batches``."""
+        number, what, ending = self.micro_batches, "micro-batch", "es"
+        if self.executions:
+            number, what, ending = self.executions, "execution", "s"
+        periods = f"{self.copies:,} more period{'s' * (self.copies > 1)}"
+        return f"{periods} of {number:,} {what}{ending * (number > 1)}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """From ``start`` to ``end``, in cycles, ``end`` being later; ``name`` says what that is, if it is not the run.
+
+    Of a picture with ``breaks`` they are cycles of the picture, which runs behind a break as much earlier than the run.
+    """
+
+    start: int
+    end: int
+    name: str = ""
+    breaks: tuple[Break, ...] = ()
+
+    @property
+    def cycles(self) -> int:
+        """Length of the window."""
+        return self.end - self.start
+
+    @property
+    def stretches(self) -> tuple[tuple[int, int, int], ...]:
+        """The parts between breaks: where each begins and ends, and by how many cycles the run is ahead of it."""
+        begin, ahead, found = self.start, 0, []
+        for each in self.breaks:
+            found.append((begin, each.at, ahead))
+            begin, ahead = each.at + each.room, ahead + each.cycles - each.room
+        return (*found, (begin, self.end, ahead))
+
+    def shows(self, cycle: int) -> int:
+        """Return the cycle of the picture that shows one of the run; the window's end for one that is left out."""
+        for begin, end, ahead in self.stretches:
+            if begin <= cycle - ahead < end:
+                return cycle - ahead
+        return self.end if cycle >= self.start else cycle
+
+
+def run_end(timeline: Timeline) -> int:
+    """Return when the last IPU ends, in cycles; what the host does after that is left out."""
+    found = executions(timeline)
+    return found[-1].end if found else 0
+
+
+def window(timeline: Timeline, start: int | None = None, end: int | None = None) -> Window:
+    """Return the window from ``start`` to ``end``, by default the whole run.
+
+    Raises OutputError for a window that is empty or lies outside the run.
+    """
+    last = max(run_end(timeline), 1)
+    low, high = start if start is not None else 0, end if end is not None else last
+    if not 0 <= low < high or low >= last:
+        raise OutputError(f"expected a window of cycles within the run (0 to {last}), got {low} to {high}")
+    return Window(low, high, "" if (low, high) == (0, last) else f"cycles {low:,} to {high:,}")
+
+
+def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
+    """Return the window of a phase of one execution, with a little of its neighbours on either side.
+
+    ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` is taken for
+    ``weight update``. Raises OutputError for a phase that the execution has not,
+    TimelineError for an execution that the Timeline has not.
+    """
+    wanted = phase.lower().replace("-", " ")
+    found = execution_phases(timeline, execution)
+    for candidate in found:
+        if candidate.name.replace("-", " ") == wanted:
+            margin = max(1, round(candidate.cycles * _CONTEXT))
+            start, end = max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline))
+            return Window(start, end, f"{candidate.name} of execution {execution}")
+    held = ", ".join(candidate.name for candidate in found)
+    raise OutputError(
+        f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
+        f"in {timeline.info.sync.words} ({held or 'none'}), got {phase!r}"
+    )
+
+
+def execution_window(timeline: Timeline, execution: int = 0) -> Window:
+    """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
+    found = find_execution(timeline, execution)
+    executions = timeline.info.executions
+    name = f"execution {execution} of {executions}" if executions > 1 else ""
+    return Window(found.start, max(found.end, found.start + 1), name)
+
+
+def part_window(
+    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> Window:
+    """Return the window of a phase, of the given cycles, or by default of one execution with its weight update.
+
+    Raises OutputError for a window outside the run, for a phase that the execution has not, and for both cycles
+    and a phase; TimelineError for an execution that the run has not.
+    """
+    if phase is not None and (start is not None or end is not None):
+        raise OutputError("expected either a phase or cycles from start to end, got both")
+    if phase is not None:
+        return phase_window(timeline, phase, execution)
+    if start is not None or end is not None:
+        return window(timeline, start, end)
+    return execution_window(timeline, execution)

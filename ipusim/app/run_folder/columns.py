@@ -1,0 +1,190 @@
+"""A run as columns, with names where a Timeline has numbers: what DataFrames and exported tables are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.run_times import RunTimes
+from ipusim.analysis.utilisation import ratio
+from ipusim.app.render.left_out import left_out
+from ipusim.base.errors import OutputError
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import SpanKind, by_number
+from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
+
+Integers = npt.NDArray[np.int64]
+
+#: The host's queues, by the number that spans of the host have as their link.
+_TRACKS: Final = tuple(Track)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        values: whole numbers, or floating-point numbers of 64 bits; where there are ``names``, which of them.
+        names: what the numbers stand for, each once; None where they stand for themselves.
+        partial: whether some rows have none, whose number is negative.
+    """
+
+    values: npt.NDArray[Any]
+    names: tuple[str, ...] | None = None
+    partial: bool = False
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Which rows have none."""
+        return self.values < 0 if self.partial else np.zeros(len(self.values), dtype=np.bool_)
+
+
+#: A table: columns of one length, by name.
+Columns = dict[str, Column]
+
+
+def span_columns(timeline: Timeline, start: int | None = None, end: int | None = None) -> Columns:
+    """Return a row for each span, in the order of the Timeline; a span's ``cause`` is the row that released it.
+
+    With ``start`` or ``end``, of those that lie between these cycles alone. Raises OutputError for a run of more spans
+    than a table may have rows.
+
+    Columns: kind; track, which is where it lies, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``; ipu, the
+    logical one, missing for spans of several IPUs or of none; replica; stage, its name; micro_batch; time_step;
+    execution; start_cycle, end_cycle and cycles; start_s and end_s in seconds; link, the name of a link direction;
+    bytes; cause. What does not apply is missing.
+    """
+    if start is not None or end is not None:
+        timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
+    timeline = in_rows(timeline)
+    info = timeline.info
+    track: Integers = by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
+    link = np.where(track == _TRACKS.index(Track.LINK), timeline.link, NONE)
+    return {
+        "kind": _named(timeline.kind, [kind.name.lower().replace("_", " ") for kind in sorted(SpanKind)]),
+        "track": _tracks(timeline, track),
+        "ipu": Column(timeline.ipu, partial=True),
+        "replica": Column(timeline.replica, partial=True),
+        "stage": _named(timeline.stage, info.stages),
+        "micro_batch": Column(timeline.micro_batch, partial=True),
+        "time_step": Column(
+            timeline.time_step if info.has_time_steps else np.full(len(timeline), NONE, dtype=np.int64), partial=True
+        ),
+        "execution": Column(timeline.execution, partial=True),
+        "start_cycle": Column(timeline.start),
+        "end_cycle": Column(timeline.end),
+        "cycles": Column(timeline.end - timeline.start),
+        "start_s": Column(timeline.start / info.clock_hz),
+        "end_s": Column(timeline.end / info.clock_hz),
+        "link": _named(link, info.links),
+        "bytes": Column(timeline.bytes),
+        "cause": Column(timeline.cause, partial=True),
+    }
+
+
+def ipu_columns(times: RunTimes) -> Columns:
+    """Return a row for each logical IPU: where it is, its stages' names, and its cycles by what it does.
+
+    Cycles are of one execution's pipeline without its weight update, as those of ``summary.json``'s
+    ``pipeline_use``; utilisation is the part of that makespan in which it computes.
+    """
+    uses = times.pipeline_use
+    stages = [", ".join(times.stages[stage] for stage in use.stages) for use in uses]
+    return {
+        "ipu": _whole([use.ipu for use in uses]),
+        "physical_ipu": _whole([use.physical_ipu for use in uses]),
+        "stages": _named(np.arange(len(stages)), stages),
+        **{f"{name}_cycles": _whole([use.cycles[name] for use in uses]) for name in uses[0].cycles},
+        "compute_cycles": _whole([use.compute_cycles for use in uses]),
+        "utilisation": Column(np.array([ratio(use.compute_cycles, times.makespan_cycles) for use in uses])),
+    }
+
+
+def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
+    """Return what IPUs hold over a whole run: a row for each change, which holds until the next of its IPU.
+
+    Columns: ipu, the logical one; cycle and s, from when; allocated_bytes, which are resident_bytes, the FIFOs' buffers
+    included, and live_bytes, of the pass that runs; fifo_bytes, what lies in those buffers. Of rows of one cycle the
+    last holds on; those before it are of passes that take no time.
+    """
+    entries = sum(curve.entries_in_all for curve in curves)
+    if entries > 2 * MOST_SPANS:
+        raise OutputError(f"expected a table of memory of at most {2 * MOST_SPANS:,} rows, got {entries:,} changes")
+    curves = [curve.expanded() for curve in curves]
+    none = np.zeros(0, dtype=np.int64)
+    lengths = [len(curve.time) for curve in curves]
+    cycle = np.concatenate([none, *(curve.time for curve in curves)])
+    resident = np.repeat(np.array([curve.resident_bytes for curve in curves], dtype=np.int64), lengths)
+    live = np.concatenate([none, *(curve.live_bytes for curve in curves)])
+    return {
+        "ipu": Column(np.repeat(np.array([curve.ipu for curve in curves], dtype=np.int64), lengths)),
+        "cycle": Column(cycle),
+        "s": Column(cycle / clock_hz),
+        "allocated_bytes": Column(resident + live),
+        "resident_bytes": Column(resident),
+        "live_bytes": Column(live),
+        "fifo_bytes": Column(np.concatenate([none, *(curve.fifo_bytes for curve in curves)])),
+    }
+
+
+def in_rows(timeline: Timeline) -> Timeline:
+    """Return a run with a row for each span; raises OutputError for more of them than a table may have rows."""
+    if timeline.repeats and timeline.spans_in_all > MOST_SPANS:
+        raise _too_many(timeline)
+    return timeline.expanded()
+
+
+def _between(timeline: Timeline, start: int, end: int) -> Timeline:
+    """Return the spans between two cycles; raises OutputError for more than a table may have rows."""
+    some = timeline.around(start, end, MOST_SPANS, 1)
+    if any(each.start < end and each.end > start for each in left_out(some)):
+        raise _too_many(timeline)
+    return timeline.spans(start, end)
+
+
+def _too_many(timeline: Timeline) -> OutputError:
+    return OutputError(
+        f"expected a table of at most {MOST_SPANS:,} rows, got a run of {timeline.spans_in_all:,} spans: take those "
+        "between two cycles"
+    )
+
+
+def _whole(values: Sequence[int]) -> Column:
+    return Column(np.array(values, dtype=np.int64))
+
+
+def _named(codes: Integers, names: Sequence[str]) -> Column:
+    """Return the name of each code, of which several may be the same; a negative code has none."""
+    different = tuple(dict.fromkeys(names))
+    position = np.array([*(different.index(name) for name in names), NONE])
+    return Column(position[np.maximum(codes, NONE)], different, partial=True)
+
+
+def _tracks(timeline: Timeline, track: Integers) -> Column:
+    """Return where each span lies, in words."""
+    columns = (track, timeline.ipu - ALL_IPUS, timeline.replica - NONE, timeline.link - NONE)
+    key = np.zeros(len(timeline), dtype=np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 1) + column
+    _, first, position = np.unique(key, return_index=True, return_inverse=True)
+    spans = [Span(*(int(getattr(timeline, name)[row]) for name in Span._fields)) for row in first]
+    return _named(position, [_track(timeline, span) for span in spans])
+
+
+def _track(timeline: Timeline, span: Span) -> str:
+    info, track = timeline.info, next(kind.row.track for kind in SpanKind if kind == span.kind)
+    if track is Track.LINK:
+        return f"link {info.links[span.link]}"
+    of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != NONE else ""
+    if track is Track.HOST:
+        host = HostTrack(span.link)
+        return f"host {host.word}{'' if host.of_all_replicas else of}"
+    if span.ipu == ALL_IPUS:
+        return f"all IPUs{of}"
+    return f"IPU {span.ipu}" if track is Track.IPU else f"{track.value} of IPU {span.ipu}"

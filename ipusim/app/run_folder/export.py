@@ -1,0 +1,116 @@
+"""A run folder as tables for other programs: spans, memory over time and IPUs, as CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ipusim.analysis.run_times import run_times
+from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
+from ipusim.app.run_folder.memory_file import read_memory
+from ipusim.base.errors import FileError, MissingPackageError, OptionError
+from ipusim.base.files import has_run_file
+from ipusim.base.near_names import did_you_mean
+from ipusim.runs.problems import one_of, show
+from ipusim.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The file that tells a run folder from others.
+_TIMELINE: Final = "timeline.npz"
+#: The tables, without the endings of their files.
+_TABLES: Final = ("spans", "memory", "ipus")
+
+
+def timeline_file(run: Path) -> Path:
+    """Return the Timeline of a run folder, or ``run`` itself if that is a file; raises FileError for another folder."""
+    if run.is_dir() and not has_run_file(run / _TIMELINE):
+        raise FileError(f"{run}: expected a run folder, with {_TIMELINE}, or that file itself, got a folder without")
+    return run / _TIMELINE if run.is_dir() else run
+
+
+def check_format(form: str) -> None:
+    """Refuse a format that there is not, and one whose package is not installed.
+
+    Raises OptionError and MissingPackageError.
+    """
+    if form not in _WRITERS:
+        raise OptionError("format", f"expected {one_of(_WRITERS)}, got {show(form)}{did_you_mean(form, _WRITERS)}")
+    if form == "parquet":
+        _pyarrow()
+
+
+def table_names(form: str) -> tuple[str, ...]:
+    """Return every file that may be written in a format."""
+    return tuple(f"{name}.{form}" for name in _TABLES)
+
+
+#: Every file that an export may write.
+EXPORT_FILES: Final = (*table_names("csv"), *table_names("parquet"))
+
+
+def exported(run: Path, form: str, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
+    """Return the tables of a run folder, or of the Timeline of one, as files of a format, by name.
+
+    With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
+    has written what its stages hold. Raises OptionError for a format that there is not, MissingPackageError where its
+    package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
+    OutputError for a run of more spans than a table may have rows, and OSError for what cannot be read.
+    """
+    check_format(form)
+    path = timeline_file(run)
+    timeline = Timeline.load(path)
+    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(run_times(timeline))}
+    if curves := read_memory(path.parent, len(timeline.info.ipus)):
+        tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
+    return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}
+
+
+def csv_bytes(columns: Columns) -> bytes:
+    """Return columns as CSV: names as they are, floating-point numbers to the last bit, what is missing as nothing."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
+    return text.getvalue().encode()
+
+
+def parquet_bytes(columns: Columns) -> bytes:
+    """Return columns as Parquet: names as dictionaries, what is missing as null; raises MissingPackageError."""
+    pyarrow, parquet = _pyarrow()
+    table = pyarrow.table({name: _array(pyarrow, column) for name, column in columns.items()})
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+_WRITERS: Final[dict[str, Callable[[Columns], bytes]]] = {"csv": csv_bytes, "parquet": parquet_bytes}
+
+
+def _cells(column: Column) -> list[object]:
+    """Return what a CSV file says of each row; the writer has floating-point numbers as they read back the same."""
+    values = column.values.tolist()
+    if column.names is not None:
+        return [column.names[value] if value >= 0 else "" for value in values]
+    return ["" if value < 0 else value for value in values] if column.partial else values
+
+
+def _array(pyarrow: Any, column: Column) -> pa.Array:
+    if column.names is None:
+        return pyarrow.array(column.values, mask=column.missing)
+    # Codes of 32 bits, which other readers of Parquet take too.
+    codes = pyarrow.array(column.values.astype("int32"), mask=column.missing)
+    return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra, and slow to import
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise MissingPackageError("Parquet needs pyarrow: pip install ipusim[parquet]") from None
+    return pyarrow, parquet

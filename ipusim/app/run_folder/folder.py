@@ -1,0 +1,302 @@
+"""A folder of results: open to one run at a time, and written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from filelock import FileLock, Timeout
+
+from ipusim.app.run_folder.output_file import has_mark, refuse_read
+from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.base.errors import FileError, OutputError
+from ipusim.base.files import check_target, kind_of, naming, open_run_file, read_run_file
+
+#: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
+#: whoever writes, what was written (as sha256sum lists it), new files until all are there, old ones until all are.
+_OWN: Final = ".ipusim"
+_LOCK, _LIST, _NEW, _OLD = "lock", "files.sha256", "new", "old"
+#: What they have to be: anybody may have made the folder, and a link in their place leads anywhere.
+_PARTS: Final[dict[str, Callable[[int], bool]]] = {
+    _LOCK: stat.S_ISREG,
+    _LIST: stat.S_ISREG,
+    _NEW: stat.S_ISDIR,
+    _OLD: stat.S_ISDIR,
+}
+#: A line of the list, and most bytes of it: a run writes two dozen files, of which each has one.
+_LINE: Final = re.compile(r"[0-9a-f]{64}  \S.*")
+_MOST_LIST_BYTES: Final = 1 << 20
+#: Most bytes of a file that is looked at to see whether an earlier run wrote it.
+_MOST_BYTES: Final = 1 << 30
+_CHUNK_BYTES: Final = 1 << 20
+#: What file systems that know no locks answer.
+_NO_LOCKS: Final = (errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+class ResultsFolder:
+    """A folder that nobody else writes results into from ``__enter__`` to ``__exit__``.
+
+    Both that and whether it takes files shows on entering, before results are computed. Without
+    results nothing stays that was not there. Every method raises OutputError naming what cannot be written.
+
+    Anybody may have made the folder: its parts are opened from descriptors on, and none of them through a link.
+    A forked child of the process that entered it writes nothing and removes nothing.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Collection[str] = (),
+        *,
+        outdated: Collection[str] = (),
+        reads: Collection[Path] = (),
+        may_be_link: bool = True,
+    ) -> None:
+        """Take a folder.
+
+        Args:
+            folder: its path.
+            names: all files that may be written: what a new set leaves out is removed.
+            outdated: files of other commands that are removed too, and never written.
+            reads: what the command reads, and must neither write over nor remove.
+            may_be_link: whether the folder itself may be a link, as one may that a person names.
+        """
+        self._shown = folder
+        self._folder = folder.absolute()
+        self._names = frozenset((*names, *outdated))
+        self._outdated = frozenset(outdated)
+        self._reads = tuple(reads)
+        self._may_be_link = may_be_link
+        self._made: list[Path] = []
+        self._exit = ExitStack()
+        #: Descriptors of the folder, of the hidden one in it, and of the two in that.
+        self._at: dict[str, int] = {}
+        self._process = 0
+
+    def __enter__(self) -> Self:
+        """Make the folder, refuse it where another run writes into it, and clear up after one that was killed."""
+        with ExitStack() as stack, naming(self._shown):
+            if self._folder.exists() and not self._folder.is_dir():
+                raise OutputError(f"{self._shown}: expected a folder for the results, got a file; name another")
+            stack.callback(self._remove_made)
+            own = self._folder / _OWN
+            self._made = [path for path in (own, *own.parents) if not os.path.lexists(path)]
+            self._open_parts(stack)
+            stack.callback(self._remove_lock)
+            self._take_lock(stack)
+            stack.callback(self._leave_nothing_waiting)
+            self._clear()
+            for name in (_NEW, _OLD):
+                os.mkdir(name, dir_fd=self._at[_OWN])
+                self._open_folder(stack, name, self._at[_OWN])
+            self._check_places(self._names)
+            self._process = os.getpid()
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others write."""
+        if self.is_mine:
+            self._exit.close()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this process entered it: a forked child of that has it too, and must leave it alone."""
+        return self._process == os.getpid()
+
+    def check_mine(self) -> None:
+        """Refuse another process than the one that entered it; raises OutputError."""
+        if not self.is_mine:
+            raise OutputError(
+                f"{self._shown}: expected the process that a run began in to write its results, got a forked child of "
+                "it, which writes none"
+            )
+
+    def read_aside(self, name: str, most_bytes: int) -> bytes:
+        """Return what is in a file that is no result, and stays from run to run; nothing where it is not there.
+
+        Raises OutputError for what is no file of at most so many bytes.
+        """
+        self._check_part(_OWN, name, stat.S_ISREG)
+        try:
+            with naming(self._shown), suppress(FileNotFoundError):
+                return read_run_file(Path(name), most_bytes, self._at[_OWN])
+        except FileError as error:
+            raise OutputError(f"{self._shown / _OWN}/{error}: remove it, or name another folder") from None
+        return b""
+
+    def write_aside(self, name: str, content: bytes) -> BinaryIO:
+        """Put such a file in place of the one that is there, and return it open behind its content.
+
+        It stays, and the folder with it, until :meth:`remove_aside`.
+        """
+        self.check_mine()
+        with naming(self._shown):
+            file = self._create(name)
+            file.write(content)
+            file.flush()
+            os.replace(name, name, src_dir_fd=self._at[_NEW], dst_dir_fd=self._at[_OWN])
+        return file
+
+    def remove_aside(self, name: str) -> None:
+        """Remove such a file."""
+        self.check_mine()
+        with naming(self._shown), suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._at[_OWN])
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Put ``files`` (name to content) in place of those of the same names, when all of them lie on disk.
+
+        Of the names that may be written but are not now, a file goes if it is listed as an earlier
+        run's and is still what that wrote; strangers' files stay. On a failure all is as it was.
+        """
+        self.check_mine()
+        with naming(self._shown):
+            self._check_places(files)
+            for name, content in files.items():
+                with self._create(name) as file:
+                    file.write(content)
+            before = self._listed()
+            now = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
+            stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, before)]
+            self._list(before | now)  # both, should this be killed before the end
+            self._exchange(files.keys(), stale)
+            others = {line for line in before if line.partition("  ")[2] not in self._names | files.keys()}
+            self._list(others | now)
+            self._made = []
+
+    def _open_parts(self, stack: ExitStack) -> None:
+        """Make the folder and the hidden one in it where they are not there, and open them."""
+        if not self._may_be_link and self._folder.is_symlink():
+            raise OutputError(f"{self._shown}: expected a folder, got {kind_of(stat.S_IFLNK)}; name another")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._open_folder(stack, "", None)
+        self._check_part("", _OWN, stat.S_ISDIR)
+        with suppress(FileExistsError):
+            os.mkdir(_OWN, dir_fd=self._at[""])
+        self._open_folder(stack, _OWN, self._at[""])
+        for name, is_right in _PARTS.items():
+            self._check_part(_OWN, name, is_right)
+
+    def _open_folder(self, stack: ExitStack, name: str, within: int | None) -> None:
+        follow = self._may_be_link and not name
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        self._at[name] = os.open(name or self._folder, flags, dir_fd=within)
+        stack.callback(os.close, self._at[name])
+
+    def _check_part(self, within: str, name: str, is_right: Callable[[int], bool]) -> None:
+        """Refuse what is neither a file, or a folder where that is right, nor nothing; raises OutputError."""
+        with suppress(FileNotFoundError):
+            mode = os.lstat(name, dir_fd=self._at[within]).st_mode
+            if not is_right(mode):
+                kind = "a folder" if is_right is stat.S_ISDIR else "a file"
+                raise OutputError(
+                    f"{self._shown / within / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
+                    "folder for the results"
+                )
+
+    def _take_lock(self, stack: ExitStack) -> None:
+        try:
+            stack.enter_context(FileLock(self._folder / _OWN / _LOCK, timeout=0))
+        except Timeout:
+            raise OutputError(f"{self._shown}: another run writes its results here; name another folder") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+
+    def _clear(self) -> None:
+        """Remove the folders of what is waiting to be moved, which hold files alone."""
+        for name in (_NEW, _OLD):
+            with suppress(FileNotFoundError), ExitStack() as stack:
+                self._open_folder(stack, name, self._at[_OWN])
+                for file in list(os.scandir(self._at[name])):
+                    os.unlink(file.name, dir_fd=self._at[name])
+                os.rmdir(name, dir_fd=self._at[_OWN])
+
+    def _leave_nothing_waiting(self) -> None:
+        with suppress(OSError):
+            self._clear()
+
+    def _remove_lock(self) -> None:
+        if self._folder / _OWN in self._made:
+            with suppress(OSError):
+                os.unlink(_LOCK, dir_fd=self._at[_OWN])
+
+    def _remove_made(self) -> None:
+        """Remove the folders that were made for results that did not come, innermost first."""
+        with suppress(OSError):
+            for path in self._made:
+                path.rmdir()
+
+    def _check_places(self, names: Collection[str]) -> None:
+        """Refuse to write over folders, what is read, and what no run is known to have written there.
+
+        The scenario of the run that has written the folder may be read: to run it again writes it again.
+        """
+        listed = self._listed()
+        for name in sorted(names):
+            path, place, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
+            if name in self._outdated and not is_own:
+                continue  # which stays as it is
+            check_target(path)
+            if not (is_own and name == SCENARIO_FILE):
+                refuse_read(path, self._reads)
+            if os.path.lexists(place) and not (is_own or has_mark(place)):
+                raise OutputError(
+                    f"{path}: expected a file as ipusim has written it, or none, got another one, or one that was "
+                    "changed since: move it, or name another folder"
+                )
+
+    def _create(self, name: str) -> BinaryIO:
+        """Return a new file that waits to be moved."""
+        return open(name, "xb", opener=partial(os.open, mode=0o666, dir_fd=self._at[_NEW]))
+
+    def _listed(self) -> set[str]:
+        lines = self.read_aside(_LIST, _MOST_LIST_BYTES).decode("utf-8", "replace").splitlines()
+        return set(filter(_LINE.fullmatch, lines))
+
+    def _list(self, lines: Collection[str]) -> None:
+        text = "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.partition("  ")[::-1]))
+        self.write_aside(_LIST, text.encode()).close()
+
+    def _is_own(self, name: str, listed: Collection[str]) -> bool:
+        """Return whether a file is as an earlier run has written it."""
+        if not any(line.endswith(f"  {name}") for line in listed):
+            return False
+        found = hashlib.sha256()
+        try:
+            with open_run_file(Path(name), self._at[""]) as file:
+                if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                    return False
+                while chunk := file.read(_CHUNK_BYTES):
+                    found.update(chunk)
+        except OSError:
+            return False
+        return _listing(found, name) in listed
+
+    def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
+        """Move old files away and new ones in, then stale ones away; on a failure or an interrupt all goes back."""
+        with ExitStack() as back:
+            for name in (*names, *stale):
+                with suppress(FileNotFoundError):
+                    self._move(name, "", _OLD)
+                    back.callback(self._move, name, _OLD, "")
+                if name in names:
+                    self._move(name, _NEW, "")
+                    back.callback(self._move, name, "", _NEW)
+            back.pop_all()
+
+    def _move(self, name: str, source: str, target: str) -> None:
+        os.rename(name, name, src_dir_fd=self._at[source], dst_dir_fd=self._at[target])
+
+
+def _listing(content: hashlib._Hash, name: str) -> str:
+    return f"{content.hexdigest()}  {name}"

@@ -1,0 +1,105 @@
+"""A run to look at: one that lies in a folder, or one of a scenario, for time alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from ipusim.app.run_folder.stored import read_run
+from ipusim.app.scenario.load import load_job, placed_request
+from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.base.errors import FileError
+from ipusim.base.files import has_run_file
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.problems import show
+from ipusim.runs.session import Session
+from ipusim.timeline.timeline import Timeline
+
+#: Time is simulated as it is with arithmetic.
+_TIME_ALONE: Final = "numerics=off"
+#: A function of a Python file, as options name it.
+_FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
+#: Files that a message names at most.
+_NAMED: Final = 4
+#: What to do about a scenario that names Python, or files elsewhere.
+_TRUSTED: Final = "the option trust of explain runs and reads what it names"
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A run.
+
+    Attributes:
+        folder: where it lies, or would.
+        job: what ran; where that is not known, why, as the end of a sentence.
+        stored: what happened, of a run that lies in the folder.
+    """
+
+    folder: Path
+    job: Job | str
+    stored: Timeline | None = None
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What happened; a scenario runs when this is first asked for."""
+        if self.stored is not None or isinstance(self.job, str):
+            assert self.stored is not None
+            return self.stored
+        return Session(self.job).run(self.job.executions)
+
+
+def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
+    """Return the run in the folder ``path``, or that of the scenario at ``path`` with ``overrides``.
+
+    ``trust`` is that of :func:`job_behind`, for a folder. Raises FileError for a folder that is no run's, and for
+    ``overrides`` of one, which has run; TimelineError for a damaged Timeline; and as
+    :func:`~ipusim.app.scenario.load.load_job` does.
+    """
+    if not path.is_dir():
+        job = load_job(path, (*overrides, _TIME_ALONE))
+        return Opened(Path("reports") / job.name, job)
+    if overrides:
+        raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
+    stored = read_run(path).timeline
+    return Opened(path, job_behind(path, trust=trust), stored)
+
+
+def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
+    """Return what ran, for time alone, of which the results lie in ``folder``, or else why that is not known.
+
+    Whoever names a folder of results has named no program: without ``trust``, no Python runs that the folder's
+    scenario names, and no file is read that lies elsewhere.
+
+    Raises as :func:`~ipusim.app.scenario.load.load_job` does.
+    """
+    scenario = folder / SCENARIO_FILE
+    if not has_run_file(scenario):
+        return "this run folder does not hold its scenario"
+    with placed_request(scenario, (_TIME_ALONE,)) as request:
+        files = request.files()
+        python = [name for name in files if _FUNCTION.fullmatch(name)]
+        elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]
+        if python and not trust:
+            return f"{scenario} names Python, {_listed(python)}; {_TRUSTED}"
+        if elsewhere and not trust:
+            return f"{scenario} names files outside of its folder, {_listed(elsewhere)}; {_TRUSTED}"
+        return assemble(request)
+
+
+def _lies_in(folder: Path, name: str) -> bool:
+    """Tell whether a file that a folder's scenario names lies in that folder, wherever links lead."""
+    try:
+        return (folder / name).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+        return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few of some names."""
+    rest = len(names) - _NAMED
+    return ", ".join(map(show, names[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,215 @@
+"""A result as the files of a run folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ipusim.analysis.learning import Learning
+from ipusim.analysis.memory import MemoryCurve, memory_curves
+from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import to_pdf, to_png, to_svg
+from ipusim.app.render.left_out import in_periods
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.titles import default_title
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import Window, part_window
+from ipusim.app.run_folder.export import EXPORT_FILES
+from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
+from ipusim.app.run_folder.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
+from ipusim.app.run_folder.side_by_side import side_by_side
+from ipusim.app.run_folder.versions import versions
+from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
+from ipusim.base.compression import Gzip
+from ipusim.base.errors import OptionError
+from ipusim.base.files import archive_of
+from ipusim.runs.job import Job
+from ipusim.runs.problems import one_of
+from ipusim.runs.run import Run
+from ipusim.timeline.timeline import Timeline
+
+#: Every file of an explanation of a run.
+EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
+#: Every file that a run may write.
+RESULT_FILES: Final = (
+    SCENARIO_FILE,
+    "summary.json",
+    "losses.csv",
+    "outputs.npz",
+    "weights.npz",
+    "timeline.npz",
+    MEMORY_FILE,
+    *TRACE_FILES.values(),
+    "trace.png",
+    "trace.svg",
+    "memory.png",
+)
+#: What other commands make of a run, and a new run makes out of date.
+OUTDATED_FILES: Final = ("report.html", *EXPLANATION_FILES, *EXPORT_FILES)
+#: What a run writes only where its job does arithmetic.
+_LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
+#: What writes each format of a trace file.
+_TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
+    "perfetto": write_perfetto_trace,
+    "chrome": write_chrome_trace,
+}
+_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
+
+
+def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the files that a run of ``job`` may write, and of others that it makes out of date."""
+    if job.workload is not None:
+        return RESULT_FILES, OUTDATED_FILES
+    return tuple(name for name in RESULT_FILES if name not in _LEARNT), (*OUTDATED_FILES, *_LEARNT)
+
+
+def losses_csv(learning: Learning) -> bytes:
+    """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss.
+
+    Of an accumulated outfeed: how many micro-batches are summed up, and the sum of their losses.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    several = any(loss.replica for loss in learning.losses)
+    replica = ("replica",) if several else ()
+    summed = any(loss.micro_batches > 1 for loss in learning.losses)
+    last = ("micro_batches", *replica, "loss_sum") if summed else ("micro_batch", *replica, "loss")
+    writer.writerow(("step", "execution", *last))
+    for loss in learning.losses:
+        of = (loss.replica,) if several else ()
+        which = loss.micro_batches if summed else loss.micro_batch
+        writer.writerow((loss.step, loss.execution, which, *of, repr(loss.loss)))
+    return text.getvalue().encode()
+
+
+def json_bytes(data: object) -> bytes:
+    """Return data as JSON that people can read and tools can compare."""
+    return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def picture_window(
+    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> Window:
+    """Return what the picture of a run shows: a phase, the given cycles, or one execution with its weight update.
+
+    Raises OutputError for a window outside the run and a phase that the execution has not, and
+    OptionError for an execution that the run has not, and for both cycles and a phase.
+    """
+    check_picture(timeline.info.executions, start, end, phase, execution)
+    return part_window(timeline, start, end, phase, execution)
+
+
+def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = False) -> tuple[str, bytes]:
+    """Return name and content of the trace file of a run.
+
+    Of very many spans it leaves out what repeats itself, but for the first and the last periods, unless it is to be
+    ``full``. Raises OptionError for a format that there is not, and for a full one of more spans than a file may have.
+    """
+    check_trace_format(trace_format)
+    timeline, system = in_periods(result.timeline, full=full), result.job.system
+    content = TraceContent(
+        timeline,
+        run_curves(result, timeline),
+        lambda source, target: [link.label for link in system.route(source, target)],
+    )
+    file = Gzip()
+    _TRACES[trace_format](content, file.write)
+    return TRACE_FILES[trace_format], file.close()
+
+
+def run_curves(result: Run, timeline: Timeline | None = None) -> list[MemoryCurve]:
+    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it.
+
+    It is of the whole run, or of the rows of a ``timeline`` that has as much of it as a file.
+    """
+    timeline = result.timeline if timeline is None else timeline.rows_alone()
+    return [
+        curve
+        for replica in range(result.timeline.info.replicas if result.describes_memory else 0)
+        for curve in memory_curves(timeline, result.memory.footprint, replica)
+    ]
+
+
+def run_files(
+    result: Run,
+    shown: Window,
+    folder: Path,
+    trace_format: str = "perfetto",
+    comments: Sequence[str] = (),
+    *,
+    full_trace: bool = False,
+) -> dict[str, bytes]:
+    """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
+
+    ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
+    scenario can, which a program of Python functions is not. ``comments`` are lines at its head. A ``full_trace`` has
+    every span of a run that repeats itself, however many there are.
+
+    ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
+    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
+    ``memory.png`` exist where the stages say what they hold.
+    """
+    timeline, learning = result.timeline, result.learning
+    files = {}
+    asked = scenario_text(result.job.request, folder, (*versions(), *comments))
+    if asked is not None:
+        files[SCENARIO_FILE] = asked.encode()
+    files["summary.json"] = json_bytes(result.summary.to_dict())
+    if learning is not None:
+        if learning.losses:
+            files["losses.csv"] = losses_csv(learning)
+        if learning.outputs:
+            files["outputs.npz"] = archive_of(learning.outputs)
+        files["weights.npz"] = archive_of(learning.weights)
+    saved = io.BytesIO()
+    timeline.save(saved)
+    files["timeline.npz"] = saved.getvalue()
+    if result.describes_memory:
+        files[MEMORY_FILE] = memory_file(run_curves(result))
+
+    def trace() -> dict[str, bytes]:
+        return dict([trace_file(result, trace_format, full=full_trace)])
+
+    def pictures() -> dict[str, bytes]:
+        figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
+        return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
+
+    def memory_picture() -> dict[str, bytes]:
+        return {"memory.png": to_png(memory_chart(timeline, result.memory, shown))}
+
+    made = side_by_side([*([memory_picture] if result.describes_memory else ()), pictures, trace])
+    files |= {name: made[name] for name in sorted(made, key=RESULT_FILES.index)}
+    return files
+
+
+def check_picture_suffix(suffix: str) -> None:
+    """Refuse a picture that cannot be drawn; raises OptionError."""
+    if suffix.lower() not in _PICTURES:
+        raise OptionError("out", f"expected a picture named {one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
+
+
+def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
+    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``; raises OptionError for another."""
+    check_picture_suffix(suffix)
+    title = default_title(timeline, shown)
+    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
+
+
+def picture_name(
+    start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0, suffix: str = ".png"
+) -> str:
+    """Return the name of a picture by what it shows, such as ``trace-ramp-up.png``; no run writes one of that name."""
+    if start is not None or end is not None:
+        shown = f"cycles-{start or 0}-{'end' if end is None else end}"
+    elif phase is not None:
+        of = f"-execution-{execution}" if execution else ""
+        shown = f"{phase_word(phase)}{of}"
+    else:
+        shown = f"execution-{execution}"
+    return f"trace-{shown}{suffix}"

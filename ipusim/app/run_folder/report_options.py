@@ -1,0 +1,46 @@
+"""What may be asked of the files of a run: refused before anything is run, and before matplotlib is imported."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ipusim.analysis.phases import PHASES
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_numbers
+from ipusim.runs.assemble.limits import MAX_CYCLES
+from ipusim.runs.problems import one_of, show
+
+#: The formats of a trace file, and its name in each. Both viewers read it compressed.
+TRACE_FILES: Final = {"perfetto": "trace.pftrace.gz", "chrome": "trace.json.gz"}
+
+
+def check_picture(
+    executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+) -> None:
+    """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
+    for option, cycle in (("start", start), ("end", end)):
+        if cycle is not None and not 0 <= cycle <= MAX_CYCLES:
+            raise OptionError(
+                option, f"expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
+            )
+    if not 0 <= execution < executions:
+        raise OptionError("execution", f"expected an execution {format_numbers(executions)}, got {show(execution)}")
+    if phase is not None and (start is not None or end is not None):
+        raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
+    words = [name.replace(" ", "-") for name in PHASES]
+    if phase is not None and phase_word(phase) not in words:
+        raise OptionError("phase", f"expected {one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
+    if start is not None and end is not None and start >= end:
+        raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
+
+
+def phase_word(phase: str) -> str:
+    """Return a phase as one word, as options and names of files have it."""
+    return phase.lower().replace(" ", "-")
+
+
+def check_trace_format(name: str) -> None:
+    """Refuse a format of trace files that there is not; raises OptionError."""
+    if name not in TRACE_FILES:
+        raise OptionError("trace_format", f"expected {' or '.join(TRACE_FILES)}, got {name!r}")

@@ -1,0 +1,150 @@
+"""A run folder, read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.analysis.memory import MemoryCurve
+from ipusim.analysis.memory_summary import FullestMemory
+from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.app.run_folder.memory_file import MEMORY_FILE, read_memory
+from ipusim.base.errors import FileError
+from ipusim.base.files import has_run_file, open_run_file, read_run_file
+from ipusim.runs.problems import show
+from ipusim.timeline.timeline import Timeline
+
+#: What every run folder holds.
+_ALWAYS: Final = ("summary.json", "timeline.npz")
+#: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
+_MEMORY: Final = (MEMORY_FILE, "memory.png")
+#: Most bytes of ``summary.json``: a loss for each step that a run may have is less.
+_MOST_BYTES: Final = 1 << 26
+#: No whole number about a run is as large, and no text has half of a character.
+_MOST: Final = 2**63
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+#: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
+_SAID: Final = {"description": str, "notes": list, "memory": dict}
+_SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """What a run has written.
+
+    Attributes:
+        folder: where it lies.
+        timeline: what happened.
+        summary: what ``summary.json`` says.
+    """
+
+    folder: Path
+    timeline: Timeline
+    summary: dict[str, Any]
+
+    @cached_property
+    def times(self) -> RunTimes:
+        """Every number that the Timeline tells."""
+        return run_times(self.timeline)
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage said what it holds: only then are there files of that."""
+        return any(has_run_file(self.folder / name) for name in _MEMORY)
+
+    @property
+    def curves(self) -> tuple[MemoryCurve, ...]:
+        """What each IPU holds over time; none where the folder does not say it.
+
+        Raises FileError for a file that does not hold curves.
+        """
+        return read_memory(self.folder, len(self.timeline.info.ipus))
+
+    @property
+    def fullest(self) -> FullestMemory:
+        """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
+        memory = self.summary["memory"]
+        with self._said():
+            peak = self._fullest()
+            of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
+            return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
+
+    @property
+    def peak_cycle(self) -> int:
+        """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
+        with self._said():
+            return int(self._fullest()["peak_cycle"])
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        learning = self.summary.get("learning")
+        means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
+        return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
+
+    def _fullest(self) -> dict[str, Any]:
+        found: dict[str, Any] = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
+        return found
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Tell what the summary does not say of memory."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            path = self.folder / "summary.json"
+            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Return the run that was written into ``folder``.
+
+    Raises FileError for what is no run folder and for a summary that is none, TimelineError for a damaged Timeline,
+    and OSError for what cannot be read.
+    """
+    if not folder.is_dir():
+        raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
+    if missing := [name for name in _ALWAYS if not has_run_file(folder / name)]:
+        raise FileError(
+            f"{folder}: expected a run folder, with {' and '.join(_ALWAYS)}, got none with {' or '.join(missing)}"
+        )
+    with open_run_file(folder / "timeline.npz") as file:
+        timeline = Timeline.load(file)
+    return StoredRun(folder, timeline, _summary(folder / "summary.json"))
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    content = read_run_file(path, _MOST_BYTES)
+    try:
+        said = json.loads(content)
+        wrong = next(_impossible(said), "")
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: expected the summary of a run, got what is no JSON: {error}") from None
+    for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
+        if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
+            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+    if wrong:
+        raise FileError(f"{path}: expected the summary of a run, got JSON with {wrong}")
+    return dict(said)
+
+
+def _impossible(value: Any, key: str = "") -> Iterator[str]:
+    """Yield what no run writes of numbers and texts, each with its key: none is checked where it is used."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _impossible(name, "a key")
+            yield from _impossible(each, str(name))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _impossible(each, key)
+    elif isinstance(value, str) and _SURROGATE.search(value):
+        yield f"text that is no Unicode at {show(key)}"
+    elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):
+        yield f"a number at {show(key)} that is too large: {show(value)}"

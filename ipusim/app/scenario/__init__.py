@@ -1,0 +1,7 @@
+"""From the text of a YAML scenario to a Request, with the place of every value."""
+
+from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
+from ipusim.runs.places import Place, PlacedProblem
+
+__all__ = ["Place", "PlacedProblem", "ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]

@@ -1,0 +1,85 @@
+"""A scenario file as a Request, and as the Job that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
+from ipusim.app.scenario.source import Source, read_source
+from ipusim.base.reuse import Reuse
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.job import Job
+from ipusim.runs.places import PlacedProblem
+from ipusim.runs.problems import RequestError, dotted
+from ipusim.runs.request.request import Request
+
+
+def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
+    """Read and validate a scenario file, with overrides such as ``pipeline.repeat_count=10``.
+
+    Raises ScenarioError with every problem found.
+    """
+    with placed_request(path, overrides) as request:
+        return request
+
+
+def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
+    """Read a scenario file, with overrides, and lay out what it asks for.
+
+    Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs,
+    and PlanError for a Plan of a schedule of one's own that breaks a rule.
+    """
+    return job_of(apply_overrides(read_source(Path(path)), overrides))
+
+
+@contextmanager
+def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[Request]:
+    """Give what :func:`load_request` returns; problems of it that the block raises are placed in the file.
+
+    Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
+    """
+    with _asked_by(apply_overrides(read_source(Path(path)), overrides)) as request:
+        yield request
+
+
+def job_of(source: Source, again: Reuse | None = None) -> Job:
+    """Return what ``source`` asks for, laid out, with what is there ``again``; raises as :func:`load_job` does."""
+    with _asked_by(source) as request:
+        return assemble(request, again)
+
+
+def _name_of(path: Path) -> str:
+    """Return what names a run of a file without a name: the file's.
+
+    Bytes of a file's name that no text can show (control characters, what is not UTF-8) are written as %XX.
+    """
+    return "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
+
+
+@contextmanager
+def _asked_by(source: Source) -> Iterator[Request]:
+    """Give what ``source`` asks for; problems of it, here and in the block, are told where their values are written."""
+    try:
+        yield Request.from_dict(
+            source.data,
+            name=_name_of(source.path),
+            description=source.description,
+            folder=source.path.parent,
+        )
+    except RequestError as error:
+        problems = [
+            PlacedProblem(
+                source.key_place(problem.path) if problem.of_key else source.place(problem.path),
+                dotted(problem.path),
+                problem.text,
+            )
+            for problem in error.problems
+        ]
+        if isinstance(error, RequestMemoryError):
+            raise ScenarioMemoryError(problems, error.job) from None
+        raise ScenarioError(problems) from None

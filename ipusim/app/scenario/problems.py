@@ -1,0 +1,43 @@
+"""The problems of a scenario, each at the place in the file where its value is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ipusim.base.errors import MOST_LINES, IpusimError, OutOfMemoryError
+from ipusim.runs.job import Job
+from ipusim.runs.places import PlacedProblem
+
+
+class ScenarioError(IpusimError, ValueError):
+    """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
+
+    def __init__(self, problems: Iterable[PlacedProblem]) -> None:
+        """Sort the problems by place and drop repeats."""
+        super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.place.rank)))
+
+    @property
+    def problems(self) -> tuple[PlacedProblem, ...]:
+        """The problems, in the order of the file."""
+        return self.args[0]  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        """Return one line for each problem; of very many the first ones, and how many more there are from where."""
+        shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
+        if len(rest) <= 1:
+            return "\n".join(map(str, self.problems))
+        return "\n".join(map(str, [*shown, replace(rest[0], text=f"... and {len(rest):,} more problems")]))
+
+
+class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
+    """A scenario whose program needs more memory than there is; the problem stands at what makes it too large.
+
+    Attributes:
+        job: what does not fit.
+    """
+
+    def __init__(self, problems: Iterable[PlacedProblem], job: Job) -> None:
+        """Keep the problems and the Job."""
+        super().__init__(problems)
+        self.job = job

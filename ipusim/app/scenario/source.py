@@ -1,0 +1,101 @@
+"""The text of a scenario: its data, the place of every key and value, and what its head says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.files import MAX_SCENARIO_BYTES
+from ipusim.base.near_names import did_you_mean
+from ipusim.runs.places import Place, PlacedProblem
+from ipusim.runs.problems import KeyPath, show
+from ipusim.runs.yaml_text import Located
+
+
+@dataclass(frozen=True)
+class Source:
+    """A scenario as plain data and the place of everything in it.
+
+    Attributes:
+        path: the file; names of other files in the scenario are relative to its folder.
+        data: mappings, lists, texts, numbers, booleans and None.
+        values: place of each value by its path; the empty path is the whole scenario.
+        keys: place of each mapping key by the path of its value.
+        description: the comment lines at the head of the file, up to the first empty one, joined by spaces.
+    """
+
+    path: Path
+    data: dict[str, Any]
+    values: Mapping[KeyPath, Place]
+    keys: Mapping[KeyPath, Place]
+    description: str = ""
+
+    def place(self, path: KeyPath) -> Place:
+        """Return the place of the value at ``path``, or of the nearest enclosing value that is written."""
+        while path not in self.values:
+            path = path[:-1]
+        return self.values[path]
+
+    def key_place(self, path: KeyPath) -> Place:
+        """Return the place of the key at ``path``, or of the value where there is no key (list items)."""
+        return self.keys.get(path) or self.place(path)
+
+
+def description_of(text: str) -> str:
+    """Return the description of a scenario: the words of the comment at its head."""
+    lines = []
+    for line in text.removeprefix("\ufeff").splitlines():
+        if not line.startswith("#") or not line.strip("# "):
+            break
+        if not line.startswith("# yaml-language-server:"):  # which says to an editor where the schema is
+            lines.append(line.lstrip("# ").rstrip())
+    return " ".join(lines)
+
+
+def parse_source(text: str, path: Path) -> Source:
+    """Read the text of a scenario; ``path`` names it in messages. Raises ScenarioError."""
+    located = Located(str(path))
+    data = located.read(text)
+    if located.problems:
+        raise ScenarioError(located.problems)
+    if not isinstance(data, dict):
+        got = "an empty file" if data is None else show(data)
+        place = located.values.get((), Place(str(path)))
+        problem = PlacedProblem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
+        raise ScenarioError([problem])
+    return Source(path, data, located.values, located.keys, description_of(text))
+
+
+def read_source(path: Path) -> Source:
+    """Read a scenario file. Raises ScenarioError when it cannot be read or is not YAML."""
+
+    def refuse(text: str) -> ScenarioError:
+        return ScenarioError([PlacedProblem(Place(str(path)), "", text)])
+
+    if path.suffix == ".py":
+        raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SCENARIO_BYTES + 1)
+    except FileNotFoundError:
+        # By what tells files apart: with a suffix that all have, any two short names would be alike.
+        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob("*.yaml")))
+        near = near.removesuffix("?") + ".yaml?" if near else ""
+        raise refuse(f"expected a scenario file, got no such file{near}") from None
+    except IsADirectoryError:
+        raise refuse("expected a scenario file, got a folder") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise refuse(f"expected a file that can be read, got: {reason}") from None
+    if len(content) > MAX_SCENARIO_BYTES:
+        raise refuse(f"expected a scenario of at most {MAX_SCENARIO_BYTES >> 10} KiB, got a larger file")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise refuse(
+            f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}"
+        ) from None
+    return parse_source(text, path)

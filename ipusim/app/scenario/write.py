@@ -1,0 +1,79 @@
+"""A Request as the text of a scenario that asks for the same."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.app.scenario.source import description_of
+from ipusim.base.files import MAX_SCENARIO_BYTES
+from ipusim.runs.request.request import Request
+from ipusim.runs.yaml_text import dump
+from ipusim.schedules.named import FILE
+from ipusim.schedules.registry import HOUSE
+
+#: What it is called in a run folder.
+SCENARIO_FILE: Final = "scenario.yaml"
+#: A name that a scenario can give itself; a file may have others.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+#: Characters of a line of the description, and most digits of a number.
+_LINE: Final = 110
+_DIGITS: Final = 60
+
+
+def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> str | None:
+    """Return the scenario that, as a file in ``folder``, asks for what ``request`` does; None where no scenario can.
+
+    None can of stages that are Python functions of a program, of a schedule that a program has registered, of
+    disturbances, of a number that has no decimals, and of more than a scenario may hold. ``head`` are lines of comment
+    behind the description. A name that no scenario could give itself is left out, so that the file's own names the run.
+    """
+    schedule = request.options.pipeline.schedule
+    no_text = request.functions is not None or bool(request.disturbances)
+    if no_text or not (schedule in HOUSE or re.fullmatch(FILE, schedule)):
+        return None
+    try:
+        given = _written(request.given(folder))
+    except ArithmeticError:
+        return None
+    given.pop("name", None)
+    named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
+    text = f"{_description(request.description)}\n{comment}{dump(named | given)}"
+    return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
+
+
+def _description(text: str) -> str:
+    """Return the description as comment, in lines of which the reader makes the same words again."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    lines = textwrap.wrap(words, _LINE, break_long_words=False, break_on_hyphens=False)
+    comment = "".join(f"# {line}\n" for line in lines)
+    return comment if description_of(comment) == words else f"# {words}\n"
+
+
+def _written(value: Any) -> Any:
+    """Return options as YAML can have them; raises ArithmeticError for a fraction that has no decimals."""
+    if isinstance(value, dict):
+        first = [key for key in ("name", "type") if key in value]  # as people write them
+        return {key: _written(value[key]) for key in dict.fromkeys([*first, *value])}
+    if isinstance(value, list):
+        return [_written(each) for each in value]
+    return _decimal(value) if isinstance(value, Fraction) else value
+
+
+def _decimal(number: Fraction) -> int | float | str:
+    """Return a fraction as a number that is read as the same, or else as all its decimals."""
+    if number.denominator == 1:
+        return int(number)
+    near = float(number)
+    if Fraction(str(near)) == number:
+        return near
+    exact = Context(prec=_DIGITS, traps=[]).divide(Decimal(number.numerator), Decimal(number.denominator))
+    if Fraction(exact) != number:
+        raise ArithmeticError(f"{number} has no decimals")
+    return f"{exact:f}"

@@ -1,0 +1,314 @@
+"""Lower bounds on the time of cuts, whole or begun: what branch and bound goes by.
+
+A begun cut says where its first stages are. Of the others it is known that each takes at least as long as the best
+cut of the rest makes the longest of them, and all of them together as long as the shortest cut of the rest: two
+dynamic programmes over the units, from the last stage back, exact for what they bound. Where many cuts are left,
+prices bound all maxima together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.suggest.layout import Layout
+from ipusim.app.suggest.pairs import least_busiest, possible_stages, worth
+from ipusim.app.suggest.prices import Maxima, Prices, raised
+from ipusim.app.suggest.programmes import any_cut, least_longest, least_sum
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Numbers, Term
+from ipusim.app.suggest.units import KINDS, Table, Units, sums
+
+#: Cycles by which a sum of fractions may be off.
+_SLACK: Final = 1e-6
+#: Share of the whole from which on a kind of time-step is worth a closer look.
+_MATTERS: Final = 0.05
+#: The cut that has not begun.
+_ROOT: Final = np.zeros((1, 1), dtype=np.int64)
+#: Cycles that stand for what cannot be.
+_NEVER: Final = float(1 << 62)
+#: Steps in which prices are raised, and the size of all rows beyond which that would take too long.
+_STEPS: Final = 600
+#: Ranges of the heaviest maximum that are bounded by themselves.
+_RANGES: Final = 5
+_LARGE: Final = 4_000_000
+#: Share of a price's bound by which sums of fractions may be off.
+_ROUNDED: Final = 1e-9
+
+
+class Bounds:
+    """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
+
+    def __init__(self, units: Units, layout: Layout, possible: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take what a choice was laid out as.
+
+        ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
+        """
+        self._units, self._layout, self._terms = units, layout, layout.terms
+        self._stages = layout.plan.shape.stages
+        self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
+        shape = layout.plan.shape
+        self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill
+        # Cycles of every cut beside the terms: nothing begins before the host has put down the first element.
+        self._at_once = 0 if shape.overlapped_io else int(units.host.fill)
+        self._possible = self._apart(shape.mapping)
+        if possible is not None:
+            self._possible = self._possible & possible
+        self._prices: Prices | None = None
+        self._streams = self._stream_cycles()
+        self._passes = units.passes.astype(np.float64)
+        self._updates = units.updates + self._streams[0]
+        self._heavy: list[int] = []
+        self._light = 0.0
+        self._base = 0
+        self._to_come: dict[bytes, Numbers] = {}
+        terms = self._terms.passes
+        self._rests = [self._programmes(term.loads.sum(axis=0)) for term in terms]
+        shares = [term.times / max(term.loads.any(axis=1).sum(), 1) * term.loads.sum(axis=0) for term in terms]
+        self._share = np.sum(shares, axis=0)
+        self._shared = self._programmes(self._share)[1]
+
+    @property
+    def least(self) -> int:
+        """The least cycles of any cut."""
+        priced = 0 if self._prices is None else self._from_prices(_ROOT)[0]
+        return int(max(self.of(_ROOT)[0], priced))
+
+    @property
+    def cheapest(self) -> tuple[tuple[int, ...], ...]:
+        """The cuts that cost least by the last prices."""
+        return () if self._prices is None else self._prices.cuts
+
+    def later_by(self, cycles: int) -> Bounds:
+        """Return the same bounds with ``cycles`` more, whatever the cut."""
+        later = copy(self)
+        later._at_once += cycles
+        return later
+
+    def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
+        """Return the same bounds with prices, which are raised until nothing below ``enough`` is left."""
+        if sum(term.rows.size for term in self._terms.passes) > _LARGE:
+            return self
+        priced = copy(self)
+        priced._base = int(self._copies(self.values(_ROOT))[0])
+        maxima = self._whole(spend)
+        priced._prices = raised(maxima, _STEPS, priced._beside(enough), spend)
+        return priced
+
+    def split(self, best: int, spend: Callable[[], None]) -> int:
+        """Return the least cycles of any cut, with a bound of its own for each range of the heaviest maximum.
+
+        Where two stages of each IPU are followed at once, few stages are left in its lower ranges.
+        """
+        mapping = self._layout.plan.shape.mapping
+        if self._prices is None or not worth(self._passes[0], mapping) or self._heaviest_takes is None:
+            return self.least
+        maxima, heaviest = self._whole(spend), self._heaviest()
+        takes, beside = self._heaviest_takes, self._beside(best)
+        width = (beside - self._prices.bound) / maxima.times[heaviest] / _RANGES
+        lowest = beside
+        for number in range(_RANGES + 1):
+            least = maxima.least.copy()
+            least[heaviest] += number * width
+            possible = self._possible
+            if number < _RANGES:
+                possible = possible & possible_stages(takes, mapping, least[heaviest] + width, spend)
+            if any_cut(possible):
+                ranged = replace(maxima, least=least, possible=possible)
+                lowest = min(lowest, raised(ranged, _STEPS, lowest, spend).bound)
+        return max(self.least, int(lowest * (1 - _ROUNDED)) + self._base + self._at_once)
+
+    def _beside(self, cycles: int | None) -> float:
+        """Return what is left of ``cycles`` beside copies and what every cut takes at once."""
+        return np.inf if cycles is None else float(cycles - self._base - self._at_once)
+
+    def _heaviest(self) -> int:
+        """Return the term that takes longest at least."""
+        return int(np.argmax([term.times for term in self._terms.passes] * self._least_maxima))
+
+    @property
+    def _least_maxima(self) -> Numbers:
+        """What each term is at least, once, under any cut."""
+        maxima = self._maxima(_ROOT, self.values(_ROOT), range(len(self._terms.passes)))
+        return np.array([float(each[0]) for each in maxima])
+
+    @property
+    def _heaviest_takes(self) -> Numbers | None:
+        """What each stage takes of the heaviest term; None where its rows are more than loads of IPUs."""
+        term = self._terms.passes[self._heaviest()]
+        return self._takes(term.loads.sum(axis=0)) if term.rows is term.loads else None
+
+    def _whole(self, spend: Callable[[], None]) -> Maxima:
+        """Return all terms as maxima, the heaviest with the best bound there is."""
+        terms = self._terms.passes
+        rows = np.zeros((len(terms), max(len(term.rows) for term in terms), COLUMNS, self._stages))
+        for number, term in enumerate(terms):
+            rows[number, : len(term.rows)] = term.rows.reshape(-1, COLUMNS, self._stages)
+        least = self._least_maxima
+        times = np.array([float(term.times) for term in terms])
+        heaviest, takes = self._heaviest(), self._heaviest_takes
+        if takes is not None:
+            least[heaviest] = least_busiest(takes, self._layout.plan.shape.mapping, least[heaviest], spend)
+        kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
+        tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
+        return Maxima(tables, rows[:, :, kinds], times, least, self._possible)
+
+    def _from_prices(self, cuts: Table) -> Table:
+        """Return the least cycles of each of ``cuts`` by the prices."""
+        assert self._prices is not None
+        found = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
+        return np.floor(np.minimum(found, _NEVER)).astype(np.int64)
+
+    def _stream_cycles(self) -> tuple[Numbers, float]:
+        """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
+        system, offload = self._layout.system, self._layout.offload
+        stored = [offload.stored_state_bytes(each) + offload.stored_weight_bytes(each) for each in self._units.profiles]
+        if system.streaming is None or not self._layout.plan.shape.training or system.free:
+            return np.zeros(1), 0.0
+        # A sum of parts may be a byte longer for each than the part of a sum.
+        moved = np.maximum(2 * sums(stored) - 2 * sums([1] * len(stored)), 0)
+        machines = {system.streaming_memory_of(ipu) for ipu in range(system.count)}
+        together = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
+        each = float(system.clock_hz / system.streaming.share(1))
+        return np.floor(moved * each), float(moved[0, -1]) * together
+
+    def _apart(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Return which stages may be between which units: what shares weights with the first unit is on its IPU."""
+        size = len(self._units) + 1
+        possible = np.broadcast_to(np.triu(np.ones((size, size)), 1) > 0, (len(mapping), size, size)).copy()
+        for first, second in self._units.shared:
+            if first == 0:
+                elsewhere = [stage for stage, ipu in enumerate(mapping) if ipu != mapping[0]]
+                possible[elsewhere, : second + 1, second + 1 :] = False
+        return possible
+
+    def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
+        """Return, for each stage and unit, the least longest stage from there on, and the least sum of all of them.
+
+        ``loads`` are how often each column counts.
+        """
+        takes = self._takes(loads)
+        return least_longest(takes), least_sum(takes)
+
+    def _takes(self, loads: Numbers) -> Numbers:
+        """Return what each stage takes between any two units, where each column counts as often as ``loads`` say."""
+        counts = loads.reshape(COLUMNS, self._stages)
+        takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
+        if counts[UPDATE].any():
+            takes += counts[UPDATE][:, None, None] * self._updates
+        return np.where(self._possible, takes, np.inf)
+
+    def within(self, below: int) -> Bounds:
+        """Return bounds of the cuts below ``below`` alone, which are higher: none of their stages takes too long.
+
+        Where all else takes the least it can, what is left is a stage's most in each kind of time-step.
+        """
+        terms, least = self._terms.passes, self._least_maxima
+        copies = float(self._copies(self.values(_ROOT))[0])
+        total = sum(term.times * each for term, each in zip(terms, least, strict=True)) + self._at_once + copies
+        heavy = [place for place, term in enumerate(terms) if term.times * least[place] >= _MATTERS * total]
+        narrowed = copy(self)
+        narrowed._rests = list(self._rests)
+        for place in heavy:
+            most = least[place] + max(below + 1 - total, 0) / terms[place].times
+            takes = self._takes(terms[place].loads.sum(axis=0))
+            takes[takes > most] = np.inf
+            narrowed._rests[place] = least_longest(takes), least_sum(takes)
+        narrowed._heavy = heavy
+        narrowed._light = total - sum(terms[place].times * least[place] for place in heavy)
+        return narrowed
+
+    def lower(self, cuts: Table, below: int) -> tuple[Table, Table]:
+        """Return those of ``cuts`` with a bound below ``below``, and their bounds.
+
+        What matters most is looked at first, where all else takes the least that it can: most cuts end there.
+        """
+        if self._prices is not None:
+            cuts = cuts[self._from_prices(cuts) < below]
+        at_least = np.full(len(cuts), self._light)
+        for place, found in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
+            at_least += self._terms.passes[place].times * found
+        cuts = cuts[at_least - _SLACK < below]
+        bounds = self.of(cuts)
+        low = bounds < below
+        return cuts[low], bounds[low]
+
+    def values(self, cuts: Table) -> Numbers:
+        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages); 0 for passes that are to come.
+
+        What stages that are to come send is the least that any sends.
+        """
+        values = np.zeros((len(cuts), COLUMNS, self._stages))
+        for stage in range(cuts.shape[1] - 1):
+            start, end = cuts[:, stage], cuts[:, stage + 1]
+            values[:, : len(KINDS), stage] = self._passes[:, start, end].T
+            values[:, UPDATE, stage] = self._updates[start, end]
+        values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
+        between = cuts[:, 1 : self._stages]
+        for sent, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._sent, strict=True):
+            moved = values[:, SENT][:, sent, stages]
+            moved[:] = by_unit[1:-1].min(initial=np.inf)
+            moved[:, : between.shape[1]] = by_unit[between]
+        if (sends := self._terms.sends) is not None:
+            values[:, SENT] = sends[0] + np.floor(values[:, SENT] * sends[1])
+        return values.reshape(len(cuts), COLUMNS * self._stages)
+
+    def _maxima(self, cuts: Table, values: Numbers, places: Iterable[int]) -> Iterator[Numbers]:
+        """Yield what the terms at these places are at least, once, for each of ``cuts`` with its ``values``."""
+        done, at = cuts.shape[1] - 1, cuts[:, -1]
+        for place in places:
+            term, (longest, whole) = self._terms.passes[place], self._rests[place]
+            rows = values @ term.rows.T
+            found = rows.max(axis=1)
+            if done < self._stages:
+                loads = rows if term.loads is term.rows else values @ term.loads.T
+                busy = max(term.loads.any(axis=1).sum(), 1)
+                together = (loads.sum(axis=1) + whole[done, at]) / busy
+                found = np.maximum(found, (loads + self._still(term, done)).max(axis=1))
+                together -= 1e-12 * np.minimum(found, _NEVER)
+                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
+            if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # of the weight updates
+                found = np.maximum(found, np.floor(self._streams[1]))
+            yield found
+
+    def _still(self, term: Term, done: int) -> Numbers:
+        """Return what the stages that are to come put on each IPU at least."""
+        key = term.loads.tobytes() + bytes([done])
+        if key not in self._to_come:
+            takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
+            ipus = self._layout.plan.ipus
+            found = np.zeros(len(term.loads))
+            for stage in range(done, self._stages):
+                found[ipus.index(self._layout.plan.shape.mapping[stage])] += takes[stage]
+            self._to_come[key] = found
+        return self._to_come[key]
+
+    def of(self, cuts: Table) -> npt.NDArray[np.int64]:
+        """Return the least cycles of every way to end each of ``cuts``; a whole cut has stages + 1 numbers."""
+        done, at, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
+        total = np.zeros(len(cuts))
+        terms = self._terms.passes
+        for term, found in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
+            total += term.times * found
+        if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
+            means = values @ self._share + self._shared[done, at]
+            total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
+        total += self._at_once
+        total += self._copies(values)
+        total = np.minimum(total, _NEVER)
+        return np.maximum(np.floor(total + _SLACK).astype(np.int64), self._filling)
+
+    def _copies(self, values: Numbers) -> Numbers:
+        """Return the cycles of all merged copies, on the device where they are fastest."""
+        cycles = [[_copied(each, values) for each in copies] for copies in self._terms.copies]
+        return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
+
+
+def _copied(merged: Copy, values: Numbers) -> Numbers:
+    """Return the cycles of a merged copy, all its times together."""
+    busiest = (values @ merged.links.T).max(axis=1)
+    return np.asarray(merged.times * (merged.fixed + np.ceil(busiest - _SLACK)))

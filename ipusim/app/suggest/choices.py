@@ -1,0 +1,304 @@
+"""What is searched: every way to lay a model out but for where it is cut, a Choice each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any, Final
+
+from ipusim.app.compare.compare import GRAPHCORES
+from ipusim.app.suggest.given import Given
+from ipusim.app.suggest.units import Units
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.build import shards_of
+from ipusim.hardware.machines import find_machine
+from ipusim.hardware.orders import ORDERS
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.problems import one_of, show
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import Schedule, names
+
+#: How stages lie on IPUs, by name: see :func:`mapping_of`.
+PLACEMENTS: Final = ("straight", "returning", "around", "there_and_back")
+#: Stages on each IPU under around, unless asked otherwise.
+_AROUND: Final = 2
+_YES_NO: Final = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search is limited to, each None for all that there is.
+
+    Attributes:
+        global_batch: samples behind a weight update; None: those of the given plan.
+        ipus: sizes of the device; None: powers of two up to that of the given plan.
+        replicas, stages, micro_batch_sizes: numbers of each; of micro_batch_sizes None is the given plan's.
+        schedules: names; None: Graphcore's, ``single``, and that of the given plan.
+        sync: sync modes; None: that of the given plan, or else each schedule's own.
+        placements: names of PLACEMENTS; the given plan's mapping is searched without a name.
+        recompute, offload, sharding: yes, no, or both: activations computed again, the optimizer's state (and
+            under batch serialization activations) in Streaming Memory, that state spread over replicas.
+        orders: selection orders.
+    """
+
+    global_batch: int | None = None
+    ipus: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    stages: tuple[int, ...] | None = None
+    micro_batch_sizes: tuple[int, ...] | None = None
+    schedules: tuple[str, ...] | None = None
+    sync: tuple[str, ...] | None = None
+    placements: tuple[str, ...] | None = None
+    recompute: tuple[str, ...] | None = None
+    offload: tuple[str, ...] | None = None
+    sharding: tuple[str, ...] | None = None
+    orders: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers below 1 and foreign names; raises OptionError."""
+        known: dict[str, Sequence[str]] = {
+            "sync": [each.value for each in Sync],
+            "placements": PLACEMENTS,
+            "recompute": tuple(_YES_NO),
+            "offload": tuple(_YES_NO),
+            "sharding": tuple(_YES_NO),
+            "orders": tuple(ORDERS),
+        }
+        for field in fields(self):
+            given = getattr(self, field.name)
+            values = given if isinstance(given, tuple) else () if given is None else (given,)
+            if given == ():
+                raise OptionError(field.name, "expected something to search, got nothing")
+            for value in values:
+                if isinstance(value, int) and value < 1:
+                    raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
+                if field.name in known and value not in known[field.name]:
+                    near = did_you_mean(value, known[field.name])
+                    raise OptionError(field.name, f"expected {one_of(known[field.name])}, got {show(value)}{near}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The options by which the search is limited."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+
+    def sizes_of(self, given: Given) -> tuple[int, ...]:
+        """Return the sizes of micro-batches to search."""
+        return self.micro_batch_sizes or (given.micro_batch_size,)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to lay the model out, but for its cuts.
+
+    Attributes:
+        ipus: of the device.
+        mapping: the IPU of each stage.
+        placement: how it came about, in a word.
+        replicas: of the model on the device.
+        schedule, sync: by their names; an empty sync is the schedule's own.
+        micro_batch_size, count: of each replica.
+        recompute: the mode; empty where activations are kept.
+        offload: whether the optimizer's state lies in Streaming Memory.
+        sharding: whether replicas share its storage.
+        activations: whether activations lie there too, under batch serialization.
+        order: the selection order; which is best depends on where the model is cut.
+    """
+
+    ipus: int
+    mapping: tuple[int, ...]
+    placement: str
+    replicas: int
+    schedule: str
+    sync: str
+    micro_batch_size: int
+    count: int
+    recompute: str
+    offload: bool
+    sharding: bool
+    activations: bool | None
+    order: str = "AUTO"
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.mapping)
+
+    @property
+    def used(self) -> int:
+        """The number of IPUs of a replica that hold a stage."""
+        return len(set(self.mapping))
+
+    @property
+    def passes(self) -> int:
+        """The passes of an execution, recomputations left out."""
+        return 2 * self.stages * self.count
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What makes two plans different for a person: not their cuts, nor what lies where."""
+        return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
+
+    @property
+    def plainness(self) -> tuple[int, ...]:
+        """What of two plans that take as long is preferred: fewer stages, and fewer options."""
+        options = (self.recompute, self.offload, self.sharding, self.activations, self.order != "AUTO")
+        return self.stages, *(int(bool(option)) for option in options)
+
+    def changes(self, given: Given, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
+        """Return the options by their dotted names; ``cuts`` are the first unit of each stage, 0 first."""
+        serialized = given.serialization > 1
+        changes: dict[str, Any] = {
+            "system.auto_select_ipus": None if given.selected else self.ipus,
+            "system.selection_order": None if self.order == "AUTO" else self.order,
+            "pipeline.schedule": self.schedule,
+            "pipeline.sync": self.sync or None,
+            "pipeline.device_mapping": list(self.mapping),
+            "pipeline.virtual_stages": None,
+            "pipeline.micro_batch_size": self.micro_batch_size,
+            "pipeline.gradient_accumulation_count": self.count,
+            "pipeline.allow_recompute": bool(self.recompute) or None,
+            "pipeline.recomputation_mode": self.recompute or None,
+            "pipeline.offload_activations": self.activations if serialized else None,
+            "pipeline.replicated_optimizer_state_sharding": self.sharding or None,
+        }
+        if given.training:
+            there = given.request.options.system.enable_remote_buffers or self.offload
+            changes["pipeline.offload_weight_update_variables"] = self.offload if there else None
+            if self.offload:
+                changes |= {"system.enable_remote_buffers": True, "pipeline.variables_on_host": None}
+        if units.movable:
+            changes |= {"pipeline.stages": None, "pipeline.splits": [units.names[cut] for cut in cuts[1:]] or None}
+        return changes
+
+
+def mapping_of(placement: str, ipus: int, around: int = _AROUND) -> tuple[int, ...]:
+    """Return the IPU of each stage on ``ipus`` IPUs.
+
+    ``straight``: a stage on each. ``returning``: one more, the last, beside the first. ``around``: each IPU comes
+    ``around`` times, as 0, 1, 0, 1. ``there_and_back``: 0, 1, 1, 0.
+    """
+    way = tuple(range(ipus))
+    match placement:
+        case "returning":
+            return (*way, 0)
+        case "around":
+            return way * around
+        case "there_and_back":
+            return (*way, *way[::-1])
+    return way
+
+
+def choices(given: Given, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
+    """Yield every choice within ``limits`` whose micro-batches make up the global batch; some may be refused.
+
+    ``whatever`` the global batch, each has one micro-batch.
+    """
+    schedules = _schedules(given, limits)
+    batch = limits.global_batch or given.global_batch
+    states = _states(given, limits)
+    for (ipus, placement, mapping), size in product(_placed(given, limits, units), limits.sizes_of(given)):
+        replicas = ipus // shards_of(mapping)
+        count, rest = divmod(batch, size * replicas * given.hosts * given.serialization)
+        if whatever:
+            count, rest = 1, 0
+        if rest or not count or (limits.replicas and replicas not in limits.replicas):
+            continue
+        for (called, schedule), (offload, sharding, kept) in product(schedules, states):
+            if sharding and replicas == 1:
+                continue
+            for sync, recompute in product(_syncs(given, limits), _recomputations(given, limits, schedule)):
+                yield Choice(
+                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, kept
+                )  # fmt: skip
+
+
+def _placed(given: Given, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+    """Yield each size of the device with each mapping of stages onto a replica of it."""
+    for ipus in sizes_of(given, limits):
+        seen: set[tuple[int, ...]] = set()
+        for used, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
+            mapping = mapping_of(placement, used)
+            if placement == "given":
+                mapping = given.mapping if len(set(given.mapping)) == used else ()
+            stages = len(mapping)
+            fits = stages <= len(units) if units.movable else stages == len(units)
+            if not mapping or mapping in seen or not fits or ipus % shards_of(mapping) or shards_of(mapping) > ipus:
+                continue
+            if limits.stages and stages not in limits.stages:
+                continue
+            seen.add(mapping)
+            yield ipus, placement, mapping
+
+
+def sizes_of(given: Given, limits: Limits) -> tuple[int, ...]:
+    """Return the sizes of the device to search.
+
+    Raises OptionError for one that the machine has not.
+    """
+    if given.selected:
+        return (given.ipus,)
+    machine = find_machine(given.request.options.system.name)
+    if limits.ipus is None:
+        return tuple(size for size in machine.sizes if size <= given.ipus)
+    for size in limits.ipus:
+        if size not in machine.sizes:
+            known = one_of([str(each) for each in machine.sizes])
+            raise OptionError("ipus", f"expected {known}, sizes of a device of {machine.name}, got {size}")
+    return limits.ipus
+
+
+def orders_of(given: Given, limits: Limits, choice: Choice) -> tuple[str, ...]:
+    """Return the selection orders that a choice is tried under."""
+    return limits.orders or (("AUTO",) if given.machine.free or choice.ipus == 1 else ("AUTO", *ORDERS))
+
+
+def possible(choice: Choice, units: Units) -> bool:
+    """Tell whether some cut can have all units that share weights on one IPU, before anything is laid out."""
+    stages, size, mapping = choice.stages, len(units), choice.mapping
+    for first, second in units.shared:
+        ways = (
+            mapping[one] == mapping[other] and one <= first and stages - 1 - other <= size - 1 - second
+            for one in range(stages)
+            for other in range(one, min(stages, one + second - first + 1))
+        )
+        if not any(ways):
+            return False
+    return True
+
+
+def _schedules(given: Given, limits: Limits) -> list[tuple[str, Schedule]]:
+    own = given.request.options.pipeline.schedule
+    wanted = (own, *GRAPHCORES, "single") if limits.schedules is None else limits.schedules
+    found: dict[str, Schedule] = {}
+    for name in wanted:
+        schedule = schedule_of(name, given.request.folder)
+        found[schedule.name if schedule.name in names() else name] = schedule
+    return list(found.items())
+
+
+def _syncs(given: Given, limits: Limits) -> tuple[str, ...]:
+    return limits.sync or (given.request.options.pipeline.sync or "",)
+
+
+def _recomputations(given: Given, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
+    wanted = _wanted(limits.recompute)
+    modes = schedule.recomputation_modes if given.training else ()
+    return (*(("",) if False in wanted else ()), *(modes if True in wanted else ()))
+
+
+def _states(given: Given, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
+    """Return what may lie in Streaming Memory: state, whether spread over replicas, activations."""
+    offloads = _wanted(limits.offload) if given.machine.streaming is not None and given.training else (False,)
+    found = []
+    for offload, sharding in product(offloads, _wanted(limits.sharding)):
+        if sharding and not offload:
+            continue
+        kept = offloads if given.serialization > 1 and given.request.options.system.enable_remote_buffers else (None,)
+        found += [(offload, sharding, each) for each in kept]
+    return found
+
+
+def _wanted(words: tuple[str, ...] | None) -> tuple[bool, ...]:
+    return (False, True) if words is None else tuple(_YES_NO[word] for word in words)

@@ -1,0 +1,149 @@
+"""All cuts of a model whose bound is low enough, found stage by stage: what cannot be is dropped as it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
+from typing import Final
+
+import numpy as np
+
+from ipusim.app.suggest.bounds import Bounds
+from ipusim.app.suggest.descent import descended, even
+from ipusim.app.suggest.memory import MemoryBound
+from ipusim.app.suggest.units import Table, Units
+
+#: Begun cuts that are looked at together.
+_TOGETHER: Final = 4096
+#: What units that share weights on two IPUs count as too many bytes.
+_APART: Final = 1 << 50
+#: How close the least time of a choice is found, as a power of two of its share, and how far away it is sought.
+_CLOSE: Final = 9
+_DOUBLINGS: Final = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Cuts with a bound from ``above`` to below ``below``.
+
+    Attributes:
+        cuts: the first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
+        bounds: cycles of each.
+        left: the least bound of those that were dropped as there were too many; None where none was.
+        looked_at: begun and whole cuts that were bounded.
+    """
+
+    cuts: Table
+    bounds: Table
+    left: int | None
+    looked_at: int
+
+
+@dataclass(frozen=True, eq=False)
+class Cutter:
+    """Cuts a model for one choice.
+
+    Attributes:
+        units: what is cut.
+        bounds: on the time of each cut.
+        memory: a lower bound on what each stage holds.
+    """
+
+    units: Units
+    bounds: Bounds
+    memory: MemoryBound
+
+    @property
+    def count(self) -> int:
+        """The number of cuts."""
+        return comb(len(self.units) - 1, len(self.memory.mapping) - 1) if self.units.movable else 1
+
+    @cached_property
+    def least(self) -> int:
+        """The least that any cut can take, closer than :attr:`Bounds.least`: no cut is below it."""
+        low = self.bounds.least
+        high = 2 * low
+        while self.bounds.within(high).least >= high and high < low << _DOUBLINGS:
+            low, high = high, 2 * high
+        while high - low > low >> _CLOSE:
+            middle = (low + high) // 2
+            if self.bounds.within(middle).least >= middle:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
+        """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
+        units, memory = self.units, self.memory
+        work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
+        starts = np.unique(np.array([even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
+
+        def excess(cuts: Table) -> Table:
+            apart = np.where(self._together(cuts), 0, _APART)
+            if memory.sram_bytes is None:
+                return apart
+            over = np.maximum(memory.of_ipus(cuts) + spare - memory.sram_bytes, 0)
+            return np.asarray(apart + over.sum(axis=0))
+
+        best = np.lexsort((self.bounds.of(starts), excess(starts)))[0]
+        cut, over = descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
+        return None if over else cut
+
+    def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> Found:
+        """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
+        stages, size = len(self.memory.mapping), len(self.units)
+        begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
+        bounds = np.zeros(1, dtype=np.int64)
+        left: int | None = None
+        looked_at = 0
+        for stage in range(stages):
+            if self.units.movable:
+                ends = (size,) if stage == stages - 1 else range(stage + 1, size - (stages - 1 - stage) + 1)
+            else:
+                ends = (stage + 1,)
+            parts = []
+            for part in _parts(begun):
+                parts.append(self._longer(part, np.array(ends), below, within))
+                looked_at += parts[-1][2]
+                spend(parts[-1][2])
+            begun = np.concatenate([cuts for cuts, _, _ in parts])
+            bounds = np.concatenate([each for _, each, _ in parts])
+            if len(begun) > most:
+                best = np.argsort(bounds, kind="stable")
+                dropped = int(bounds[best[most]])
+                left = dropped if left is None else min(left, dropped)
+                begun, bounds = begun[best[:most]], bounds[best[:most]]
+        order = np.lexsort((*begun.T[::-1], bounds))
+        return Found(begun[order], bounds[order], left, looked_at)
+
+    def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
+        """Return ``begun`` cuts with one more stage each, of any end, as far as they are worth a look."""
+        row, end = np.nonzero(begun[:, -1:] < ends[None, :])
+        cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
+        looked_at = len(cuts)
+        cuts = cuts[self._together(cuts)]
+        cuts = cuts[self.memory.fits(cuts)]
+        return *within.lower(cuts, below), looked_at
+
+    def _together(self, cuts: Table) -> Table:
+        """Return which cuts can still have units that share weights on one IPU."""
+        done = cuts.shape[1] - 1
+        mapping = np.array(self.memory.mapping)
+        good = np.ones(len(cuts), dtype=bool)
+        for first, second in self.units.shared:
+            stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
+            known = stage[0] < done
+            home = mapping[np.minimum(stage[0], len(mapping) - 1)]
+            later = np.array([np.isin(each, mapping[done:]) for each in range(mapping.max() + 1)])[home]
+            there = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
+            good &= ~known | np.where(stage[1] < done, there, later)
+        return good
+
+
+def _parts(begun: Table) -> Iterator[Table]:
+    """Yield begun cuts, as many at once as memory should hold; one empty part where there are none."""
+    for start in range(0, max(len(begun), 1), _TOGETHER):
+        yield begun[start : start + _TOGETHER]

@@ -1,0 +1,141 @@
+"""The plan that a scenario has already, which a suggestion is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ipusim.base.errors import OptionError
+from ipusim.base.reuse import Reuse
+from ipusim.hardware.build import shards_of
+from ipusim.hardware.machines import MACHINES, Machine
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.pipeline_spec import PipelineSpec
+from ipusim.runs.request.request import Request
+from ipusim.runs.request.schema import Options
+
+#: What only arithmetic needs, and is left out of every plan that is tried.
+TIME_ALONE: Final = {"numerics": "off", "evaluate": None, "steps": None}
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A scenario's own plan.
+
+    Attributes:
+        request: what was asked for.
+        job: its plan, whether it fits or not; None where it is refused.
+        refusal: why, a line for each reason.
+        ipus: of its device.
+        replicas: of its model.
+        mapping: the IPU of each stage; empty where nothing says.
+        training: whether there are backward passes.
+    """
+
+    request: Request
+    job: Job | None
+    refusal: str
+    ipus: int
+    replicas: int
+    mapping: tuple[int, ...]
+    training: bool
+
+    @property
+    def selected(self) -> bool:
+        """Whether it names the one device that it runs on."""
+        return self.request.options.system.select_ipus is not None
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it runs on."""
+        return MACHINES[self.request.options.system.name]
+
+    @property
+    def limited(self) -> bool:
+        """Whether memory is limited: plans must fit then, also where the scenario has misfits reported only."""
+        return bool(reported(self.request.options))
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether stages run at the same time; they stay as they are."""
+        return _concurrent(self.request.options.pipeline)
+
+    @property
+    def hosts(self) -> int:
+        """The hosts that train together, each with such a device; they stay as they are."""
+        return self.request.options.system.host.count
+
+    @property
+    def serialization(self) -> int:
+        """Micro-batches that each stage runs in a row."""
+        return self.request.options.pipeline.batch_serialization_iterations
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Samples in a micro-batch."""
+        return self.request.options.pipeline.micro_batch_size
+
+    @property
+    def global_batch(self) -> int:
+        """Samples behind one weight update."""
+        count = self.request.options.pipeline.gradient_accumulation_count
+        return self.micro_batch_size * count * self.serialization * self.replicas * self.hosts
+
+
+def changed(request: Request, changes: Mapping[str, Any]) -> Request:
+    """Return ``request`` with other values for options by their dotted names; None takes one out.
+
+    Raises RequestError for what is no option.
+    """
+    values = {name: value for name, value in changes.items() if value is not None}
+    return request.replace(values, without=changes.keys() - values.keys())
+
+
+def reported(options: Options) -> dict[str, str]:
+    """Return the change by which a plan that does not fit is looked at all the same; none where nothing is limited."""
+    off = options.memory == "off" or (options.memory is None and MACHINES[options.system.name].free)
+    return {} if off else {"memory": "report"}
+
+
+def _concurrent(pipeline: PipelineSpec) -> bool:
+    """Whether any stage is asked for as several, or on several IPUs."""
+    stages = (stage for stage in pipeline.stages or () if isinstance(stage, tuple))
+    several = any(isinstance(part, TimedStageSpec) for stage in stages for part in stage)
+    return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
+
+
+def given_of(request: Request, again: Reuse) -> Given:
+    """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``again``.
+
+    Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
+    scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
+    RequestMemoryError where they do not fit.
+    """
+    options = request.options
+    if request.functions is not None:
+        raise OptionError(
+            "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
+        )
+    if request.disturbances:
+        raise OptionError("scenario", f"expected a system without disturbances, got {len(request.disturbances)}")
+    fixed = _concurrent(options.pipeline)
+    job, refusal = None, ""
+    try:
+        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}), again)
+    except RequestError as error:
+        if fixed:
+            raise
+        refusal = str(error)
+    if job is not None:
+        shape = job.program.shape
+        return Given(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
+    mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
+    stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
+    mapping = mapping or tuple(range(stages))
+    ipus = options.system.auto_select_ipus or shards_of(mapping)
+    training = options.training if options.training is not None else options.optimizer is not None
+    return Given(request, None, refusal, ipus, max(ipus // shards_of(mapping), 1), mapping, training)

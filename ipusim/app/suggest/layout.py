@@ -1,0 +1,201 @@
+"""A choice laid out, before the model is cut: its device, its Plan, and what that says about any cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from operator import add
+
+from ipusim.app.suggest.choices import Choice
+from ipusim.app.suggest.given import TIME_ALONE, Given, changed
+from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
+from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
+from ipusim.app.suggest.units import Units
+from ipusim.base.errors import IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.hardware.system import System
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+from ipusim.pricing.collectives import all_gathers, all_reduce, host_update_cycles
+from ipusim.runs.assemble.lay_out import lay_out
+from ipusim.runs.assemble.rates import resolve_rates
+from ipusim.runs.assemble.stages import requested_stages
+from ipusim.runs.assemble.system import resolve_offloads
+from ipusim.runs.assemble.unvaried import unvaried
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.schedules.named import schedule_of
+from ipusim.schedules.registry import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where and in which order a choice runs.
+
+    Attributes:
+        system: the device.
+        plan: the order of the passes.
+        offload: what lies in Streaming Memory.
+        terms: what any cut takes at least.
+        live: the tensors that are live at once on each IPU.
+    """
+
+    system: System
+    plan: Plan
+    offload: Offload
+    terms: Terms
+    live: LiveTensors
+
+
+class Layouts:
+    """Lays choices out, each thing that several have in common once."""
+
+    def __init__(self, given: Given, again: Reuse) -> None:
+        """Lay out variants of ``given``, each thing that is asked for ``again`` once."""
+        self._again = again
+        self._given = given
+        self._drawn: dict[tuple[object, ...], Layout | str] = {}
+        self._terms: dict[tuple[object, ...], Terms] = {}
+
+    def of(self, choice: Choice, units: Units) -> Layout | str:
+        """Return the choice laid out; or why it is refused, in the words of the rule."""
+        where = choice.ipus, choice.mapping, choice.offload  # with remote buffers a device is another one
+        key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
+        if isinstance(drawn := self._drawn.get(key), str):
+            return drawn
+        changes = replace(choice, order="AUTO").changes(self._given, units, range(choice.stages))
+        auto = changed(self._given.request, {**changes, **TIME_ALONE})
+        if drawn is None:
+            drawn = self._drawn[key] = self._draw(choice, auto)
+        if isinstance(drawn, str):
+            return drawn
+        system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
+        findings = Findings(auto.is_set)
+        training = drawn.plan.shape.training
+        offload = resolve_offloads(auto.options, system, training, units.names[0], findings)
+        if offload is None:
+            return _refusal(findings)
+        if (terms := self._terms.get((*key, choice.order))) is None:
+            independent = auto.options.system.sync_replicas_independently
+            device = system.replica(0) if independent and drawn.plan.sync.meets else system
+            terms = self._terms[*key, choice.order] = terms_on(device, drawn.plan, drawn.terms.passes)
+        return replace(drawn, system=system, offload=offload, terms=terms)
+
+    def one_by_one(self, choice: Choice) -> bool:
+        """Whether micro-batches go through one after the other, which a schedule's offsets say for any count."""
+        return self._again(_one_by_one, *self._shape(choice))
+
+    def multiple(self, choice: Choice) -> int | None:
+        """Return of what a count is a multiple under the choice's schedule; None where it refuses the mapping."""
+        schedule, shape = self._shape(choice)
+        with suppress(IpusimError):
+            return schedule.multiple(shape)
+        return None
+
+    def _shape(self, choice: Choice) -> tuple[Schedule, PlanShape]:
+        """Return the schedule, and the least shape that a choice could have."""
+        return schedule_of(choice.schedule, self._given.request.folder), PlanShape(
+            mapping=choice.mapping,
+            micro_batches=self._given.serialization,
+            training=self._given.training,
+            recompute=choice.recompute == THEN_BACKPROPAGATE,
+            recompute_inline=choice.recompute == INTERLEAVED,
+            serialization=self._given.serialization,
+        )
+
+    def _draw(self, choice: Choice, request: Request) -> Layout | str:
+        """Return what choices have in common that differ in their selection order and in what is offloaded."""
+        findings, options = Findings(request.is_set), request.options
+        fixed = unvaried(options, self._again)
+        requested = findings.kept(self._again, requested_stages, fixed)
+        rates = findings.kept(self._again, resolve_rates, fixed, request.folder)
+        schedule = schedule_of(choice.schedule, request.folder)
+        overlapped = options.system.io_tiles.place_ops_on_io_tiles
+        system, scheduled = lay_out(
+            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._again
+        )
+        if system is None or scheduled is None or len(findings):
+            return _refusal(findings)
+        _, plan = scheduled
+        terms = Terms(pass_terms(plan, inline=choice.recompute == INTERLEAVED))
+        return Layout(system, plan, Offload(), terms, live_tensors(plan))
+
+
+def _refusal(findings: Findings) -> str:
+    try:
+        findings.raise_if_any()
+    except RequestError as error:
+        return str(error)
+    return ""
+
+
+def _one_by_one(schedule: Schedule, shape: PlanShape) -> bool:
+    with suppress(IpusimError):
+        return schedule.multiple(shape) == 1 and schedule.order(shape).offsets == (0,)
+    return False
+
+
+#: Bytes of gradient accumulators, of what replicas put together for a weight update, and of weights.
+_Held = tuple[int, ...]
+#: Some of the IPUs of a replica, with bytes on each.
+_Buffers = tuple[tuple[int, int], ...]
+
+
+def least_together(layout: Layout, profiles: Sequence[StageProfile]) -> int:
+    """Return the least cycles in which replicas sum up gradients, put parts together, and the host updates weights.
+
+    Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
+    """
+    ipus = layout.plan.ipus
+    share = tuple(-(-size // len(ipus)) for size in _held(layout, profiles))
+    return min(_together(layout, {ipu: share}, profiles) for ipu in ipus)
+
+
+def together_under(layout: Layout, profiles: Sequence[StageProfile], cuts: Sequence[int]) -> int:
+    """Return the same cycles of one cut, whose IPUs all take part: its first units, and the number of units."""
+    held = {ipu: _held(layout, ()) for ipu in layout.plan.ipus}
+    for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
+        held[ipu] = tuple(map(add, held[ipu], _held(layout, profiles[start:end])))
+    return _together(layout, held, profiles)
+
+
+def _held(layout: Layout, profiles: Sequence[StageProfile]) -> _Held:
+    return (
+        sum(profile.accumulator_bytes for profile in profiles),
+        sum(layout.offload.gathered_bytes(profile) for profile in profiles),
+        sum(profile.parameter_bytes for profile in profiles),
+    )
+
+
+def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[StageProfile]) -> int:
+    """Return the cycles in which replicas and the host do what they do for a weight update of IPUs that hold this."""
+    system, offload, cycles = layout.system, layout.offload, 0
+    accumulators, gathered, weights = zip(*held.values(), strict=True)
+    if offload.variables_on_host:
+        cycles += sum(host_update_cycles(system, max(accumulators), max(weights)))
+    if system.replicas > 1 and layout.plan.shape.training:
+        itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
+        cycles += _sum_cycles(system, _buffers(held, accumulators), itemsize)
+        cycles += _gather_cycles(system, _buffers(held, gathered)) if offload.replicas > 1 else 0
+    return cycles
+
+
+def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
+    return tuple((ipu, size) for ipu, size in zip(ipus, sizes, strict=True) if size)
+
+
+@lru_cache(maxsize=1024)  # cuts differ in few stages, and often in none of these bytes
+def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
+    return all_reduce(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
+
+
+@lru_cache(maxsize=1024)
+def _gather_cycles(system: System, buffers: _Buffers) -> int:
+    gathers = all_gathers(system, dict(buffers)) if buffers else {}
+    return max((gather.cost.total_cycles for gather in gathers.values()), default=0)

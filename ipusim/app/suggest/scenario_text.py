@@ -1,0 +1,107 @@
+"""The scenario of a suggested plan: the given file with the plan's keys, and behind each why it changed."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Final
+
+from ipusim.app.scenario.source import Source
+from ipusim.app.suggest.suggestion import Suggestion
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.yaml_text import edited
+
+#: Options that are taken out where another takes their place, by that.
+_IN_PLACE_OF: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
+
+
+def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
+    """Return the text of the suggested scenario.
+
+    ``text`` is the given file's, ``source`` what it says with the overrides of the command line, which are written
+    as well.
+    """
+    changes: dict[KeyPath, tuple[Any, str]] = {}
+    for path, place in source.values.items():
+        if path and str(place).startswith("--set ") and not any(path[: len(each)] == each for each in changes):
+            changes[path] = (_at(source.data, path), "as --set had it")
+    for name, changed in suggestion.changes.items():
+        path = tuple(name.split("."))
+        before = _at(source.data, path)
+        # What is taken out is said all the same, where a value says what its absence does.
+        value = _in_effect(suggestion, path) if changed is None and before is not None else changed
+        if value != before and not (before is None and _default(suggestion, name, value)):
+            taken = _IN_PLACE_OF.get(name)
+            instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
+            was = instead if before is None else f"was {_shown(before)}: "
+            changes[path] = (value, "" if value is None else was + why(suggestion, name))
+    # What was expected of the given plan is nothing that anybody expects of this one.
+    changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
+    return edited(text, changes)
+
+
+def _in_effect(suggestion: Suggestion, path: KeyPath) -> Any:
+    """Return the value that an option of the suggested plan has; None where it has none."""
+    return reduce(getattr, map(str, path), suggestion.job.request.options)
+
+
+def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
+    """Whether a value says nothing that its absence does not."""
+    if name == "pipeline.device_mapping":
+        return bool(value == list(range(len(value))))
+    return (name, value) == ("pipeline.micro_batch_size", suggestion.given.micro_batch_size)
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    """Return the value at ``path``; None where there is none."""
+    for key in path:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def why(suggestion: Suggestion, name: str) -> str:
+    """Return why an option of the suggested plan is as it is."""
+    job = suggestion.job
+    shape, system = job.program.shape, job.system
+    ipus, stages = len(set(shape.mapping)), shape.positions
+    hosts = f" x {system.hosts} hosts" if system.hosts > 1 else ""
+    taken = bool(suggestion.changes.get(name))
+    reasons = {
+        "system.auto_select_ipus": f"{system.replicas} replicas of {system.shards} IPUs"
+        if system.replicas > 1
+        else f"one replica on {ipus} of {system.count} IPUs",
+        "system.selection_order": "the fastest copies between these IPUs",
+        "system.enable_remote_buffers": "the optimizer's state lies in Streaming Memory",
+        "pipeline.schedule": f"the fastest that fits of those searched, with {stages} stages"
+        if stages > 1
+        else "one stage needs no pipeline",
+        "pipeline.sync": "the mode that was searched",
+        "pipeline.splits": "the most even stages that fit, copies counted",
+        "pipeline.device_mapping": f"{stages} stages on {ipus} IPUs" if ipus > 1 else "all on one IPU",
+        "pipeline.micro_batch_size": "the fastest of the sizes searched",
+        "pipeline.gradient_accumulation_count": (
+            f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
+        ),
+        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan"
+        if taken
+        else "activations fit as they are kept",
+        "pipeline.recomputation_mode": "the faster way to compute them again" if taken else "nothing is computed again",
+        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
+        if taken
+        else "the state fits its IPUs, and comes and goes no more",
+        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone"
+        if taken
+        else "each replica has all of the state",
+        "pipeline.variables_on_host": "Streaming Memory takes the place of the host, and the IPUs update the weights",
+        "pipeline.offload_activations": "activations would take the memory that faster stages need",
+    }
+    return reasons.get(name, "part of the suggested plan")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        text = ", ".join(map(str, value))
+        return f"[{text}]" if len(text) < 60 else f"{len(value)} of them"
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)

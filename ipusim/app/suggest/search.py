@@ -1,0 +1,367 @@
+"""Best first: what may be fastest is looked at first, and nothing is left that could be faster than the best found.
+
+A choice is worth its lower bound; once it is laid out a better one, and then its cuts come, those with the lowest
+bounds first, in portions. A cut is assembled and simulated when no bound is lower than its own. The search ends when
+no bound is lower than the best simulated time, which proves that plan the best; or at a limit, and then the lowest
+bound that is left says how much faster any other plan could be.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.suggest.bounds import Bounds
+from ipusim.app.suggest.budget import Budget, SearchEndedError
+from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possible
+from ipusim.app.suggest.cuts import Cutter
+from ipusim.app.suggest.given import TIME_ALONE, Given, changed
+from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
+from ipusim.app.suggest.memory import memory_bound
+from ipusim.app.suggest.programmes import any_cut
+from ipusim.app.suggest.searched import Plan, Searched
+from ipusim.app.suggest.terms import on_any
+from ipusim.app.suggest.trial import laid_out, simulated
+from ipusim.app.suggest.units import Units, units_of
+from ipusim.base.reuse import Reuse
+
+#: By how much more than its least the first portion of a choice's cuts may take; each next one half as much again.
+_FIRST: Final = Fraction(1, 200)
+_GROWS: Final = Fraction(3, 2)
+#: Cuts begun at once beyond which the worst are dropped.
+_MOST: Final = 400_000
+#: Passes of a plan that takes no time to speak of to simulate.
+_PASSES: Final = 10_000
+#: Times its least beyond which a choice's cuts are looked at all at once.
+_FAR: Final = 64
+#: Cuts of a choice beyond which prices and a good cut are worth their time, and how often another good one is tried.
+_MANY: Final = 20_000
+_AGAIN: Final = 3
+#: Of what lies between a choice's least and the best time known, the first portion is so large a part.
+_PORTIONS: Final = 3
+#: Bounds that are looked at for each runner-up.
+_LOOKED: Final = 100
+#: Cuts begun at once for these, and cycles that none takes.
+_FEW: Final = 300
+_NEVER: Final = 1 << 61
+
+
+#: The first unit of each stage of an IPU, and the one behind it.
+Stages = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """A choice laid out, whose cuts come portion by portion; IPUs known to be ``full`` need not be tried again."""
+
+    choice: Choice
+    layouts: Mapping[str, Layout]
+    cutter: Cutter
+    possible: npt.NDArray[np.bool_]
+    together: int | None = None
+    above: int = 0
+    split: bool = False
+    width: Fraction = _FIRST
+    alone: dict[str, Bounds] = field(default_factory=dict)
+    full: set[tuple[int, Stages]] = field(default_factory=set)
+    tried: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+
+    def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
+        """Yield each IPU with the first and the last unit of each of its stages: all that its memory depends on."""
+        for ipu in dict.fromkeys(self.choice.mapping):
+            own = [stage for stage, each in enumerate(self.choice.mapping) if each == ipu]
+            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in own)
+
+
+@dataclass(frozen=True, eq=False)
+class _Leaf:
+    """A whole cut, under a selection order where that is settled."""
+
+    opened: _Open
+    cuts: tuple[int, ...]
+    order: str = ""
+
+
+class Search:
+    """A search for the plan of least time."""
+
+    def __init__(
+        self,
+        given: Given,
+        limits: Limits,
+        again: Reuse,
+        *,
+        most: int,
+        budget: Budget,
+        known: int | None = None,
+    ) -> None:
+        """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts.
+
+        What was assembled of the model before is taken from ``again``.
+        """
+        self._given, self._limits = given, limits
+        self._most, self._budget = most, budget
+        self._units: dict[int, Units] = {}
+        self._again = again
+        self._layouts = Layouts(given, again)
+        self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
+        self._number = 0
+        self._told: Callable[[Searched], None] = lambda _: None
+        self.found = Searched(known)
+
+    def run(self, told: Callable[[Searched], None] = lambda _: None) -> Searched:
+        """Search, and return what was found; raises OptionError for limits that leave nothing.
+
+        ``told`` is called again and again with what was found so far.
+        """
+        found, self._told = self.found, told
+        first = self.units(self._limits.sizes_of(self._given)[0])
+        for choice in choices(self._given, self._limits, first):
+            found.choices += 1
+            if not possible(choice, first):
+                found.refused["units that share weights do not come to one IPU"] += 1
+                continue
+            self._push(self._at_least(choice), choice)
+        while self._heap:
+            found.bound, *_, item = self._heap[0]
+            if found.best is not None and found.bound >= found.best:
+                break
+            try:
+                self._spend()
+                heapq.heappop(self._heap)
+                self._look(item, found.bound)
+            except SearchEndedError as error:
+                found.leave(found.bound, str(error))
+                break
+        self._end()
+        return found
+
+    def _look(self, item: Choice | _Open | _Leaf, bound: int) -> None:
+        match item:
+            case Choice():
+                self._lay_out(bound, item)
+            case _Open():
+                self._cut(item)
+            case _Leaf():
+                self._try(item)
+
+    def _end(self) -> None:
+        """Say what is left, and sort the plans."""
+        found = self.found
+        if found.left is not None and self._heap:
+            found.left = min(found.left, self._heap[0][0])
+        if found.left is not None and found.best is not None and found.left >= found.best:
+            found.left = None
+        if found.left is None:
+            found.open, found.stopped = 0, ""
+        else:
+            below = (item for bound, *_, item in self._heap if found.best is None or bound < found.best)
+            found.open += len({_choice_of(item) for item in below})
+        self._sort()
+
+    def runners_up(self, count: int) -> None:
+        """Simulate a good plan of each of the ``count`` next kinds, by their bounds: no more is said of them.
+
+        Kinds with far more passes than the best plan has, which take long to simulate, are left out.
+        """
+        most = _PASSES + 2 * max((plan.choice.passes for plan in self.found.plans), default=0)
+        seen = {plan.choice.kind for plan in self.found.plans}
+        looked_at, self._most = 0, _NEVER
+        while self._heap and len(seen) <= count and looked_at < _LOOKED * count:
+            *_, item = heapq.heappop(self._heap)
+            choice = _choice_of(item)
+            if choice.kind in seen or choice.passes > most:
+                continue
+            looked_at += 1
+            before = len(self.found.plans)
+            try:
+                self._spend()
+                if isinstance(item, _Open):
+                    self._dive(item)
+                else:
+                    self._look(item, self._at_least(choice))
+            except SearchEndedError:
+                break
+            if len(self.found.plans) > before:
+                seen.add(choice.kind)
+        self._sort()
+
+    def _dive(self, item: _Open) -> None:
+        """Try the best of the few cuts that look best from the beginning on."""
+        found = item.cutter.below(_NEVER, _FEW, self._spend)
+        for row in found.cuts[:1].tolist():
+            self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
+
+    def _sort(self) -> None:
+        self.found.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
+
+    def units(self, micro_batch_size: int) -> Units:
+        """Return the units at a micro-batch size."""
+        if micro_batch_size not in self._units:
+            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size, self._again)
+        return self._units[micro_batch_size]
+
+    def step_of(self, choice: Choice) -> int | None:
+        """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""
+        multiple = self._layouts.multiple(choice)
+        given = self._given
+        units = self.units(choice.micro_batch_size)
+        if multiple is None or isinstance(self._layouts.of(replace(choice, count=multiple), units), str):
+            return None
+        return choice.micro_batch_size * choice.replicas * given.hosts * given.serialization * multiple
+
+    def _spend(self, work: int = 0) -> None:
+        """Spend some of what the search may take; raises SearchEndedError where nothing is left."""
+        if self.found.simulated >= self._most:
+            raise SearchEndedError(f"the limit of {self._most} simulations")
+        self._told(self.found)
+        self._budget.spend(work)
+
+    def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
+        choice = _choice_of(item)
+        heapq.heappush(self._heap, (bound, choice.plainness, self._number, item))
+        self._number += 1
+
+    def _at_least(self, choice: Choice) -> int:
+        """Return a bound that needs no layout: all passes, evenly over all IPUs."""
+        units = self.units(choice.micro_batch_size)
+        work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
+        return choice.count * self._given.serialization * work // choice.used
+
+    def _lay_out(self, bound: int, choice: Choice) -> None:
+        units = self.units(choice.micro_batch_size)
+        one_by_one = self._at_least(choice) * choice.used
+        if bound < one_by_one and self._layouts.one_by_one(choice):
+            self._push(one_by_one, choice)
+            return
+        layouts: dict[str, Layout] = {}
+        for order in orders_of(self._given, self._limits, choice):
+            layout = self._layouts.of(replace(choice, order=order), units)
+            if not isinstance(layout, str):
+                if all(layout.system.ipus != other.system.ipus for other in layouts.values()):
+                    layouts[order] = layout
+            elif not layouts:
+                self.found.refused[layout] += 1
+                return
+        options, layout = self._given.request.options, next(iter(layouts.values()))
+        layout = replace(layout, terms=on_any([each.terms for each in layouts.values()]))
+        limit = layout.system.ipu.sram_bytes if self._given.limited else None
+        checkpoints = bool(options.pipeline.recomputation_checkpoints)
+        memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
+        possible, found = memory.possible_stages(), self.found
+        found.least_bytes = min(found.least_bytes or memory.least_bytes, memory.least_bytes)
+        if (limit is not None and memory.least_bytes > limit) or not any_cut(possible):
+            found.too_large += 1
+            return
+        cutter = Cutter(units, Bounds(units, layout, possible), memory)
+        self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
+
+    def _cut(self, item: _Open) -> None:
+        """Push the next portion of cuts, and the choice again for those behind it."""
+        if item.together is None:
+            self._look_closer(item)
+            return
+        best, least = self.found.best, item.cutter.least
+        if best is not None and not item.split and item.cutter.count > _MANY:
+            bound = item.cutter.bounds.split(best, self._spend)
+            self._push(max(bound, item.above), replace(item, split=True, above=max(bound, item.above)))
+            return
+        # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
+        below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
+        if best is not None:
+            below = min(below, best)
+        cuts = item.cutter.below(below, _MOST, self._spend)
+        self.found.bounded += cuts.looked_at
+        for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
+            if bound >= item.above:
+                self._push(bound, _Leaf(item, tuple(row)))
+        if not self.found.plans and len(cuts.cuts):  # a time that is known early saves much of what comes later
+            self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
+            best = self.found.best
+        if cuts.left is not None:
+            self.found.leave(cuts.left, f"the limit of {_MOST} cuts at once")
+        elif (best is None or below < best) and below < _NEVER:
+            self._push(below, replace(item, above=below, width=item.width * _GROWS))
+
+    def _look_closer(self, item: _Open) -> None:
+        """Push a choice again with the bound that is worth some time, unless it fits under no cut; try a good cut."""
+        cutter, found, many = item.cutter, self.found, item.cutter.count > _MANY
+        if many and item.cutter.memory.sram_bytes is not None:
+            needs = item.cutter.memory.fullest_bytes(item.possible, self._spend)
+            if needs > item.cutter.memory.sram_bytes:
+                found.too_large += 1
+                return
+        together = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
+        bounds = cutter.bounds.later_by(together)
+        cutter = replace(cutter, bounds=bounds.priced(found.best, self._spend) if many else bounds)
+        width, least = _FIRST, cutter.least
+        if found.best is not None:
+            width = max(width, Fraction(found.best - least, max(least, 1)) / _PORTIONS)
+        closer = replace(item, cutter=cutter, together=together, above=least, width=width)
+        self._push(least, closer)
+        if many and (found.best is None or least < found.best):
+            self._try_good(closer)
+
+    def _try_good(self, item: _Open) -> None:
+        """Try a good cut, under the order that is best for it; another one where it does not fit after all."""
+        spare = 0
+        for _ in range(_AGAIN):
+            cuts = item.cutter.good(spare, self._spend)
+            if cuts is None:
+                return
+            bounds = {order: self._bound_under(order, item, cuts) for order in item.layouts}
+            spare += (over := self._try(_Leaf(item, cuts, min(bounds, key=lambda order: bounds[order]))))
+            if not over:
+                return
+
+    def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
+        """Return the bound of a whole cut under a selection order, with what its replicas really do together."""
+        layout = item.layouts[order]
+        if order not in item.alone:
+            item.alone[order] = Bounds(item.cutter.units, layout)
+        together = together_under(layout, item.cutter.units.profiles, cuts)
+        return int(item.alone[order].later_by(together).of(np.array([cuts]))[0])
+
+    def _try(self, leaf: _Leaf) -> int:
+        """Assemble and simulate a cut; push it again where its order is not settled.
+
+        Return how many bytes its fullest IPU has too many.
+        """
+        item, found = leaf.opened, self.found
+        if not item.full.isdisjoint(item.on_ipus(leaf.cuts)):
+            found.misfits += 1
+            return 0
+        if not leaf.order:
+            for order in item.layouts:
+                self._push(self._bound_under(order, item, leaf.cuts), replace(leaf, order=order))
+            return 0
+        if (leaf.order, leaf.cuts) in item.tried:
+            return 0
+        item.tried.add((leaf.order, leaf.cuts))
+        choice = replace(item.choice, order=leaf.order)
+        cuts = leaf.cuts[:-1]
+        request = changed(self._given.request, {**choice.changes(self._given, item.cutter.units, cuts), **TIME_ALONE})
+        trial = laid_out(request, self._again)
+        found.assembled += 1
+        if trial.job is None:
+            found.refused[trial.refusal] += 1
+        elif not trial.fits:
+            found.misfits += 1
+            full = trial.job.memory.over
+            item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in {peak.ipu for peak in full})
+            return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
+        else:
+            found.plans.append(Plan(choice, cuts, item.cutter.units, simulated(trial)))
+        return 0
+
+
+def _choice_of(item: Choice | _Open | _Leaf) -> Choice:
+    if isinstance(item, _Leaf):
+        return item.opened.choice
+    return item.choice if isinstance(item, _Open) else item

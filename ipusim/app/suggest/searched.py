@@ -1,0 +1,97 @@
+"""What a search has found: its plans, what was looked at, and what is open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ipusim.app.suggest.choices import Choice
+from ipusim.app.suggest.trial import Trial
+from ipusim.app.suggest.units import Units
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A plan that was simulated.
+
+    Attributes:
+        choice: how the model is laid out.
+        cuts: the first unit of each stage.
+        units: what was cut.
+        trial: what came of it.
+    """
+
+    choice: Choice
+    cuts: tuple[int, ...]
+    units: Units
+    trial: Trial
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of an execution with its weight update."""
+        assert self.trial.cycles is not None
+        return self.trial.cycles
+
+
+@dataclass(eq=False)
+class Searched:
+    """How a search went.
+
+    Attributes:
+        known: cycles of the given plan, where it is legal and within the limits: nothing slower is looked at.
+        plans: those that were simulated, the fastest first; all of them fit.
+        choices: ways to lay the model out but for its cuts.
+        refused: how many of them a rule refuses, by its words.
+        bounded: cuts, begun or whole, that were bounded.
+        assembled, simulated: plans that were.
+        misfits: plans that did not fit the memory after all.
+        too_large: choices that fit the memory under no cut.
+        least_bytes: the least that the fullest IPU of any plan needs.
+        bound: while the search goes on, the lowest bound of what was not looked at.
+        left: the lowest bound of what was not looked at; None where that is everything.
+        open: choices of which cuts are left that may be faster than the best plan.
+        stopped: what ended the search before that; empty where it is proven.
+    """
+
+    known: int | None = None
+    plans: list[Plan] = field(default_factory=list)
+    choices: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    bounded: int = 0
+    assembled: int = 0
+    misfits: int = 0
+    too_large: int = 0
+    least_bytes: int | None = None
+    bound: int = 0
+    left: int | None = None
+    open: int = 0
+    stopped: str = ""
+
+    @property
+    def simulated(self) -> int:
+        """Plans that were simulated."""
+        return len(self.plans)
+
+    @property
+    def shown(self) -> tuple[Plan, ...]:
+        """The best plan of each kind, the fastest first."""
+        best: dict[tuple[object, ...], Plan] = {}
+        for plan in self.plans:
+            best.setdefault(plan.choice.kind, plan)
+        return tuple(best.values())
+
+    @property
+    def best(self) -> int | None:
+        """The best simulated time, in cycles; None where nothing fits so far."""
+        if self.plans and self.known is not None:
+            return min(self.known, *(plan.cycles for plan in self.plans))
+        return min((plan.cycles for plan in self.plans), default=self.known)
+
+    def gap(self, bound: int | None) -> float:
+        """Return by which share a plan of ``bound`` cycles is faster than the best; 0 where none is."""
+        return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
+
+    def leave(self, bound: int, stopped: str) -> None:
+        """Leave cuts of ``bound`` and above unseen, as ``stopped`` ended the search of them."""
+        self.left = bound if self.left is None else min(self.left, bound)
+        self.stopped = stopped

@@ -1,0 +1,277 @@
+"""A suggestion: the best plan that was found, what it was found among, and what it is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
+from ipusim.app.suggest.budget import Budget
+from ipusim.app.suggest.choices import Choice, Limits
+from ipusim.app.suggest.given import TIME_ALONE, Given, changed, given_of
+from ipusim.app.suggest.refusals import refuse_limits, why_none
+from ipusim.app.suggest.search import Search
+from ipusim.app.suggest.searched import Plan, Searched
+from ipusim.app.suggest.trial import Trial, host_part, laid_out, simulated, tried
+from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
+from ipusim.base.reuse import Reuse
+from ipusim.machine.one_thread import one_blas_thread
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+
+#: Plans beside the best that are simulated and shown.
+RUNNERS_UP: Final = 4
+#: Simulations of a search, unless asked otherwise.
+SIMULATIONS: Final = 200
+#: Seconds of a whole suggestion, unless asked otherwise.
+SECONDS: Final = 60.0
+
+
+class Outcome(Enum):
+    """What a search came to."""
+
+    PLAN = "plan"
+    NONE_FITS = "none fits"
+    NONE_FOUND = "none found"
+
+
+class NothingFitsError(OutOfMemoryError):
+    """A model of which no plan fits the machine's memory, which is proven."""
+
+
+class NothingFoundError(IpusimError):
+    """A search that was ended before it found a plan that fits; there may be one."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """How fast a plan would be with ever more micro-batches, and what keeps it from being perfect.
+
+    Attributes:
+        full: its time at any count, but for the host between session runs.
+        host: cycles of that for each weight update.
+        busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
+        samples: of a micro-batch, on all replicas of all hosts.
+        multiple: the counts that its schedule takes.
+    """
+
+    full: Full
+    host: Fraction
+    busiest: int
+    mean: Fraction
+    samples: int
+    multiple: int
+
+    @property
+    def _with_host(self) -> Full:
+        return replace(self.full, cycles=self.full.cycles + self.host)
+
+    def share(self, count: int) -> float:
+        """Return which part of the ceiling a count reaches."""
+        return float(self._with_host.share(count))
+
+    def count_for(self, share: Fraction) -> int:
+        """Return the least count that reaches ``share`` of the ceiling."""
+        return self._with_host.least_count(share, self.multiple)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What a micro-batch's time is made of: even work, imbalance, and copies with their syncs and the host."""
+        slope = self.full.slope or Fraction(1)
+        return {
+            "work, evenly on all IPUs": float(self.mean / slope),
+            "imbalance of the stages": float((self.busiest - self.mean) / slope),
+            "copies, syncs and the host": float((slope - self.busiest) / slope),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Suggestion:
+    """What is suggested, and why; or why nothing is.
+
+    Attributes:
+        given: the scenario's own plan.
+        own: what came of it; its cycles are there also where it does not fit.
+        searched: how the search went.
+        one_ipu: the whole model on a single IPU of one host, with the same global batch.
+        limits: what the search was limited to.
+    """
+
+    given: Given
+    own: Trial
+    searched: Searched
+    one_ipu: Trial
+    limits: Limits
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether there is a plan, or proof that none fits, or neither."""
+        if self.searched.best is not None or self.given.concurrent:
+            return Outcome.PLAN
+        return Outcome.NONE_FITS if self.searched.left is None else Outcome.NONE_FOUND
+
+    @property
+    def why_none(self) -> str:
+        """Why there is no plan; empty where there is one."""
+        return "" if self.outcome is Outcome.PLAN else why_none(self.given, self.searched)
+
+    def raise_if_none(self) -> None:
+        """Raise NothingFitsError where no plan fits, and NothingFoundError where none was found."""
+        if self.outcome is not Outcome.PLAN:
+            raise (NothingFitsError if self.outcome is Outcome.NONE_FITS else NothingFoundError)(self.why_none)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The suggested plan; None where nothing is faster than the given one."""
+        plans = self.searched.plans
+        if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
+            return None
+        return plans[0]
+
+    @property
+    def trial(self) -> Trial:
+        """What came of the suggested plan, or of the given one where that is best."""
+        return self.own if self.plan is None else self.plan.trial
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The options of the suggested plan, by their dotted names; none where the given plan is best."""
+        plan = self.plan
+        return {} if plan is None else plan.choice.changes(self.given, plan.units, plan.cuts)
+
+    @property
+    def job(self) -> Job:
+        """The suggested plan laid out.
+
+        Raises NothingFitsError where none fits, and NothingFoundError where none was found.
+        """
+        self.raise_if_none()
+        assert self.trial.job is not None
+        return self.trial.job
+
+    @property
+    def request(self) -> Request:
+        """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
+        self.raise_if_none()
+        return changed(self.given.request, self.changes)
+
+    @cached_property
+    def ceiling(self) -> Ceiling | str:
+        """That of the suggested plan; why it is not known where its schedule refuses counts, else empty."""
+        return ceiling_of(self.job)
+
+    @cached_property
+    def own_ceiling(self) -> Ceiling | str:
+        """That of the given plan."""
+        return "" if self.own.job is None else ceiling_of(self.own.job)
+
+    @property
+    def gap(self) -> float:
+        """By which share any plan that was not looked at could be faster; 0 where this one is proven the best."""
+        return self.searched.gap(self.searched.left)
+
+
+def ceiling_of(job: Job) -> Ceiling | str:
+    """Return the ceiling of a plan, from the same plan at a few small counts; or why it has none.
+
+    Counts that its schedule refuses are left out.
+    """
+    request, shape, again = job.request, job.program.shape, Reuse()
+    multiple = job.schedule.multiple(shape)
+
+    def cycles_at(count: int) -> Fraction:
+        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}), again)
+        if found.job is None:
+            raise CountError(found.refusal)
+        return update_cycles(found.job)
+
+    try:
+        full = once_full(cycles_at, multiple)
+    except NeverFullError:
+        return ""
+    except CountError as error:
+        return str(error)
+    per_update = shape.serialization
+    busy = dict.fromkeys(job.plan.ipus, 0)
+    for kind, stage in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
+        busy[shape.mapping[stage]] += job.costs.passes[kind, stage]
+    count = job.plan.shape.micro_batches // per_update  # of a long run only some micro-batches are laid out
+    samples = job.program.micro_batch_size * job.system.learners * per_update
+    return Ceiling(
+        full,
+        host_part(job),
+        max(busy.values()) // count,
+        Fraction(sum(busy.values()), len(busy) * count),
+        samples,
+        multiple,
+    )
+
+
+def suggest(
+    request: Request,
+    limits: Limits | None = None,
+    *,
+    simulations: int = SIMULATIONS,
+    runners_up: int = RUNNERS_UP,
+    budget: Budget | None = None,
+    told: Callable[[Given, Searched], None] = lambda _given, _searched: None,
+) -> Suggestion:
+    """Return the best legal plan for what ``request`` asks for, within ``limits``; or that none fits or was found.
+
+    The search takes at most so many ``simulations``, and lasts as long as its ``budget``; without one until it is
+    proven. What it says under a limit of time depends on the machine; in which order it looks, and what it prefers of
+    plans that are alike, does not, nor does what it says of a search that ends by itself. So many ``runners_up`` are
+    simulated behind the best.
+    Stages that run at the same time stay as they are, and nothing else is searched.
+    Raises OptionError for limits that leave no plan, for any where there is no search,
+    and for stages that are Python functions, and RequestError for what is wrong with the request whatever its plan.
+    """
+    budget, limits, again = budget or Budget(), limits or Limits(), Reuse()
+    given = given_of(request, again)
+    own = Trial(None, given.refusal)
+    if given.job is not None:
+        own = simulated(tried(given.job))
+    if given.concurrent:
+        if asked := limits.names:
+            said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            raise OptionError(asked[0], f"{said}{' and {}' * len(asked[1:])}", *asked)
+        alone = Trial(None, "stages that run at the same time have IPUs of their own")
+        return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
+    known = own.cycles if own.fits and limits == Limits() else None
+    search = Search(given, limits, again, most=simulations, budget=budget, known=known)
+    with (
+        one_blas_thread()
+    ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
+        found = search.run(lambda searched: told(given, searched))
+        if found.best is None:
+            refuse_limits(given, limits, search)
+            return Suggestion(given, own, found, Trial(None), limits)
+        budget.begin_afterwards()
+        search.runners_up(runners_up)
+    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search, again)
+    return Suggestion(given, own, found, one, limits)
+
+
+def _one_ipu(given: Given, limits: Limits, search: Search, again: Reuse) -> Trial:
+    """Return the model on one IPU of one host, with the same global batch."""
+    size = given.micro_batch_size
+    count = (limits.global_batch or given.global_batch) // (size * given.serialization)
+    alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
+    request = changed(
+        given.request,
+        {
+            **alone.changes(given, search.units(size), (0,)),
+            **TIME_ALONE,
+            "system.host.count": None,
+            "system.select_ipus": None,
+            "system.auto_select_ipus": 1,
+            "pipeline.offload_weight_update_variables": None,
+            "pipeline.offload_gradient_accumulation_buffers": None,
+        },
+    )
+    found = laid_out(request, again)
+    return found if found.job is None else simulated(found)

@@ -1,0 +1,208 @@
+"""What any cut of a model takes at least under a Plan, as sums of maxima of what its stages take.
+
+In lock-step a time-step lasts as long as its busiest IPU, and then comes its copy: a term for each kind of time-step,
+with a row for each IPU. In point-to-point an IPU begins when the first micro-batch has come to it, runs its passes,
+and the last gradient has yet to go back: one term, whose rows are these ways through the pipeline.
+
+A stage is described by the numbers of :data:`COLUMNS`, and a row says how often each number of each stage counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.suggest.units import KINDS
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.system import System
+from ipusim.model.profile import StageProfile
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Edge
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.copies import copy_costs, send_costs, traffic
+
+Numbers = npt.NDArray[np.float64]
+Column = npt.NDArray[np.int64]
+#: Cycles of a stage's passes of each kind; what it sends forward and back, in lock-step in bytes, else in cycles; its
+#: weight update; and an element of the infeed and of the outfeed.
+COLUMNS: Final = len(KINDS) + 5
+SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
+SENT: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
+#: In which of KINDS each pass is counted, by its number.
+_KIND_OF: Final = np.array([KINDS.index(Pass.FORWARD if kind is Pass.RECOMPUTE else kind) for kind in Pass])
+#: Bytes of a tensor by which the rate of its way is told.
+_LARGE: Final = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """The largest of some sums, so many times.
+
+    Attributes:
+        times: how often.
+        rows: a sum each: how often each column of each stage counts, shape (rows, COLUMNS * stages).
+        loads: rows in each of which a stage's passes stand once at most.
+    """
+
+    times: int
+    rows: Numbers
+    loads: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """A merged copy, so many times.
+
+    Attributes:
+        times: how often.
+        fixed: cycles whatever it carries.
+        links: cycles of each link direction for each byte that stages send, shape (links, COLUMNS * stages).
+    """
+
+    times: int
+    fixed: int
+    links: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The least time of any cut under one Plan on one of several devices, which differ in their selection order.
+
+    Attributes:
+        passes: times of passes and weight updates.
+        copies: the merged copies on each device.
+        sends: of what stages send in point-to-point, on the fastest of them, the cycles at once and those of a byte,
+            shape (2, SENT, stages), 0 for what stays on its IPU; None in lock-step.
+    """
+
+    passes: tuple[Term, ...]
+    copies: tuple[tuple[Copy, ...], ...] = ((),)
+    sends: Numbers | None = None
+
+
+def on_any(devices: Sequence[Terms]) -> Terms:
+    """Return the terms of whichever of ``devices`` is fastest; all are of one Plan."""
+    sends = [device.sends for device in devices if device.sends is not None]
+    copies = tuple(copies for device in devices for copies in device.copies)
+    return Terms(devices[0].passes, copies, np.minimum.reduce(sends) if sends else None)
+
+
+def pass_terms(plan: Plan, *, inline: bool) -> tuple[Term, ...]:
+    """Return the terms of passes and weight updates; ``inline``: backward passes run forward passes again."""
+    return tuple(_time_steps(plan, inline)) if plan.sync.meets else (_ways(plan, inline),)
+
+
+def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
+    """Return the terms of a Plan's ``passes`` on a device, of those replicas that wait for each other."""
+    if not plan.sync.meets:
+        return Terms(passes, sends=_sends(plan, device))
+    return Terms(passes, (tuple(_copies(plan, device)),))
+
+
+def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column | slice = slice(None)) -> Numbers:
+    """Return how often each column of each stage counts in each of some ``groups`` of the ``chosen`` passes."""
+    kind, stage, stages = plan.kind[chosen], plan.stage[chosen], plan.shape.stages
+    size = COLUMNS * stages
+    places = group * size + _KIND_OF[kind] * stages + stage
+    if inline:
+        again = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < stages - 1)
+        places = np.concatenate([places, group[again] * size + stage[again]])
+    return np.bincount(places, minlength=groups * size).reshape(groups, size).astype(np.float64)
+
+
+def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
+    """Yield a term for each kind of time-step, then that of the weight updates."""
+    shape = plan.shape
+    counts = _counts(plan, inline, plan.time_step, plan.emitted + 1)
+    by_column = counts.reshape(-1, COLUMNS, shape.stages)
+    if not shape.overlapped_io:
+        forward = plan.kind == Pass.FORWARD
+        np.add.at(by_column, (plan.time_step[forward & (plan.stage == 0)], INFEED, 0), 1)
+        np.add.at(by_column, (plan.time_step[forward & (plan.stage == shape.stages - 1)] + 1, OUTFEED, -1), 1)
+    on_ipu = np.array([np.tile(np.array(shape.mapping) == ipu, COLUMNS) for ipu in plan.ipus])
+    for kind, times in zip(*_distinct(counts), strict=True):
+        if kind.any():
+            rows = kind * on_ipu
+            yield Term(int(times), rows, rows)
+    if shape.training:
+        yield _updates(plan)
+
+
+def _distinct(counts: Numbers) -> tuple[Numbers, Column]:
+    """Return the distinct rows of small whole numbers, and how often each comes; sorted bytes are the fastest way."""
+    rows = np.ascontiguousarray(counts.astype(np.uint8))
+    packed = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
+    _, first, times = np.unique(packed, return_index=True, return_counts=True)
+    return counts[first], times
+
+
+def _updates(plan: Plan) -> Term:
+    rows = np.zeros((len(plan.ipus), COLUMNS, plan.shape.stages))
+    rows[:, UPDATE] = [np.array(plan.shape.mapping) == ipu for ipu in plan.ipus]
+    flat = rows.reshape(len(rows), -1)
+    return Term(1, flat, flat)
+
+
+def _ways(plan: Plan, inline: bool) -> Term:
+    """Return the ways through a pipeline in point-to-point."""
+    shape, ipus = plan.shape, plan.ipus
+    loads = _counts(plan, inline, np.searchsorted(ipus, plan.ipu), len(ipus))
+    update = _updates(plan).rows if shape.training else np.zeros_like(loads)
+    rows = []
+    back = Pass.INPUT_GRADIENT if Pass.INPUT_GRADIENT in plan.kind else Pass.BACKWARD
+    for number, ipu in enumerate(ipus):
+        first = shape.mapping.index(ipu)
+        head, tail = np.zeros((2, COLUMNS, shape.stages))
+        head[KINDS.index(Pass.FORWARD), :first] = head[SENT_FORWARD, :first] = 1
+        head[INFEED, 0] = first == 0
+        rows.append(head.ravel() + loads[number] + update[number])
+        if shape.training:
+            last = np.flatnonzero((plan.ipu == ipu) & (plan.stage == first) & (plan.kind == back))[-1]
+            done = np.flatnonzero(plan.ipu[: last + 1] == ipu)
+            tail[KINDS.index(back), :first] = tail[SENT_BACKWARD, 1 : first + 1] = 1
+            part = _counts(plan, inline, np.zeros(len(done), dtype=np.int64), 1, done)[0]
+            rows.append(head.ravel() + part + tail.ravel() + update[ipus.index(shape.mapping[0])])
+    return Term(1, np.array(rows), loads)
+
+
+def _program(plan: Plan, size: int = 1) -> PipelineProgram:
+    """Return a program whose every tensor has ``size`` bytes."""
+    profile = StageProfile("one", 1, output_bytes=size, gradient_bytes=size if plan.shape.training else 0)
+    return PipelineProgram((profile,) * plan.shape.stages, plan.shape)
+
+
+def _copies(plan: Plan, system: System) -> Iterator[Copy]:
+    """Yield the merged copies, of all replicas together; one that does not meet costs nothing."""
+    program, shape = _program(plan), plan.shape
+    costs = copy_costs(plan, program, system)
+    times = Counter(costs.copy_of)
+    for number, copy in enumerate(costs.meetings[0]):
+        links: dict[LinkDirection, Numbers] = {}
+        for edge in copy.edges:
+            column, stage = _sender(plan, edge)
+            for load in system.merged_copy(traffic(program, (edge,), system)).links:
+                rate = 0.0 if system.free else float(system.clock_hz / load.direction.bytes_per_s(system.rates))
+                row = links.setdefault(load.direction, np.zeros((COLUMNS, shape.stages)))
+                row[column, stage] += load.bytes * rate
+        rows = np.array([row.ravel() for row in links.values()] or np.zeros((1, COLUMNS * shape.stages)))
+        yield Copy(times[number], copy.fixed.total_cycles, rows)
+
+
+def _sender(plan: Plan, edge: Edge) -> tuple[int, int]:
+    """Return the column and the stage of what an edge hands on."""
+    positions, step = plan.shape.positions, edge.source_step
+    return (SENT_FORWARD, step) if step < positions else (SENT_BACKWARD, 2 * positions - 1 - step)
+
+
+def _sends(plan: Plan, system: System) -> Numbers:
+    sends = np.zeros((2, 2, plan.shape.stages))
+    for (replica, source, target), send in send_costs(plan, _program(plan, _LARGE), system, {}).items():
+        if replica == 0:
+            sends[:, int(target < source), source] = send.lead_cycles, max(send.cycles - 1, 0) / _LARGE
+    return sends

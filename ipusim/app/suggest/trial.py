@@ -1,0 +1,76 @@
+"""One plan tried: assembled by the one road, held against the memory, and simulated for an execution or two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ipusim.analysis.fit import remote_verdict
+from ipusim.app.fidelity.throughputs import session_cycles
+from ipusim.app.suggest.given import changed, reported
+from ipusim.base.errors import IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What came of one plan.
+
+    Attributes:
+        job: it laid out; None where it is refused.
+        refusal: why, in the words of the rule; empty otherwise.
+        fits: whether all memory holds what it needs.
+        cycles: of the first execution with its weight update, by which plans are searched; None where it was not
+            simulated.
+        mean: of all executions of a session run, whose first alone waits for the host's first elements.
+    """
+
+    job: Job | None
+    refusal: str = ""
+    fits: bool = False
+    cycles: int | None = None
+    mean: Fraction = Fraction(0)
+
+    @property
+    def period(self) -> Fraction:
+        """Cycles from one weight update to the next: with its part of what the host does between session runs."""
+        assert self.job is not None
+        assert self.cycles is not None
+        return self.mean + host_part(self.job)
+
+    @property
+    def samples(self) -> int:
+        """Samples behind a weight update."""
+        assert self.job is not None
+        program = self.job.program
+        return program.micro_batch_size * program.shape.micro_batches * self.job.system.learners
+
+
+def host_part(job: Job) -> Fraction:
+    """Return the cycles that each weight update has of what the host does between session runs."""
+    return Fraction(job.costs.host.call, job.program.repeat_count)
+
+
+def laid_out(request: Request, again: Reuse | None = None) -> Trial:
+    """Return a plan assembled, and whether it fits; not simulated. What was there ``again`` is not made anew."""
+    try:
+        job = assemble(changed(request, reported(request.options)), again)
+    except IpusimError as error:  # a rule's, or that of a schedule of one's own
+        return Trial(None, str(error))
+    return tried(job)
+
+
+def tried(job: Job) -> Trial:
+    """Return a plan that was assembled, and whether it fits; not simulated."""
+    limited = bool(reported(job.request.options))
+    return Trial(job, fits=not (job.memory.over or (limited and remote_verdict(job.memory.footprint, job.system))))
+
+
+def simulated(trial: Trial) -> Trial:
+    """Return ``trial`` with its cycles: those with which a run of the scenario begins, and their mean."""
+    assert trial.job is not None
+    cycles, mean = session_cycles(trial.job)
+    return replace(trial, cycles=cycles, mean=mean)

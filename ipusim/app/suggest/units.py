@@ -1,0 +1,254 @@
+"""What a model is cut between: its units, and what any row of them costs and holds, in tables.
+
+A unit is a layer, or a whole stage where the request says what its stages cost. What a stage costs is the sum over
+its layers, but for the first stage, whose backward pass ends at its first layer with weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.suggest.given import changed
+from ipusim.base.errors import OptionError
+from ipusim.base.reuse import Reuse
+from ipusim.model.layers.keys import EarlierLayer
+from ipusim.model.profile import PassCost, StageProfile
+from ipusim.pipeline.ops import Pass
+from ipusim.pricing.costs import HostCosts
+from ipusim.pricing.passes import pass_cycles
+from ipusim.pricing.price import counts_update
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
+from ipusim.runs.findings import Findings
+from ipusim.runs.job import Job
+from ipusim.runs.request.layer_spec import BuiltSpec
+from ipusim.runs.request.model_spec import NamedStageSpec
+from ipusim.runs.request.pipeline_spec import MAX_STAGES
+from ipusim.runs.request.request import Request
+from ipusim.runs.request.schema import Options
+
+Table = npt.NDArray[np.int64]
+
+#: The passes that are priced by themselves: a recomputation costs what its forward pass does.
+KINDS: Final = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+#: Every unit a stage of its own, on one IPU, once: what is asked for to learn what they cost.
+_ALONE: Final[dict[str, Any]] = {
+    "system.auto_select_ipus": 1,
+    "system.select_ipus": None,
+    "system.selection_order": "AUTO",
+    "system.sync_replicas_independently": False,
+    "system.io_tiles.place_ops_on_io_tiles": False,
+    "pipeline.schedule": "single",
+    "pipeline.sync": None,
+    "pipeline.device_mapping": None,
+    "pipeline.virtual_stages": None,
+    "pipeline.gradient_accumulation_count": 1,
+    "pipeline.repeat_count": 1,
+    "pipeline.batch_serialization_iterations": 1,
+    "pipeline.allow_recompute": False,
+    "pipeline.recomputation_mode": "Auto",
+    "pipeline.recomputation_checkpoints": [],
+    "pipeline.offload_weight_update_variables": False,
+    "pipeline.offload_gradient_accumulation_buffers": False,
+    "pipeline.offload_activations": False,
+    "pipeline.replicated_optimizer_state_sharding": False,
+    "pipeline.replicated_weight_sharding": False,
+    "pipeline.offload_weights": None,
+    "numerics": "off",
+    "evaluate": None,
+    "steps": 1,
+    "memory": "off",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The units of a model, and tables with a row for the first unit of a stage and a column for the one behind it.
+
+    Attributes:
+        names: of the layers, or of the stages where they stay as they are.
+        movable: whether a stage may begin at any of them; else each is a stage.
+        profiles: of each as a stage of its own.
+        passes: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
+        updates: cycles of the weight update.
+        stash: bytes that are kept of a micro-batch, at least.
+        shared: pairs of units that use the same weights, which lie on one IPU.
+        training: whether there are backward passes.
+        host: what an element of each queue costs; nothing to send where not every micro-batch has one.
+        prefetch_depth: elements that the host puts down ahead.
+    """
+
+    names: tuple[str, ...]
+    movable: bool
+    profiles: tuple[StageProfile, ...]
+    passes: Table
+    updates: Table
+    stash: Table
+    shared: tuple[tuple[int, int], ...]
+    training: bool
+    host: HostCosts
+    prefetch_depth: int
+
+    def __len__(self) -> int:
+        """The number of units."""
+        return len(self.names)
+
+    def sum_of(self, figure: Callable[[StageProfile], int]) -> Table:
+        """Return the table of a figure of every profile, summed over a stage."""
+        return sums([figure(profile) for profile in self.profiles])
+
+    @cached_property
+    def sent_forward(self) -> Table:
+        """Bytes that a stage sends forward, by the unit behind it."""
+        return np.concatenate([[0], self.column("output_bytes")])
+
+    @cached_property
+    def sent_backward(self) -> Table:
+        """Bytes that a stage sends back, by its first unit."""
+        return np.concatenate([self.column("gradient_bytes"), [0]])
+
+    def column(self, attribute: str) -> Table:
+        """Return an attribute of every profile, in bytes."""
+        return np.array([getattr(each, attribute) for each in self.profiles], dtype=np.int64)
+
+
+def sums(values: Sequence[int] | Table) -> Table:
+    """Return the sum of ``values`` from each to before each; 0 where there are none."""
+    ends = np.concatenate([[0], np.cumsum(np.asarray(values, dtype=np.int64))])
+    return np.asarray(np.triu(ends[None, :] - ends[:, None]))
+
+
+def maxima(values: Sequence[int] | Table) -> Table:
+    """Return the largest of ``values`` from each to before each; 0 where there are none."""
+    values = np.asarray(values, dtype=np.int64)
+    found = np.zeros((len(values) + 1, len(values) + 1), dtype=np.int64)
+    for start in range(len(values)):
+        found[start, start + 1 :] = np.maximum.accumulate(values[start:])
+    return found
+
+
+def movable(options: Options) -> bool:
+    """Whether the model's layers may be cut anew: not where stages have cycles, options or branches of their own."""
+    pipeline = options.pipeline
+    own = (
+        pipeline.cycles,
+        pipeline.forward_propagation_stages_poplar_options,
+        pipeline.backward_propagation_stages_poplar_options,
+    )
+    listed = all(
+        isinstance(stage, NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
+        for stage in pipeline.stages or ()
+    )
+    concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
+    return options.model is not None and all(each is None for each in own) and listed and not concurrent
+
+
+def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
+    """Return the units of ``request`` at a micro-batch size; what else is assembled of it is there ``again``.
+
+    Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
+    """
+    options = request.options
+    findings = Findings(request.is_set)
+    free = movable(options)
+    layers = model_layers(options, findings) if free else []
+    findings.raise_if_any()
+    if len(layers) > MAX_STAGES:
+        text = f"expected a model of at most {MAX_STAGES} layers to cut, got {len(layers)}: make blocks of some"
+        raise OptionError("scenario", text)
+    names = [layer.spec.name for layer in layers]
+    changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
+    if free:
+        changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
+    job = assemble(changed(request, changes), again)
+    profiles, sent = job.program.stages, job.program.outfeed
+    costs = np.array([[_cycles(cost, job) for cost in _costs(each)] for each in profiles], dtype=np.int64).T
+    first = costs.copy()
+    trained = next((index for index, each in enumerate(profiles) if each.parameter_bytes), None)
+    if free and job.program.shape.training:
+        first[1:, :trained] = 0
+        if trained:
+            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}), again)
+            first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
+    passes = np.stack([sums(each) for each in costs])
+    for kind, each in enumerate(first):
+        passes[kind, 0] = sums(each)[0]
+    return Units(
+        tuple(names) if free else tuple(each.name for each in profiles),
+        free,
+        profiles,
+        passes,
+        sums([_cycles(each.update, job) if counts_update(each, job.program, job.system) else 0 for each in profiles]),
+        _stash(profiles, _passing(request, changes, names, profiles, again), trained or 0 if free else 0, layers),
+        tuple(_shared(layers)),
+        job.program.shape.training,
+        job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0),
+        job.program.infeed.prefetch_depth,
+    )
+
+
+def _costs(profile: StageProfile) -> tuple[PassCost, ...]:
+    return (profile.forward, profile.backward, *profile.halves)
+
+
+def _cycles(cost: PassCost, job: Job) -> int:
+    return pass_cycles(cost, job.system.ipu, job.system.rates)
+
+
+def _passing(
+    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile], again: Reuse
+) -> Table:
+    """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
+
+    Two units in one stage tell. Where one keeps nothing it may hand on what it gets, and all that passes counts.
+    """
+    alone = [each.stash_bytes for each in profiles]
+    passing = np.array([each.activation_bytes for each in profiles], dtype=np.int64)
+    for odd in (0, 1) if len(names) > 1 else ():
+        splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
+        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), again).program.stages
+        for number, pair in enumerate(pairs):
+            place = 2 * number - odd
+            if 0 < place < len(names) - 1 and alone[place] and alone[place + 1]:
+                passing[place] = min(passing[place], alone[place] + alone[place + 1] - pair.stash_bytes)
+    return passing
+
+
+def _stash(profiles: Sequence[StageProfile], passing: Table, trained: int, layers: Sequence[RequestedLayer]) -> Table:
+    """Return what stages keep of a micro-batch at least.
+
+    Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
+    connections others too, and nothing is said.
+    """
+    kept = np.array([each.stash_bytes for each in profiles], dtype=np.int64)
+    if any(isinstance(layer.spec, BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
+        return np.zeros((len(kept) + 1,) * 2, dtype=np.int64)
+    found = sums(kept - passing) + np.concatenate([[0], passing])[None, :]
+    kept[:trained] = 0
+    passing = np.where(np.arange(len(passing)) < trained, 0, passing)
+    found[0] = sums(kept - passing)[0] + np.concatenate([[0], passing])
+    found = np.maximum(np.triu(found, 1), 0)
+    single = np.arange(len(kept))
+    found[single, single + 1] = [each.stash_bytes for each in profiles]
+    return np.asarray(found)
+
+
+def _shared(layers: Sequence[RequestedLayer]) -> list[tuple[int, int]]:
+    """Return the pairs of layers of which the second uses weights of the first."""
+    places = {layer.spec.name: place for place, layer in enumerate(layers)}
+    found = []
+    for place, layer in enumerate(layers):
+        spec = layer.spec
+        if isinstance(spec, BuiltSpec) and hasattr(spec.row.makes, "shared"):
+            found += [
+                (places[owner], place)
+                for key in spec.row.keys
+                if key.hint is EarlierLayer and (owner := getattr(spec, key.argument)) in places
+            ]
+    return found

@@ -1,0 +1,204 @@
+"""A suggestion in words and tables: the verdict, the plans, and what was searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+from ipusim.app.render.tables import Table
+from ipusim.app.suggest.given import Given
+from ipusim.app.suggest.searched import Searched
+from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
+from ipusim.app.suggest.trial import Trial
+from ipusim.base.units import format_figure, format_seconds
+from ipusim.runs.job import Job
+
+#: The share of the ceiling that a person asks for.
+_SHARE: Final = Fraction(9, 10)
+#: What the plans of the table are called, from the best on.
+_PLACES: Final = ("best", "second", "third", "fourth", "fifth")
+
+
+def verdict(suggestion: Suggestion) -> Iterator[str]:
+    """Yield the lines that come first: the plan, its time, what it gains, and what bounds it; or why there is none."""
+    if suggestion.why_none:
+        yield suggestion.why_none
+        return
+    job, trial = suggestion.job, suggestion.trial
+    if suggestion.plan is None:
+        yield f"Keep the given plan: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
+    else:
+        yield f"Take {plan_words(job)}."
+    yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
+    if suggestion.plan is not None:
+        yield _against_given(suggestion)
+    yield _against_one(suggestion)
+    yield job.memory.verdict()
+    yield from ceiling_words(suggestion.ceiling, job, "")
+    if suggestion.plan is not None and suggestion.own.job is not None:
+        yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
+
+
+def so_far(given: Given, searched: Searched, seconds: float) -> str:
+    """Return how far a search is: the best plan, and what no other can be faster than."""
+    clock = given.job.system.clock_hz if given.job else None
+
+    def shown(cycles: int) -> str:
+        return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
+
+    best = "no plan yet" if searched.best is None else f"best {shown(searched.best)}"
+    gap = f" ({searched.gap(searched.bound):.1%} faster)" if searched.best else ""
+    return f"{seconds:.0f} s, {best}, any other at least {shown(searched.bound)}{gap}"
+
+
+def plan_words(job: Job) -> str:
+    """Return a plan in a sentence."""
+    shape, system = job.program.shape, job.system
+    ipus = len(set(shape.mapping))
+    stages = (
+        f"{shape.positions} stages on {ipus} IPUs"
+        if ipus > 1
+        else f"{shape.positions} stage{'s' * (shape.positions > 1)} on one IPU"
+    )
+    parts = [f"{job.schedule.name} in {job.plan.sync.words}", stages]
+    parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
+    parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
+    parts.append(
+        f"{job.request.options.pipeline.gradient_accumulation_count} micro-batches of {job.program.micro_batch_size}"
+    )
+    if shape.recompute or shape.recompute_inline:
+        parts.append("activations computed again")
+    if job.program.offload.weight_update_variables and any(each.state_bytes for each in job.program.stages):
+        shared = " in parts" if job.program.offload.sharded_state else ""
+        parts.append(f"optimizer's state in Streaming Memory{shared}")
+    if job.program.offload.variables_on_host:
+        parts.append("weights updated by the host")
+    return ", ".join(parts)
+
+
+def _proof(suggestion: Suggestion) -> str:
+    searched = suggestion.searched
+    if not searched.choices:
+        return "was looked for, as stages that run at the same time stay as they are"
+    if searched.left is None:
+        return "is among the plans that were searched, which is proven"
+    return f"was found up to {searched.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
+
+
+def _against_given(suggestion: Suggestion) -> str:
+    own, trial = suggestion.own, suggestion.trial
+    if own.job is None:
+        return f"The given plan is refused: {own.refusal.splitlines()[0]}"
+    gain = own.period / own.samples / (trial.period / trial.samples)
+    fits = "" if own.fits else ", which does not fit its memory,"
+    host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
+    return f"That is {float(gain):.2f} times as fast as the given plan{host}{fits} with {_time(own)}."
+
+
+def _against_one(suggestion: Suggestion) -> str:
+    one, trial = suggestion.one_ipu, suggestion.trial
+    if one.job is None or one.cycles is None:
+        why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
+        return f"One IPU alone cannot run the model: {why}."
+    gain = one.period / one.samples / (trial.period / trial.samples)
+    fits = "" if one.fits else " if it fitted there, which it does not"
+    ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
+    return f"One IPU alone would take {_time(one)}{fits}: {float(gain):.2f} times as fast on {ipus}."
+
+
+def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]:
+    """Yield how fast a plan would be with ever more micro-batches, and what keeps it from being perfect."""
+    if isinstance(ceiling, str):
+        if ceiling:
+            yield f"The {whose}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
+        return
+    if not ceiling.full.slope:
+        return
+    count = job.request.options.pipeline.gradient_accumulation_count
+    rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
+    yield (
+        f"The {whose}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
+        f"{count} micro-batches reach {ceiling.share(count):.1%} of it, {ceiling.count_for(_SHARE)} would reach 90 %."
+    )
+    parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
+    yield f"It is made of: {parts}."
+
+
+def _time(trial: Trial) -> str:
+    assert trial.job is not None
+    return format_seconds(float(trial.period / trial.job.system.clock_hz))
+
+
+def _rate(trial: Trial) -> str:
+    assert trial.job is not None
+    return (
+        f"{format_figure(float(trial.samples * trial.job.system.clock_hz / trial.period))} samples/s"
+        if trial.period
+        else "no time"
+    )
+
+
+def plan_table(suggestion: Suggestion) -> Table:
+    """Return the suggested plan, those behind it, and the given one."""
+    rows = []
+    best = suggestion.trial.period or Fraction(1)
+    first = int(suggestion.plan is None)
+    shown = enumerate(suggestion.searched.shown[: RUNNERS_UP + 1 - first], first)
+    trials = [(_PLACES[number], plan.trial) for number, plan in shown]
+    if suggestion.own.job is not None:
+        trials.append(("given", suggestion.own))
+    for name, trial in trials:
+        assert trial.job is not None
+        job, shape = trial.job, trial.job.program.shape
+        rows.append(
+            (
+                name,
+                job.schedule.name,
+                str(shape.positions),
+                f"{len(job.plan.ipus)}x{job.system.replicas}",
+                str(job.request.options.pipeline.gradient_accumulation_count),
+                "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
+                "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
+                _time(trial),
+                f"{float(trial.period / best):.3f}",
+            )
+        )
+    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "update", "time")
+    title = "Plans, each simulated"
+    return Table(title, header, tuple(rows))
+
+
+def split_lines(suggestion: Suggestion) -> Iterator[str]:
+    """Yield where the suggested plan cuts the model, a line a stage."""
+    plan = suggestion.plan
+    if plan is None or not plan.units.movable or len(plan.cuts) == 1:
+        return
+    ends = (*plan.cuts[1:], len(plan.units))
+    for stage, (start, end) in enumerate(zip(plan.cuts, ends, strict=True)):
+        first, last = plan.units.names[start], plan.units.names[end - 1]
+        yield (
+            f"  stage {stage} on IPU {plan.choice.mapping[stage]}: {first} to {last}"
+            if end - start > 1
+            else f"  stage {stage} on IPU {plan.choice.mapping[stage]}: {first}"
+        )
+
+
+def searched_lines(suggestion: Suggestion) -> Iterator[str]:
+    """Yield what the table's columns are, what was searched, and how much of it was simulated."""
+    found = suggestion.searched
+    if not found.choices:
+        return
+    yield (
+        "IPUs: of a replica x replicas; again: activations are computed again, in passes apart or inside backward "
+        "ones; full: the fullest IPU's memory; time: times the best."
+    )
+    yield (
+        f"Searched: {found.choices} ways to lay the model out but for its cuts, {found.refused.total()} refused by a "
+        f"rule and {found.too_large} too large under any cut; {found.bounded:,} cuts bounded, {found.misfits} of them "
+        f"too large after all, {found.assembled} plans assembled, {found.simulated} simulated."
+    )
+    if found.left is None:
+        yield "Proven: no bound of what was not simulated is below the best simulated time."
+    else:
+        yield f"Not proven: {found.stopped} ended the search; any other plan is {suggestion.gap:.1%} faster at most."

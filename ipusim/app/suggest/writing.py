@@ -1,0 +1,36 @@
+"""The suggested scenario as a file: checked before it is there, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ipusim.app.run_folder.output_file import mark_of
+from ipusim.app.scenario.load import job_of
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.app.scenario.source import parse_source, read_source
+from ipusim.app.suggest.scenario_text import suggested_text
+from ipusim.app.suggest.suggestion import Suggestion
+from ipusim.base.errors import OutputError
+from ipusim.base.files import write_file
+
+
+def write_suggested(suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path) -> None:
+    """Write the scenario of the suggested plan into ``out``.
+
+    Raises OutputError for a file that would not run where it is to stand, as its other files are elsewhere, or that
+    would run another plan.
+    """
+    source = apply_overrides(read_source(scenario), overrides)
+    text = suggested_text(suggestion, scenario.read_text("utf-8"), source)
+    try:
+        job = job_of(parse_source(text, out))
+    except ScenarioError as error:
+        raise OutputError(
+            f"{out}: expected a place where the scenario runs, beside the files that it names:\n{error}"
+        ) from None
+    if job.plan != suggestion.job.plan or job.costs != suggestion.job.costs:
+        raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
+    mark = f"# {mark_of('suggest')}\n"
+    write_file(out, (text if mark in text else text + mark).encode())

@@ -1,0 +1,164 @@
+"""The throughput that no accumulation count passes, the count that comes near it, and what of the ideal it is.
+
+A pipeline takes a + b G cycles for G micro-batches behind each weight update once it is full: as long as the ramps and
+the update take, and a time-step more for each further micro-batch, or several for each period of them. So a throughput
+grows towards that of b alone, and stays below it. Both are read off the simulated points themselves, of which three
+must lie on one line, exactly; where they do not, counts above the largest are simulated until three do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, Final
+
+from ipusim.app.fidelity.throughputs import Full
+from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.app.sweep.sweep import Sweep
+from ipusim.app.sweep.vary import text_of
+from ipusim.base.errors import IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.base.units import format_figure
+from ipusim.runs.assemble.assemble import assemble
+
+#: The option whose ceiling is told.
+COUNT: Final = "pipeline.gradient_accumulation_count"
+#: The share of the ceiling that is near it, and one that is often enough.
+NEAR: Final = Fraction(95, 100)
+ENOUGH: Final = Fraction(90, 100)
+#: How many of the counts that a schedule can lay out it may take until the pipeline does the same again.
+_PERIODS: Final = 1, 2, 3, 4
+#: Counts that are tried beside the one where the line has the share, which a pipeline that is not full yet may miss.
+_MOST_TRIED: Final = 64
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a sweep of counts comes to in the end.
+
+    Attributes:
+        others: the values of the other options, by their paths.
+        samples_per_s: the throughput that no count passes.
+        enough_count, near_count: the least counts with ENOUGH and with NEAR of it that the schedule can lay out.
+        near_samples_per_s: the throughput of the latter; None where it is beyond the simulated counts, by the line
+            carried on.
+        balance: arithmetic of all IPUs over that of the busiest on each of them: what the stages' balance allows.
+        rest: what copies, syncs, the host and the order of the passes leave of that.
+    """
+
+    others: Mapping[str, Any]
+    samples_per_s: float
+    enough_count: int
+    near_count: int
+    near_samples_per_s: float | None
+    balance: float
+    rest: float
+
+    @property
+    def of_ideal(self) -> float:
+        """The ceiling as a share of what IPUs would do that compute all the time."""
+        return self.balance * self.rest
+
+    def words(self, under: str = "") -> str:
+        """Return the lesson as a sentence; ``under`` are the values of the other options in words."""
+        beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
+        return (
+            f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of "
+            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, "
+            f"{float(NEAR):.0%} from count {self.near_count}{beyond}; "
+            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
+            f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "
+            f"{self.rest:.1%} of that."
+        )
+
+
+def ceilings(found: Sweep) -> tuple[Ceiling, ...]:
+    """Return the ceiling for each combination of the other options; none of sweeps that do not cross counts.
+
+    One whose time does not grow by as much for each further count is left out.
+    """
+    place = next((number for number, axis in enumerate(found.axes) if axis.path == COUNT), None)
+    if place is None or (found.together and len(found.axes) > 1):
+        return ()
+    groups: dict[str, dict[int, Outcome]] = {}
+    others: dict[str, dict[str, Any]] = {}
+    for point, outcome in found.finished:
+        rest = {axis.path: value for axis, value in zip(found.axes, point, strict=True) if axis.path != COUNT}
+        key = "\n".join(map(text_of, rest.values()))
+        others[key] = rest
+        if outcome.ran and type(point[place]) is int:
+            groups.setdefault(key, {})[point[place]] = outcome
+    again = Reuse()
+    limits = (_ceiling(found, others[key], known, again) for key, known in groups.items())
+    return tuple(limit for limit in limits if limit is not None)
+
+
+def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], again: Reuse) -> Ceiling | None:
+    most = max(known)
+    try:
+        job = assemble(found.request.replace({**others, COUNT: most}), again)
+    except IpusimError:
+        return None
+    step = job.schedule.multiple(job.program.shape)
+
+    @cache
+    def at(count: int) -> Outcome:
+        return known.get(count) or outcome_of(found.request, {**others, COUNT: count}, again)
+
+    line = _line(sorted(known), most, step, at)
+    if line is None:
+        return None
+    first, last = line
+    low, high = at(first), at(last)
+    slope = (_period(high) - _period(low)) / (last - first)
+    per_count = Fraction(high.samples, last)
+    busiest = Fraction(high.busiest_cycles - low.busiest_cycles, last - first)
+    mean = Fraction(high.compute_cycles - low.compute_cycles, (last - first) * high.ipus)
+    if slope <= 0 or busiest <= 0:
+        return None
+    limit = per_count * high.clock_hz / slope
+    full = Full(last, step, _period(high), slope)
+    enough, count = (_least(share, limit, full, step, most, at) for share in (ENOUGH, NEAR))
+    there = at(count).samples_per_s if count <= most else None
+    return Ceiling(others, float(limit), enough, count, there, float(mean / busiest), float(busiest / slope))
+
+
+def _period(outcome: Outcome) -> Fraction:
+    """Return the mean cycles from one weight update to the next."""
+    return Fraction(outcome.run_cycles, outcome.executions)
+
+
+def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome]) -> tuple[int, int] | None:
+    """Return two counts on the line of a full pipeline; None where there is none to be found."""
+    tried = [counts[-3:]] if len(counts) >= 3 else []
+    tried += [[most, most + period * step, most + 2 * period * step] for period in _PERIODS]
+    for three in tried:
+        if not all(at(count).ran for count in three):
+            continue
+        cycles = [_period(at(count)) for count in three]
+        first, second = ((cycles[n + 1] - cycles[n]) / (three[n + 1] - three[n]) for n in (0, 1))
+        if first == second:
+            return three[0], three[2]
+    return None
+
+
+def _least(share: Fraction, limit: Fraction, full: Full, step: int, most: int, at: Callable[[int], Outcome]) -> int:
+    """Return the least count with that share of ``limit``; one above ``most`` is that of a ``full`` pipeline."""
+
+    def is_near(count: int) -> bool:
+        return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= share * limit * _period(at(count))
+
+    count = full.least_count(share, step)
+    if count > most:
+        return count
+    for _ in range(_MOST_TRIED):
+        if is_near(count):
+            break
+        count += step
+    for _ in range(_MOST_TRIED):
+        if count <= step or not is_near(count - step):
+            break
+        count -= step
+    return count

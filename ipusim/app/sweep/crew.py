@@ -1,0 +1,174 @@
+"""Who runs the points of a sweep: processes of this machine through joblib, or a Dask cluster's workers.
+
+A worker keeps what the points of the sweep that it works for have in common, and lets go of it with the next sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+from uuid import uuid4
+
+import joblib
+
+from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.base.errors import MissingPackageError, OptionError, OutputError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.reuse import Reuse
+from ipusim.base.workers import side_by_side
+from ipusim.hardware.disturbances import Disturbance
+from ipusim.runs.request.request import Request, given, plain
+from ipusim.schedules import registry
+from ipusim.schedules.registry import Schedule
+
+#: Where points run.
+BACKENDS: Final = ("local", "dask")
+#: Seconds in which a cluster must answer.
+_PATIENCE_S: Final = 10
+#: In a worker process: the sweep that it works for, and what the points of that have in common.
+_AT_HAND: dict[str, Reuse] = {}
+#: Python runs one thread of a worker at a time in any case, and a user's files are no work for several.
+_ONE_AT_A_TIME: Final = Lock()
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who runs points.
+
+    Attributes:
+        workers: processes of this machine; 1 is this process itself, None one for each core.
+        backend: one of BACKENDS.
+        address: of a Dask cluster's scheduler, such as ``tcp://10.0.0.1:8786``.
+    """
+
+    workers: int | None = None
+    backend: str = "local"
+    address: str | None = None
+
+    def check(self) -> None:
+        """Raise OptionError for what makes no crew, MissingPackageError for a cluster without the package for it."""
+        if self.backend not in BACKENDS:
+            near = did_you_mean(self.backend, BACKENDS)
+            raise OptionError("backend", f"expected {' or '.join(BACKENDS)}, got {self.backend!r}{near}")
+        if self.workers is not None and self.workers < 1:
+            raise OptionError("workers", f"expected a number from 1 up, got {self.workers}")
+        if self.backend == "local":
+            if self.address is not None:
+                raise OptionError("address", "expected {} dask with it, got local", "backend")
+            return
+        if self.address is None:
+            raise OptionError(
+                "address", "expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
+            )
+        if self.workers is not None:
+            raise OptionError(
+                "workers", "expected no number with {} dask, whose own workers run all, got one", "backend"
+            )
+        try:
+            import distributed  # noqa: F401, PLC0415 - an extra
+        except ImportError:
+            text = "a Dask cluster needs the package distributed: pip install 'ipusim[dask]'"
+            raise MissingPackageError(text) from None
+
+    def run(
+        self, request: Request, points: Mapping[int, Mapping[str, Any]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
+        """Yield the number and the outcome of each point, in the order in which they end.
+
+        ``points`` are the changes of ``request`` by their number. Raises OutputError for a cluster that does not
+        answer, and for a worker that is ended from outside.
+        """
+        if not points:
+            return
+        number = min(self.workers or joblib.cpu_count(), len(points))
+        if self.backend == "local" and number <= 1:
+            again = Reuse()
+            for each, changes in points.items():
+                yield each, outcome_of(request, changes, again)
+            return
+        errand = _Errand.of(request)
+        if self.backend == "dask":
+            yield from self._on_cluster(errand, points)
+            return
+        try:
+            yield from side_by_side(_at_work, ((errand, *point) for point in points.items()), number)
+        except BrokenProcessPool:
+            text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
+            raise OutputError(text) from None
+
+    def _on_cluster(
+        self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
+    ) -> Generator[tuple[int, Outcome], None, None]:
+        """Yield what :meth:`run` does, of the workers of a Dask cluster.
+
+        Raises OutputError for one that does not answer, and for one that ends before its points do.
+        """
+        from distributed import Client, as_completed  # noqa: PLC0415 - an extra
+
+        with ExitStack() as stack:
+            try:
+                client = Client(self.address, timeout=_PATIENCE_S, set_as_default=False)  # type: ignore[no-untyped-call]
+                stack.enter_context(client)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
+            try:
+                sent = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
+                for future in as_completed(sent, loop=client.loop):  # type: ignore[no-untyped-call]
+                    yield future.result()
+            except (OSError, CancelledError, RuntimeError) as error:
+                # What a point meets is told in its outcome: these are of the cluster.
+                text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}"
+                raise OutputError(text) from error
+
+
+@dataclass(frozen=True)
+class _Errand:
+    """What all points of a sweep have in common, as plain data that any process can take up.
+
+    Attributes:
+        sweep: tells sweeps apart.
+        data: the options.
+        name, description, folder: of the request.
+        schedules: that were registered here beside the house's own.
+        disturbances: of the request.
+    """
+
+    sweep: str
+    data: Mapping[str, Any]
+    name: str
+    description: str
+    folder: str
+    schedules: Sequence[Schedule] = field(default=())
+    disturbances: tuple[Disturbance, ...] = ()
+
+    @classmethod
+    def of(cls, request: Request) -> _Errand:
+        """Take down a request."""
+        own = tuple(each for each in map(registry.find, registry.names()) if not registry.is_of_the_house(each))
+        data, folder = plain(given(request.options)), str(request.folder)
+        return cls(uuid4().hex, data, request.name, request.description, folder, own, request.disturbances)
+
+    def request(self) -> Request:
+        """Return the request again."""
+        same = Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
+        return replace(same, disturbances=self.disturbances)
+
+
+def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:
+    """Run a point in a worker process."""
+    with _ONE_AT_A_TIME:
+        again = _AT_HAND.get(errand.sweep)
+        if again is None:
+            _AT_HAND.clear()
+            again = _AT_HAND[errand.sweep] = Reuse()
+        for schedule in errand.schedules:
+            if schedule.name not in registry.names():
+                registry.register(schedule)
+        return number, outcome_of(again(_Errand.request, errand), changes, again)

@@ -1,0 +1,155 @@
+"""The finished points of a sweep on disk, each as soon as it is there: what an interrupted sweep goes on from.
+
+A line for each, with a key that is a hash of all that the point asks for: its options, and what is in the files that
+they name. So a point is taken from a journal only if it would come to the same; points of others do not matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.sweep.outcome import Outcome, stored_outcome
+from ipusim.base.errors import FileError
+from ipusim.base.files import open_file
+from ipusim.runs.request.request import Request, given
+
+#: A function in a Python file, as options name it.
+_FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
+_PACKAGE: Final = Path(__file__).parents[2]
+_CHUNK_BYTES: Final = 1 << 20
+#: What the file is called, and most bytes of it: three times the points of a sweep.
+_FILE: Final = "sweep.jsonl"
+_MOST_BYTES: Final = 1 << 28
+#: A line, of a hash and the rest of a JSON object.
+_HASHED: Final = b'{"sha256": "%b", %b\n'
+
+
+class Keys:
+    """Makes the keys of a sweep's points; a file that several of them name is read once."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        self._contents: dict[Path, str] = {}
+
+    def of(self, request: Request) -> str:
+        """Return the key of what ``request`` asks for; its name and description do not matter."""
+        asked = {key: value for key, value in given(request.options).items() if key not in ("name", "expect")}
+        files = {name: self._content(path) for name, path in sorted(_files(asked, request.folder))}
+        disturbed = [repr(request.disturbances)] if request.disturbances else []
+        text = json.dumps([asked, files, *disturbed], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+    def _content(self, path: Path) -> str:
+        if path not in self._contents:
+            found = hashlib.sha256()
+            try:
+                with open_file(path) as file:
+                    while chunk := file.read(_CHUNK_BYTES):
+                        found.update(chunk)
+            except OSError as error:  # the point itself tells
+                found.update(str(error.errno).encode())
+            self._contents[path] = found.hexdigest()
+        return self._contents[path]
+
+
+def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that options name, by their names there: every text that is the name of one."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _files(each, folder)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _files(each, folder)
+    elif isinstance(value, str):
+        match = _FUNCTION.fullmatch(value)
+        name = match[1] if match else value
+        try:
+            is_file = "\0" not in name and (folder / name).is_file()
+        except OSError:  # a text longer than any name
+            return
+        if is_file:
+            yield name, folder / name
+
+
+def code_digest() -> str:
+    """Return a hash of this package's own code: another one may come to other numbers."""
+    found = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        found.update(f"{path.relative_to(_PACKAGE)} {path.stat().st_size}\n".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+class Journal:
+    """The finished points in a folder of results, open to add others; those that other code has found are forgotten.
+
+    Each line begins with a hash of itself and of the code, so that a line which was changed or cut off is none.
+
+    Attributes:
+        found: the outcomes, by the keys of their points.
+        damaged: lines that are left out, but for a last one that was cut off as its process ended.
+    """
+
+    def __init__(self, folder: ResultsFolder) -> None:
+        """Take the folder; there need be no points in it."""
+        self._folder = folder
+        self._head = (json.dumps({"code": code_digest()}) + "\n").encode()
+        self._file: BinaryIO | None = None
+        self.found: dict[str, Outcome] = {}
+        self.damaged = 0
+
+    def __enter__(self) -> Self:
+        """Read what is there, and open a file that takes its place; raises OutputError where that cannot be."""
+        lines = self._read(self._folder.read_aside(_FILE, _MOST_BYTES))
+        self._file = self._folder.write_aside(_FILE, b"".join(lines))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file; one without any point goes."""
+        if self._file is not None and self._folder.is_mine:
+            self._file.close()
+            if not self.found:
+                self._folder.remove_aside(_FILE)
+
+    def add(self, key: str, outcome: Outcome) -> None:
+        """Note a finished point; it is on disk behind this."""
+        assert self._file is not None
+        self._folder.check_mine()
+        self.found[key] = outcome
+        text = json.dumps({"key": key, "outcome": asdict(outcome)}).encode()
+        self._file.write(self._hashed(text))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _hashed(self, text: bytes) -> bytes:
+        """Return the line of a JSON object, which has its hash too."""
+        digest = hashlib.sha256(self._head + text).hexdigest().encode()
+        return _HASHED % (digest, text[1:])
+
+    def _read(self, content: bytes) -> list[bytes]:
+        """Take the points of a file; return its head, and the lines that are whole."""
+        head, *lines = content.splitlines(keepends=True) or [b""]
+        kept = [self._head]
+        for line in lines if head == self._head else ():
+            text = b"{" + line[len(_HASHED % (b"0" * 64, b"")) - 1 : -1]
+            try:
+                if line != self._hashed(text):
+                    raise FileError("another hash")
+                read = json.loads(text)
+                self.found[str(read["key"])] = stored_outcome(read["outcome"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                self.damaged += line.endswith(b"\n")
+            else:
+                kept.append(line)
+        return kept

@@ -1,0 +1,83 @@
+"""What a sweep can be judged and drawn by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.analysis.figures import Figure, figure
+from ipusim.app.sweep.outcome import Outcome
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_figure
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of the table that is a number of each outcome.
+
+    Attributes:
+        name: as ``--measure`` takes it, beside the figure's own.
+        figure: what it measures.
+        column: of the table, and the attribute of an Outcome.
+        words: with its unit, on a chart.
+        head: of its column in a terminal.
+        scale: of the chart's unit.
+        told: the number for people, without what its column says.
+    """
+
+    name: str
+    figure: Figure
+    column: str
+    words: str
+    head: str
+    scale: float
+    told: Callable[[float], str]
+
+    @property
+    def least(self) -> bool:
+        """Whether less is better."""
+        return self.figure.less_is_better
+
+    def of(self, outcome: Outcome) -> float | None:
+        """Return the number of an outcome; None where it has none."""
+        found: float | None = getattr(outcome, self.column)
+        return found
+
+
+def _measure(
+    name: str, of: str, column: str, words: str, head: str, scale: float, told: Callable[[float], str] | None = None
+) -> Measure:
+    return Measure(name, figure(of), column, words, head, scale, told or figure(of).told)
+
+
+MEASURES: Final = (
+    _measure("throughput", "throughput", "samples_per_s", "throughput, samples/s", "samples/s", 1.0, format_figure),
+    _measure(
+        "time", "time_per_weight_update", "weight_update_period_s", "time per weight update, ms", "per update", 1e3
+    ),
+    _measure("makespan", "makespan", "makespan_s", "makespan, ms", "makespan", 1e3),
+    _measure("bubble", "bubble", "bubble", "bubble, % of the IPUs' time", "bubble", 100.0),
+    _measure("utilisation", "utilisation", "utilisation", "utilisation, %", "utilisation", 100.0),
+    _measure("memory", "peak", "peak_bytes", "fullest IPU, MiB", "peak", 2.0**-20),
+    _measure("loss", "mean_loss", "loss", "mean loss of the last step", "loss", 1.0),
+    _measure("accuracy", "accuracy", "accuracy", "accuracy on held-out samples, %", "accuracy", 100.0),
+)
+THROUGHPUT: Final = MEASURES[0]
+BUBBLE: Final = next(each for each in MEASURES if each.name == "bubble")
+
+
+def measure_of(name: str, *, losses: bool = False) -> Measure:
+    """Return the measure of that name or that figure.
+
+    Raises OptionError for another, and for what takes arithmetic without it.
+    """
+    names = {name: each for each in MEASURES for name in (each.figure.name, each.name)}
+    if name not in names:
+        near = did_you_mean(name, names)
+        raise OptionError("measure", f"expected one of {', '.join(each.name for each in MEASURES)}, got {name!r}{near}")
+    found = names[name]
+    if found.name in ("loss", "accuracy") and not losses:
+        raise OptionError("measure", f"expected {{}} with {name}, which takes the arithmetic, got it alone", "losses")
+    return found

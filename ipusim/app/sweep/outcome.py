@@ -1,0 +1,168 @@
+"""What one point of a sweep came to: its numbers, or why there are none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_type_hints
+
+from ipusim.analysis.bubble import bubble
+from ipusim.analysis.executions import find_execution
+from ipusim.analysis.throughput import throughput
+from ipusim.analysis.utilisation import ratio
+from ipusim.base.errors import FileError, IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.execute import execute
+from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.runs.session import Session
+from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The numbers of a run; None where it did not run, or does not say.
+
+    Attributes:
+        message: why it did not run; empty where it did.
+        fits: whether it runs, and every IPU holds what it needs for that, as far as the request says.
+        peak_bytes: what the fullest IPU holds, where the request says what stages hold.
+        makespan_cycles, makespan_s: of the first execution of the pipeline, without its weight update.
+        weight_update_period_s: mean time from one weight update to the next, of inference from execution to execution.
+        samples_per_s: mean throughput of the whole run.
+        bubble: idle / (IPUs x makespan).
+        utilisation: arithmetic / (IPUs x makespan).
+        loss: mean of the last step's losses, where there is arithmetic.
+        accuracy: on the held-out samples at last, where there are any.
+        run_cycles, executions: length of the whole run, and how often the pipeline was executed in it.
+        samples: behind one weight update.
+        clock_hz: of the tiles.
+        ipus: that hold a stage.
+        busiest_cycles, compute_cycles: arithmetic of the busiest IPU, and of all IPUs, in the first execution.
+    """
+
+    message: str = ""
+    fits: bool = False
+    peak_bytes: int | None = None
+    makespan_cycles: int | None = None
+    makespan_s: float | None = None
+    weight_update_period_s: float | None = None
+    samples_per_s: float | None = None
+    bubble: float | None = None
+    utilisation: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+    run_cycles: int = 0
+    executions: int = 0
+    samples: int = 0
+    clock_hz: int = 0
+    ipus: int = 0
+    busiest_cycles: int = 0
+    compute_cycles: int = 0
+
+    @property
+    def ran(self) -> bool:
+        """Whether it ran, fitting or not."""
+        return not self.message
+
+
+#: What of an outcome that ran is a share, and what may be any number, or none that is finite.
+_SHARES: Final = ("bubble", "utilisation", "accuracy")
+_ANY_NUMBER: Final = ("loss",)
+#: What is not there for every request.
+_MAY_LACK: Final = ("peak_bytes", "loss", "accuracy")
+_MOST_CYCLES: Final = 2**63
+
+
+def stored_outcome(data: Any) -> Outcome:
+    """Return an outcome that ran from JSON, its fields by their names; raises FileError for what is none."""
+    kinds = get_type_hints(Outcome)
+    if not isinstance(data, dict) or data.keys() != kinds.keys():
+        raise FileError("expected the fields of an outcome")
+    if wrong := [name for name, value in data.items() if not _is_stored(name, kinds[name], value)]:
+        raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
+    return Outcome(**data)
+
+
+def _is_stored(name: str, kind: Any, value: Any) -> bool:
+    """Return whether a value is one that a field of an outcome that ran may have."""
+    if kind is str:
+        return bool(value == "")
+    if kind is bool:
+        return isinstance(value, bool)
+    if value is None:
+        return name in _MAY_LACK
+    if kind in (int, int | None):
+        # A run without executions, IPUs or a clock is none; one without time or arithmetic may be.
+        least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
+        return type(value) is int and least <= value < _MOST_CYCLES
+    if type(value) not in (int, float):
+        return False
+    return name in _ANY_NUMBER or 0 <= value <= (1 if name in _SHARES else sys.float_info.max)
+
+
+def outcome_of(request: Request, changes: Mapping[str, Any], again: Reuse) -> Outcome:
+    """Return what ``request`` comes to with these ``changes``; whatever goes wrong with it is told, not raised.
+
+    What an earlier one has in common with it is taken from ``again``.
+    """
+    try:
+        return _run(assemble(request.replace(changes), again))
+    except RequestMemoryError as error:
+        return Outcome(message=_told(error), peak_bytes=error.job.memory.fullest.bytes)
+    except MemoryError as error:
+        return Outcome(message=f"this takes more memory than there is: {error}")
+    except Exception as error:  # functions of a user's own may raise anything
+        return Outcome(message=_told(error))
+
+
+def _told(error: Exception) -> str:
+    """Return an error in one line."""
+    if isinstance(error, RequestError):
+        return "; ".join(map(str, error.problems))
+    text = str(error) if isinstance(error, IpusimError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def _run(job: Job) -> Outcome:
+    """Run a Job; without arithmetic no more is worked out of it than an Outcome has."""
+    if job.workload is None:
+        session = Session(job)
+        return _numbers(job, session.run(job.executions))
+    run = execute(job)
+    learnt = run.summary.learning
+    losses = learnt.mean_loss_by_step[-1:] if learnt else ()
+    evaluations = learnt.evaluations[-1:] if learnt else ()
+    return replace(
+        _numbers(job, run.timeline),
+        loss=next(iter(losses), None),
+        accuracy=next((each.accuracy for each in evaluations), None),
+    )
+
+
+def _numbers(job: Job, timeline: Timeline) -> Outcome:
+    first, rates = find_execution(timeline, 0), throughput(timeline)
+    found = bubble(timeline, first)
+    holders = len(timeline.info.stages_of_ipu)
+    available = holders * first.makespan_cycles
+    return Outcome(
+        fits=not job.memory.too_large,
+        peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
+        makespan_cycles=first.makespan_cycles,
+        makespan_s=first.makespan_cycles / timeline.info.clock_hz,
+        weight_update_period_s=rates.weight_update_period_s,
+        samples_per_s=rates.samples_per_s,
+        bubble=found.idle_fraction,
+        utilisation=ratio(available - found.idle_cycles, available),
+        run_cycles=rates.run_cycles,
+        executions=timeline.info.executions,
+        samples=rates.effective_batch_size,
+        clock_hz=timeline.info.clock_hz,
+        ipus=holders,
+        busiest_cycles=found.ideal_cycles,
+        compute_cycles=available - found.idle_cycles,
+    )

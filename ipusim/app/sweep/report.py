@@ -1,0 +1,264 @@
+"""A sweep as files and tables: the rows, the best of them, and a chart of one measure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.sweep import ChartAxis, Limit, sweep_chart
+from ipusim.app.render.tables import Table
+from ipusim.app.sweep.ceiling import COUNT, Ceiling
+from ipusim.app.sweep.measures import BUBBLE, MEASURES, THROUGHPUT, Measure
+from ipusim.app.sweep.outcome import Outcome
+from ipusim.app.sweep.sweep import Sweep
+from ipusim.app.sweep.vary import text_of
+from ipusim.base.errors import MissingPackageError, OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_bytes, format_figure
+from ipusim.runs.titles import title_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Every file that a sweep may write.
+SWEEP_FILES: Final = ("sweep.csv", "sweep.parquet", "sweep.png", "sweep.svg")
+#: What the rows can be written as beside CSV, which they always are.
+FORMATS: Final = ("csv", "parquet")
+#: Columns of the files behind those of the varied options.
+COLUMNS: Final = (
+    "makespan_cycles",
+    "makespan_s",
+    "weight_update_period_s",
+    "samples_per_s",
+    "bubble",
+    "utilisation",
+    "peak_bytes",
+    "fits",
+)
+_LEARNT: Final = ("loss", "accuracy")
+#: Measures that a terminal shows beside the chosen one; the others are in the files.
+_TOLD: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
+#: Rows that a terminal shows; of more, so many of the best.
+_MOST_ROWS: Final = 40
+_BEST_ROWS: Final = 20
+#: Reasons that a terminal shows.
+_MOST_REASONS: Final = 5
+
+
+def check_format(name: str) -> None:
+    """Raise OptionError for a format that there is not, MissingPackageError for Parquet without the package for it."""
+    if name not in FORMATS:
+        raise OptionError("format", f"expected {' or '.join(FORMATS)}, got {name!r}{did_you_mean(name, FORMATS)}")
+    if name == "parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401, PLC0415 - an extra
+        except ImportError:
+            raise MissingPackageError("Parquet needs the package pyarrow: pip install 'ipusim[parquet]'") from None
+
+
+def columns(found: Sweep) -> dict[str, list[Any]]:
+    """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
+    outcomes = [outcome for _, outcome in found.finished]
+    learnt = [name for name in _LEARNT if any(getattr(each, name) is not None for each in outcomes)]
+    made: dict[str, list[Any]] = {
+        axis.path: [point[number] for point, _ in found.finished] for number, axis in enumerate(found.axes)
+    }
+    for name in (*COLUMNS, *learnt, "message"):
+        made[name] = [getattr(outcome, name) for outcome in outcomes]
+    return made
+
+
+def sweep_csv(found: Sweep) -> bytes:
+    """Return the finished points as CSV, in their order; what a point has not is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    made = columns(found)
+    writer.writerow(made)
+    for row in zip(*made.values(), strict=True):
+        varied, numbers = row[: len(found.axes)], row[len(found.axes) :]
+        writer.writerow([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
+    return text.getvalue().encode()
+
+
+def sweep_parquet(found: Sweep) -> bytes:
+    """Return the finished points as Parquet: numbers as numbers, values of several kinds as text."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import parquet  # noqa: PLC0415
+
+    text = io.BytesIO()
+    made = columns(found)
+    varied = {axis.path for axis in found.axes}
+    arrays = {name: _array(pa, values, name in varied) for name, values in made.items()}
+    parquet.write_table(pa.table(arrays), text)
+    return text.getvalue()
+
+
+def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
+    """Return a column; of an option's values those of several kinds, and lists, are text."""
+    kinds = {type(value) for value in values if value is not None}
+    if varied and not ((len(kinds) == 1 and kinds <= {int, float, bool, str}) or kinds == {int, float}):
+        return pa.array([None if value is None else text_of(value) for value in values], pa.string())
+    if kinds == {int, float}:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array(values)
+
+
+def sweep_files(found: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str) -> dict[str, bytes]:
+    """Return the files of a whole sweep: the rows, and the chart of a measure where any point has that."""
+    files = {"sweep.csv": sweep_csv(found)}
+    if form == "parquet":
+        files["sweep.parquet"] = sweep_parquet(found)
+    if any(outcome.ran and measure.of(outcome) is not None for _, outcome in found.finished):
+        chart = chart_of(found, limits, measure)
+        files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
+    return files
+
+
+def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart:
+    """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings."""
+    axes = [ChartAxis(axis.name, axis.values, axis.is_numeric) for axis in found.axes]
+    shown = [measure]
+    if measure is THROUGHPUT and any(axis.path == COUNT for axis in found.axes) and limits:
+        shown.append(BUBBLE)
+    panels = [(each.words, [_scaled(each, outcome) for _, outcome in found.finished]) for each in shown]
+    levels = [
+        Limit(
+            tuple(each.others.values()),
+            each.samples_per_s,
+            None if each.near_samples_per_s is None else (each.near_count, each.near_samples_per_s),
+        )
+        for each in (limits if measure is THROUGHPUT else ())
+    ]
+    return sweep_chart(
+        axes,
+        [point for point, _ in found.finished],
+        panels,
+        fits=[outcome.fits for _, outcome in found.finished],
+        limits=levels,
+        together=found.together,
+        title=_title(found, measure),
+    )
+
+
+def _title(found: Sweep, measure: Measure) -> str:
+    """Return what is varied, in words where its scenario has any, and which measure of how many points is shown."""
+    request, name = found.request, measure.words.partition(",")[0]
+    title = title_of(request.description)
+    words = f"{name} of {len(found.finished)} points"
+    return f"{title}\n{words}" if title else f"{request.name}: {words}"
+
+
+def _scaled(measure: Measure, outcome: Outcome) -> float | None:
+    value = measure.of(outcome) if outcome.ran else None
+    return None if value is None else value * measure.scale
+
+
+def best_of(found: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
+    """Return the points that fit and have the measure, the best first; of equal ones the earlier."""
+    having = [each for each in found.finished if each[1].fits and measure.of(each[1]) is not None]
+    return sorted(having, key=lambda each: (measure.of(each[1]) or 0.0) * (1 if measure.least else -1))
+
+
+def verdict(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
+    """Return what a person wants to know first: the best point, what the ceiling is, and what did not run."""
+    number = len(found.finished)
+    lines = []
+    if best := best_of(found, measure):
+        point, outcome = best[0]
+        told = measure.told(measure.of(outcome) or 0.0)
+        with_what = [f"{told} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {told}"]
+        if measure is THROUGHPUT:
+            with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
+            if outcome.peak_bytes is not None:
+                with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
+        lines.append(f"Best of {number} points by {measure.name}: {found.words(point)}, with {', '.join(with_what)}.")
+    else:
+        lines.append(f"None of {number} points fits.")
+    if limit := _limit_of(best, limits, found):
+        lines.append(limit)
+    failed = Counter(_alike(outcome.message) for _, outcome in found.finished if not outcome.ran)
+    for alike, times in failed.most_common(_MOST_REASONS):
+        first, outcome = next(each for each in found.finished if _alike(each[1].message) == alike)
+        lines.append(f"{times} of {number} did not run, such as {found.words(first)}: {outcome.message}")
+    if len(failed) > _MOST_REASONS:
+        lines.append(f"And {len(failed) - _MOST_REASONS} more reasons: see the column message.")
+    if found.taken:
+        lines.append(f"{found.taken} of {number} points are taken from an earlier sweep of the same.")
+    return lines
+
+
+def _alike(message: str) -> str:
+    """Return what messages that differ in numbers alone have in common."""
+    return re.sub(r"\d+", "#", message)
+
+
+def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], found: Sweep) -> str:
+    """Return the ceiling above the best point in words; of the only one where none fits."""
+    for point, _ in best[:1]:
+        changes = found.changes(point)
+        for limit in limits:
+            if all(changes[path] == value for path, value in limit.others.items()):
+                return limit.words(_under(limit, found))
+    return limits[0].words(_under(limits[0], found)) if limits else ""
+
+
+def _under(limit: Ceiling, found: Sweep) -> str:
+    names = {axis.path: axis.name for axis in found.axes}
+    return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
+
+
+def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
+    """Return a row for each ceiling."""
+    header = (
+        "with",
+        "ceiling, samples/s",
+        "90% from count",
+        "95% from count",
+        "of ideal",
+        "balance",
+        "copies, syncs, order",
+    )
+    rows = [
+        (
+            _under(each, found),
+            format_figure(each.samples_per_s),
+            str(each.enough_count),
+            str(each.near_count),
+            f"{each.of_ideal:.1%}",
+            f"{each.balance:.1%}",
+            f"{each.rest:.1%}",
+        )
+        for each in limits
+    ]
+    return Table("Ceilings that no accumulation count passes", header, tuple(rows))
+
+
+def sweep_table(found: Sweep, measure: Measure) -> Table:
+    """Return a row for each point, or for the best where there are many."""
+    rows, title = list(found.finished), "Points"
+    if len(rows) > _MOST_ROWS:
+        rows = best_of(found, measure)[:_BEST_ROWS]
+        title = f"The {len(rows)} best of {len(found.finished)} points by {measure.name}"
+    shown = [
+        each
+        for each in MEASURES
+        if (each is measure or each.name in _TOLD) and any(each.of(outcome) is not None for _, outcome in rows)
+    ]
+    header = (", ".join(axis.name for axis in found.axes), *(each.head for each in shown), "fits")
+    return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
+
+
+def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
+    numbers = [measure.of(outcome) for measure in shown]
+    told = ["-" if value is None else each.told(value) for each, value in zip(shown, numbers, strict=True)]
+    fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
+    return (", ".join(map(text_of, point)), *told, fits)
+
+
+assert {*COLUMNS, *_LEARNT, "message"} <= {each.name for each in fields(Outcome)}

@@ -1,0 +1,153 @@
+"""What a person asks a sweep for: a scenario and options to vary, or a study file that says both.
+
+A study file is YAML with the keys ``scenario`` (a file, relative to the study's folder), ``vary`` (paths of options,
+each with a list of values, or a text as ``--vary`` has it), ``zip`` and ``measure``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.app.scenario.load import job_of
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.app.scenario.source import Source, read_source
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.journal import Journal
+from ipusim.app.sweep.measures import measure_of
+from ipusim.app.sweep.sweep import Sweep, sweep
+from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+from ipusim.machine.simulate import Progress
+from ipusim.runs.job import Job
+from ipusim.runs.places import Place, PlacedProblem
+from ipusim.runs.problems import KeyPath, dotted, show
+from ipusim.runs.request.request import Request
+
+_KEYS: Final = ("scenario", "vary", "zip", "measure")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A scenario, and what is varied in it.
+
+    Attributes:
+        scenario: its file.
+        axes: what is varied.
+        together: whether the axes go side by side.
+        measure: what points are judged by; None where nobody says.
+        place_of: where an axis is written, by its path.
+    """
+
+    scenario: Path
+    axes: tuple[Axis, ...]
+    together: bool
+    measure: str | None
+    place_of: Callable[[str], Place]
+
+    def run(
+        self,
+        request: Request,
+        losses: bool,
+        crew: Crew,
+        journal: Journal,
+        progress: Progress,
+        landed: Callable[[Sweep], None],
+    ) -> Sweep:
+        """Sweep ``request``, which is the scenario's; see :func:`ipusim.app.sweep.sweep.sweep`."""
+        return sweep(
+            request,
+            self.axes,
+            together=self.together,
+            losses=losses,
+            crew=crew,
+            journal=journal,
+            progress=progress,
+            landed=landed,
+        )
+
+    def first_job(self, overrides: Sequence[str]) -> Job:
+        """Lay out the first point; raises ScenarioError with the places of what is wrong with it."""
+        source = apply_overrides(read_source(self.scenario), overrides)
+        first = points_of(self.axes, self.together)[0]
+        changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
+        return job_of(apply_overrides(source, changes, self.place_of))
+
+
+def read_study(path: Path, varied: Sequence[str], together: bool) -> Study:
+    """Return what ``path``, a scenario or a study file, and options of a command ask for.
+
+    Raises OptionError for ``varied`` that is no option with values, for none with a scenario, and for some beside a
+    study file; ScenarioError with every problem of a study file.
+    """
+    source = read_source(path)
+    if not {"vary", "scenario"} & source.data.keys():
+        if not varied:
+            text = "expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"
+            raise OptionError("vary", text)
+        axes = tuple(map(parse_axis, varied))
+        points_of(axes, together)
+        return Study(path, axes, together, None, lambda name: Place(f"--vary {name}"))
+    if varied or together:
+        raise OptionError("vary" if varied else "zip", f"expected nothing beside the study file {path}, got some")
+    return _Reader(source).study()
+
+
+class _Reader:
+    """Reads a study file, and notes what is wrong with it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._problems: list[PlacedProblem] = []
+
+    def study(self) -> Study:
+        """Return the study; raises ScenarioError with every problem."""
+        data = self._source.data
+        for key in data.keys() - set(_KEYS):
+            text = f"expected one of the keys {', '.join(_KEYS)}, got {key}{did_you_mean(key, _KEYS)}"
+            self._note((key,), text, self._source.key_place((key,)))
+        scenario = data.get("scenario")
+        if not isinstance(scenario, str) or not scenario:
+            self._note(("scenario",), f"expected the file of a scenario, got {show(scenario)}")
+        axes = self._axes(data.get("vary"))
+        together = data.get("zip", False)
+        if not isinstance(together, bool):
+            self._note(("zip",), f"expected true or false, got {show(together)}")
+        if axes and isinstance(together, bool):
+            self._try(("zip",) if together else ("vary",), partial(points_of, axes, together))
+        measure = data.get("measure")
+        if measure is not None:
+            self._try(("measure",), partial(measure_of, str(measure), losses=True))
+        if self._problems:
+            raise ScenarioError(self._problems)
+        place_of = {axis.path: self._source.key_place(("vary", axis.path)) for axis in axes}
+        return Study(self._source.path.parent / str(scenario), axes, together, measure, place_of.__getitem__)
+
+    def _axes(self, varied: Any) -> tuple[Axis, ...]:
+        if not isinstance(varied, dict) or not varied:
+            text = "expected options with values, such as pipeline.schedule: [grouped, interleaved]"
+            self._note(("vary",), f"{text}, got {show(varied)}")
+            return ()
+        axes = []
+        for path, values in varied.items():
+            given = values if isinstance(values, str | list) else [values]
+            if found := self._try(("vary", path), partial(axis_of, path, given)):
+                axes.append(found)
+        return tuple(axes)
+
+    def _try(self, path: KeyPath, make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except OptionError as error:
+            _, text, *_ = error.args
+            self._note(path, text.removeprefix(f"{path[-1]}: "))
+            return None
+
+    def _note(self, path: KeyPath, text: str, place: Place | None = None) -> None:
+        self._problems.append(PlacedProblem(place or self._source.place(path), dotted(path), text))

@@ -1,0 +1,136 @@
+"""A request at every point of a sweep: each simulated once, by as many workers as there are, and kept as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.journal import Journal, Keys
+from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.app.sweep.vary import Axis, points_of, text_of
+from ipusim.base.errors import IpusimError
+from ipusim.base.reuse import Reuse
+from ipusim.machine.simulate import Progress
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+
+
+class AllFailedError(IpusimError):
+    """A sweep of which no point runs; the text is why the first one does not."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the points of a sweep came to.
+
+    Attributes:
+        request: what was varied.
+        axes: what was varied in it.
+        together: whether the axes go side by side; else they are crossed.
+        points: the values of all axes at each point.
+        outcomes: what each came to; None where it is not there yet.
+        taken: how many of them are an earlier sweep's.
+    """
+
+    request: Request
+    axes: tuple[Axis, ...]
+    together: bool
+    points: tuple[tuple[Any, ...], ...]
+    outcomes: tuple[Outcome | None, ...]
+    taken: int = 0
+
+    def changes(self, point: Sequence[Any]) -> dict[str, Any]:
+        """Return the values of a point by the paths of their options."""
+        return {axis.path: value for axis, value in zip(self.axes, point, strict=True)}
+
+    @cached_property
+    def finished(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
+        """The points that are there, with their outcomes, in order."""
+        pairs = zip(self.points, self.outcomes, strict=True)
+        return tuple((point, outcome) for point, outcome in pairs if outcome is not None)
+
+    def words(self, point: Sequence[Any]) -> str:
+        """Return a point for people: ``gradient_accumulation_count 16, schedule grouped``."""
+        return ", ".join(f"{axis.name} {text_of(value)}" for axis, value in zip(self.axes, point, strict=True))
+
+
+def sweep(
+    request: Request,
+    axes: Sequence[Axis],
+    *,
+    together: bool = False,
+    losses: bool = False,
+    crew: Crew | None = None,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+    landed: Callable[[Sweep], None] | None = None,
+) -> Sweep:
+    """Run ``request`` at every point of ``axes``, crossed or side by side; time alone, unless ``losses`` are wanted.
+
+    Points that are in ``journal`` are taken from it, and others put into it as they end; ``landed`` is then shown the
+    sweep so far. A point that does not run is told, and the others go on.
+
+    Raises OptionError for axes and a crew that are none; AllFailedError, or what is wrong with the request itself,
+    where no point runs; OutputError for a journal that cannot be written and a cluster that does not answer.
+    """
+    crew = crew or Crew()
+    crew.check()
+    points = points_of(axes, together)
+    if request.functions is not None:
+        raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
+    if not losses:
+        request = request.replace({"numerics": "off"})
+    found = Sweep(request, tuple(axes), together, points, (None,) * len(points))
+    outcomes, keys = _refused_or_known(found, journal)
+    taken = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
+
+    def so_far() -> Sweep:
+        return Sweep(request, found.axes, together, points, tuple(outcomes), taken)
+
+    todo = {number: found.changes(points[number]) for number in keys if outcomes[number] is None}
+    done = len(points) - len(todo)
+    if progress:
+        progress(done, len(points))
+    with closing(crew.run(request, todo)) as ended:
+        for number, outcome in ended:
+            outcomes[number] = outcome
+            done += 1
+            if journal is not None and outcome.ran:  # why another does not run is soon found again
+                journal.add(keys[number], outcome)
+            if landed:
+                landed(so_far())
+            if progress:
+                progress(done, len(points))
+    result = so_far()
+    if not any(outcome.ran for _, outcome in result.finished):
+        _raise_why(result)
+    return result
+
+
+def _refused_or_known(asked: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
+    """Return the outcomes that are there before any run, of options that are none and of the journal's; all keys."""
+    outcomes: list[Outcome | None] = [None] * len(asked.points)
+    keys: dict[int, str] = {}
+    making = Keys()
+    for number, point in enumerate(asked.points):
+        try:
+            varied = asked.request.replace(asked.changes(point))
+        except RequestError:
+            outcomes[number] = outcome_of(asked.request, asked.changes(point), Reuse())
+            continue
+        keys[number] = making.of(varied) if journal is not None else ""
+        if journal is not None:
+            outcomes[number] = journal.found.get(keys[number])
+    return outcomes, keys
+
+
+def _raise_why(result: Sweep) -> None:
+    """Raise why no point runs: what is wrong with the request itself, or with the first point."""
+    assemble(result.request)
+    assemble(result.request.replace(result.changes(result.points[0])))
+    raise AllFailedError(f"no point runs: {result.finished[0][1].message}")

@@ -1,0 +1,160 @@
+"""What a sweep varies: options by their paths, each with its values, crossed or side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any, Final
+
+from ipusim.base.errors import OptionError
+from ipusim.runs.problems import MOST_NUMBER, show
+from ipusim.runs.request.request import plain
+from ipusim.runs.yaml_text import Located
+
+#: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
+MOST_POINTS: Final = 100_000
+_MOST: Final = float(MOST_NUMBER)
+_NUMBER: Final = r"[+-]?\d{1,60}(?:\.\d{1,60})?(?:[eE][+-]?\d{1,3})?"
+_RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
+#: What begins as a range does, and is refused where it does not go on as one.
+_LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
+#: Keys that many things have.
+_SAYS_LITTLE: Final = ("name", "type")
+_EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One option and the values that it gets, as a scenario has them.
+
+    Attributes:
+        path: the option, as ``--set`` takes it.
+        values: its values in order.
+    """
+
+    path: str
+    values: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """The key itself; with those before it where it says little alone, as ``system.name``."""
+        parts = self.path.split(".")
+        first = len(parts) - 1
+        while first and (parts[first] in _SAYS_LITTLE or parts[first - 1].isdecimal() or parts[first].isdecimal()):
+            first -= 1
+        return ".".join(parts[first:])
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all values are numbers."""
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+
+def text_of(value: Any) -> str:
+    """Return a value as tables have it: text as it is, all else as JSON, which is YAML too."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def parse_axis(text: str) -> Axis:
+    """Return what ``PATH=VALUES`` varies; values are YAML with commas between them, and ranges.
+
+    Raises OptionError for a text that says none.
+
+    >>> parse_axis("pipeline.gradient_accumulation_count=4,8..64x2").values
+    (4, 8, 16, 32, 64)
+    """
+    path, equals, values = text.partition("=")
+    if not equals or not path.strip():
+        example = "pipeline.gradient_accumulation_count=16,32,64"
+        raise OptionError("vary", f"expected PATH=VALUES, such as {example}, got {text!r}")
+    return axis_of(path.strip(), values)
+
+
+def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
+    """Return the axis of the option at ``path`` with ``values``: a list, or a text as :func:`parse_axis` has it.
+
+    Raises OptionError for none.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, Mapping):
+        raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {show(values)}")
+    keys = tuple(path.split("."))
+    listed = _listed(path, values) if isinstance(values, str) else [plain(value, keys) for value in values]
+    found = tuple(each for value in listed for each in _expanded(path, value))
+    if not found:
+        raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
+    return Axis(path, found)
+
+
+def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
+    """Return the axes of options by their paths; raises OptionError for no mapping, and as :func:`axis_of` does."""
+    if not hasattr(varied, "items"):
+        example = '{"pipeline.gradient_accumulation_count": [16, 32, 64]}'
+        raise OptionError("vary", f"expected a mapping from options to values, such as {example}, got {show(varied)}")
+    return tuple(axis_of(path, values) for path, values in varied.items())
+
+
+def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ...]:
+    """Return the values of all axes at each point: crossed, the last axis first, or the axes side by side.
+
+    Crossed, a value that is there twice counts once. Raises OptionError for no axes, an option that is there twice,
+    lists side by side of several lengths, and too many points.
+    """
+    if not axes:
+        raise OptionError("vary", "expected options to vary, got none")
+    paths = [axis.path for axis in axes]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise OptionError("vary", f"expected each option once, got {twice[0]} again")
+    if together:
+        lengths = {axis.path: len(axis.values) for axis in axes}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{number} of {path}" for path, number in lengths.items())
+            raise OptionError("zip", f"expected as many values of each option, got {told}")
+        return tuple(zip(*(axis.values for axis in axes), strict=True))
+    distinct = [list({text_of(value): value for value in axis.values}.values()) for axis in axes]
+    number = 1
+    for values in distinct:
+        number *= len(values)
+    if number > MOST_POINTS:
+        raise OptionError("vary", f"expected at most {MOST_POINTS} points, got {number}: vary less")
+    return tuple(product(*distinct))
+
+
+def _listed(path: str, text: str) -> list[Any]:
+    """Return the values of a text, which is the inside of a list in YAML."""
+    located = Located(path)
+    found = located.read(f"[{text}\n]")
+    if located.problems or not isinstance(found, list):
+        why = located.problems[0].text if located.problems else f"got {show(found)}"
+        raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {why}")
+    return found
+
+
+def _expanded(path: str, value: Any) -> Iterator[Any]:
+    """Yield a value, or those of a range."""
+    if not isinstance(value, str) or not _LIKE_A_RANGE.match(value):
+        yield value
+        return
+    if (match := _RANGE.fullmatch(value)) is None:
+        raise OptionError("vary", f"{path}: expected a range such as {_EXAMPLES}, got {value!r}")
+    first, last, way, by = match.groups()
+    numbers = [Fraction(first), Fraction(last), Fraction(by)]
+    grows = numbers[2] > 1 and numbers[0] > 0 if way == "x" else numbers[2] > 0
+    if not grows or numbers[0] > numbers[1]:
+        raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
+    yield from _range(path, value, numbers, way, whole=all(each.lstrip("+-").isdecimal() for each in (first, by)))
+
+
+def _range(path: str, text: str, numbers: Sequence[Fraction], way: str, *, whole: bool) -> Iterator[int | float]:
+    here, last, by = numbers
+    if last >= MOST_NUMBER:
+        raise OptionError("vary", f"{path}: expected a range that ends below {_MOST:.0e}, got {show(text)}")
+    for _ in range(MOST_POINTS):
+        yield int(here) if whole else float(here)
+        here = here * by if way == "x" else here + by
+        if here > last:
+            return
+    raise OptionError("vary", f"{path}: expected a range of at most {MOST_POINTS} values, got {text!r}")

@@ -1,0 +1,190 @@
+"""What the command line has of its terminal: text and tables as wide as it is, interrupts, and a progress bar."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from ipusim.app.render.tables import Table
+    from ipusim.machine.simulate import Progress
+
+#: Seconds of a run after which a terminal gets a progress bar.
+_PATIENCE_S: Final = 1.0
+#: Seconds between two lines of how far a command is: to a file or a pipe, and on a terminal.
+_LINES_S: Final = 10.0
+_UPDATE_S: Final = 0.25
+#: Columns of a table that goes to a file or a pipe.
+_PIPE_WIDTH: Final = 140
+#: What lines are indented by: blanks, or a name and the blanks behind it.
+_HANGING: Final = re.compile(r"\s*(?:\S+\s{2,})?")
+
+
+def print_text(*paragraphs: str) -> None:
+    """Print paragraphs that break between words where the terminal ends; to a file or a pipe each is one line.
+
+    A line goes on below its own first word, or below what a name and several blanks begin it with. A word that is
+    longer than a line, such as the path of a file, stays whole.
+    """
+    width = _width()
+    for paragraph in paragraphs:
+        for line in paragraph.split("\n"):
+            print(line if width is None else _wrapped(line, width), flush=True)
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = _HANGING.match(line)
+    hanging = " " * indent.end() if indent and indent.end() < width // 2 else ""
+    return textwrap.fill(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+
+
+def _width() -> int | None:
+    """Return the columns of the terminal; None for a file or a pipe, unless COLUMNS is set, which holds everywhere."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, or as wide as it needs where there is none."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from ipusim.app.render.fitted_tables import fitted
+
+    # With a height too, or the library takes 80 columns for every terminal that it calls dumb.
+    console = Console(width=_width() or _PIPE_WIDTH, height=1)
+    for part in fitted(table, console.width):
+        shown = part.table
+        console.print(Text(shown.title, style="italic"))
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header))
+        for column, (name, width) in enumerate(zip(shown.header, part.widths, strict=True)):
+            justify: Literal["left", "right"] = "right" if shown.has_numbers(column) else "left"
+            drawn.add_column(name, justify=justify, overflow="fold", width=width)
+        for row in shown.rows:
+            drawn.add_row(*map(Text, row))
+        console.print(drawn)
+
+
+def keep_watch() -> None:
+    """Look for garbage from here on, in a process that put it off until long work begins; what there is, stays."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Clear up on an interrupt, and only then end as an interrupted process does; elsewhere it ends at once.
+
+    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one.
+    """
+    interrupted = False
+
+    def heed() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield heed
+        return
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield heed
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether an interrupt asked to stop; a second one interrupts at once.
+
+    What has come so far is written then, and only after that it ends as an interrupted process does.
+    """
+    asked = False
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
+        yield lambda: False
+        return
+
+    def interrupt(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if asked:
+            sys.stdout.flush()
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
+    """Give a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
+    shown = time.monotonic()
+    if not sys.stderr.isatty():
+
+        def write(text: Callable[[], str]) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > _LINES_S:
+                shown = time.monotonic()
+                print(f"{name}: {text()}", file=sys.stderr, flush=True)
+
+        yield write
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(name)) as line:
+
+        def update(text: Callable[[], str]) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > _UPDATE_S:
+                shown = time.monotonic()
+                line.update(Text(f"{name}: {text()}"))
+
+        yield update
+
+
+@contextmanager
+def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
+    """Give a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: heed()
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    began = time.monotonic()
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None, visible=False)
+
+        def show(done: int, total: int) -> None:
+            heed()
+            if time.monotonic() - began > _PATIENCE_S:
+                bar.update(task, completed=done, total=total, visible=True)
+
+        yield show

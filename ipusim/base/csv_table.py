@@ -1,0 +1,211 @@
+"""CSV files from anywhere: rows with their lines, columns by their names, and all problems of a file in one go."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from ipusim.base.errors import FileError
+from ipusim.base.files import open_file, read_up_to
+from ipusim.base.near_names import all_nearest, did_you_mean
+from ipusim.base.units import with_point
+
+#: Problems that a message lists.
+_LISTED: Final = 20
+#: Characters of a title that a message shows.
+_SHOWN: Final = 60
+#: Digits of a whole number that are looked at, for int() takes long over very many.
+_DIGITS: Final = 20
+#: A number as a title, which only a row of values has.
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
+#: What stands between cells in files that are not separated by commas.
+_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+@dataclass(frozen=True)
+class CsvLine:
+    """One row of a file: the line on which it ends, counted from 1, and its cells without white space around them."""
+
+    number: int
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CsvRow:
+    """One row below the names of the columns.
+
+    Attributes:
+        place: where it stands, as ``file:line``.
+        cells: the text of each column that was looked for and is there; empty where the row ends before it.
+        problems: what is wrong with the row as a whole.
+    """
+
+    place: str
+    cells: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a file may have, in any order.
+
+    Attributes:
+        names: each by the name that messages give it.
+        needed: those that must be there.
+        others: whether there may be others, which are left alone.
+        key: of the title of a column as a file has it, or of a name, what is the same for both.
+    """
+
+    names: Sequence[str]
+    needed: Sequence[str]
+    others: bool
+    key: Callable[[str], str] = str.lower
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The rows of a file, without empty ones, and the titles that it gives to columns."""
+
+    titles: Mapping[str, str]
+    rows: tuple[CsvRow, ...]
+
+
+def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
+    """Yield all rows of a CSV file in UTF-8, empty ones too.
+
+    Raises OSError for a file that cannot be read, and FileError, whose text is the reason, for one of more than
+    ``most_bytes`` or that is no CSV.
+    """
+    with open_file(path) as file:
+        data = bytes(read_up_to(file, most_bytes + 1))
+    if len(data) > most_bytes:
+        raise FileError(f"expected a file of at most {most_bytes} bytes, got a larger one")
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+    except UnicodeDecodeError as error:
+        raise FileError(f"expected text in UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        for cells in reader:
+            yield CsvLine(reader.line_num, tuple(cell.strip() for cell in cells))
+    except csv.Error as error:
+        raise FileError(f"line {reader.line_num}: expected cells separated by commas: {error}") from None
+
+
+def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") -> CsvTable:
+    """Return the rows of a CSV file whose first row names the columns; ``called`` is the file's name in messages.
+
+    Raises OSError for a file that cannot be read, and FileError that names the file for one that is no CSV, and every
+    column that is missing, there twice or unknown.
+    """
+    called = called or str(path)
+    try:
+        lines = list(read_lines(path, most_bytes))
+    except FileError as error:
+        raise FileError(f"{called}: {error}") from None
+    header = lines[0] if lines else CsvLine(1, ())
+    place, problems = _placed(header.cells, columns)
+    refuse([f"{called}:{header.number}: {problem}" for problem in problems])
+    rows = tuple(
+        CsvRow(
+            f"{called}:{line.number}",
+            {name: line.cells[at] if at < len(line.cells) else "" for name, at in place.items()},
+            tuple(_wrong_number(line.cells, len(header.cells))),
+        )
+        for line in lines[1:]
+        if any(line.cells)
+    )
+    return CsvTable({name: header.cells[at] for name, at in place.items()}, rows)
+
+
+def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
+    """Yield what is wrong with a cell that has to be a whole number from 1 to ``most``."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= most):
+        yield f"column {name}: expected a whole number from 1 to {most}, got {text!r}"
+
+
+def wrong_positive(name: str, text: str) -> Iterator[str]:
+    """Yield what is wrong with a cell that has to be a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        near = with_point(text)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        yield f"column {name}: expected a number above 0, got {text!r}{hint}"
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise FileError with all problems, a line each, if there are any; of very many the first."""
+    if problems:
+        more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+        raise FileError("\n".join([*problems[:_LISTED], *more]))
+
+
+def decimal_comma(cells: Sequence[str]) -> str:
+    """Return a hint at the first cells that are both parts of a number with a decimal comma; nothing where none are."""
+    for whole, part in pairwise(cells):
+        if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
+            return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
+    return ""
+
+
+def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
+    """Yield what is wrong with a row that has cells behind the last column."""
+    if any(cells[columns:]):
+        got = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
+        yield f"{got}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
+
+
+def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:
+    """Return where each column is, and what is wrong with the titles."""
+    known = {columns.key(name): name for name in columns.names}
+    keys = [columns.key(title) for title in titles]
+    place: dict[str, int] = {}
+    for at, key in enumerate(keys):
+        if key in known:
+            place.setdefault(known[key], at)
+    problems = [f"column {name!r} is there twice" for key, name in known.items() if keys.count(key) > 1]
+    others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
+    absent = [name for name in columns.names if name not in place]
+    near = {title: [*all_nearest(columns.key(title), absent)] for title in others}
+    if not place and (_separator("".join(titles)) or not any(near.values())):
+        return {}, [_no_titles(titles, columns)]
+    for name in columns.needed:
+        if name not in place:
+            wrong = next((title for title in others if name in near[title]), None)
+            got = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
+            problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{got}")
+            if wrong is not None:
+                others.remove(wrong)
+                absent.remove(name)
+    if not columns.others:
+        expected = f"expected columns out of {', '.join(columns.names)}"
+        problems += [f"{expected}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in others]
+    return place, problems
+
+
+def _no_titles(titles: Sequence[str], columns: Columns) -> str:
+    """Return what is wrong with a first row that names none of the columns."""
+    expected = f"expected the names of the columns, {', '.join(columns.needed)}"
+    expected += ", and others" if len(columns.names) > len(columns.needed) else ""
+    got = ", ".join(repr(title[:_SHOWN]) for title in titles[:_LISTED])
+    if called := _separator("".join(titles)):
+        return f"{expected}, separated by commas, got {called} between cells: write commas, and points in numbers"
+    if not titles:
+        return f"{expected}, in the first row, got nothing"
+    if any(map(_NUMBER.fullmatch, titles)):
+        return f"{expected}, in the first row, got values: {got}"
+    return f"{expected}, got {got}"
+
+
+def _separator(text: str) -> str:
+    """Return what stands between cells of a line that has no commas, in words; nothing where nothing does."""
+    return next((called for separator, called in _SEPARATORS.items() if separator in text), "")

@@ -1,0 +1,269 @@
+"""Files: read so that none which others made can make a run wait or take memory without end, and written whole."""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import os
+import stat
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.base.errors import FileError, OutputError
+from ipusim.base.units import format_bytes
+
+#: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
+MAX_SCENARIO_BYTES: Final = 1 << 17
+#: What is read at a time: memory follows what a file holds, not what it says of itself.
+_CHUNK_BYTES: Final = 1 << 20
+#: Names that a message lists of an archive's arrays.
+_LISTED: Final = 8
+_NUMPY: Final = b"\x93NUMPY"
+_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_KINDS: Final = (
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISLNK, "a link, which is not followed in a folder of results"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class Readable(Protocol):
+    """Whatever bytes can be read from: a file, or what a compressed one holds."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most ``size`` bytes, or all; none at the end."""
+        ...
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read its bytes; raises OSError, also for a pipe or a device, which may never end."""
+    return _open_regular(path, 0)
+
+
+def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
+    """Open a file of a run folder, which anybody may have made, to read its bytes.
+
+    Args:
+        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
+        folder: descriptor of an open folder.
+
+    Raises OSError as :func:`open_file` does, and for a link, which may lead to any file of the reader's.
+    """
+    return _open_regular(path, os.O_NOFOLLOW, folder)
+
+
+def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> bytes:
+    """Return the bytes of a file of a run folder; raises as :func:`open_run_file` does, and FileError for a larger one.
+
+    Args:
+        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
+        most_bytes: what a run may write into such a file.
+        folder: descriptor of an open folder.
+    """
+    with open_run_file(path, folder) as file:
+        return read_whole(file, most_bytes)
+
+
+def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
+    """Return all bytes of an open file; raises FileError, which names it, before it reads one of more than that."""
+    size = os.fstat(file.fileno()).st_size
+    content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
+    if (size := max(size, len(content))) > most_bytes:
+        raise FileError(
+            f"{file.name}: expected a file of at most {format_bytes(most_bytes)}, got one of {format_bytes(size)}"
+        )
+    return bytes(content)
+
+
+def has_run_file(path: Path) -> bool:
+    """Return whether a run folder has that file; raises OSError for what is no file, a link among them."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(mode):
+        raise _not_a_file(path, mode)
+    return True
+
+
+def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO:
+    # Without waiting: a named pipe that nobody writes to would not even open.
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError:
+        if flags & os.O_NOFOLLOW and stat.S_ISLNK(mode := os.lstat(path, dir_fd=folder).st_mode):
+            raise _not_a_file(path, mode) from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise _not_a_file(path, mode)
+    return open(path, "rb", opener=lambda *_: descriptor)
+
+
+def _not_a_file(path: Path, mode: int) -> OSError:
+    return OSError(errno.EINVAL, f"expected a file, got {kind_of(mode)}", str(path))
+
+
+def kind_of(mode: int) -> str:
+    """Return what a file of that mode is, in words."""
+    return next((name for holds, name in _KINDS if holds(mode)), "something else")
+
+
+def read_up_to(file: Readable, size: int) -> bytearray:
+    """Return the next ``size`` bytes, or all that are left; memory grows with what really comes."""
+    data = bytearray()
+    while len(data) < size and (chunk := file.read(min(_CHUNK_BYTES, size - len(data)))):
+        data += chunk
+    return data
+
+
+def read_arrays(
+    file: BinaryIO,
+    names: Sequence[str] | None = None,
+    most_bytes: int | None = None,
+    unpickle: Callable[[bytes], Any] | None = None,
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of those names, or all, from a NumPy archive (npz), which may come from anywhere.
+
+    No array takes more memory than the archive holds of it; where all of them would take more than ``most_bytes``,
+    none is unpacked. Arrays of Python objects are read by ``unpickle``, and refused without it. Raises FileError,
+    whose text is the reason, for that, for what is no such archive, and for an array that is missing or damaged.
+    """
+    with _opened(file, most_bytes) as (archive, members):
+        names = list(members) if names is None else names
+        for name in names:
+            if name not in members:
+                held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
+                raise FileError(f"no array {name!r}; it holds {held or 'none'}")
+        _check_unpacked([members[name].file_size for name in names], most_bytes)
+        return {name: _array(archive, members[name], name, unpickle) for name in names}
+
+
+def array_names(file: BinaryIO) -> list[str]:
+    """Return the names of the arrays of a NumPy archive (npz); raises FileError for what is no such archive."""
+    with _opened(file) as (_, members):
+        return list(members)
+
+
+@contextmanager
+def _opened(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Yield a NumPy archive of at most so many bytes as it lies, and what it has by the names of arrays."""
+    _check_unpacked([file.seek(0, io.SEEK_END)], most_bytes)
+    file.seek(0)
+    if file.read(len(_NUMPY)) == _NUMPY:
+        raise FileError("expected an npz archive, got a single array")
+    try:
+        archive = ZipFile(file)
+    except Exception as error:  # damaged bytes fail in many ways
+        raise FileError(f"not a NumPy archive: {_reason(error)}") from error
+    with archive:
+        yield archive, {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+
+
+def _check_unpacked(sizes: Sequence[int], most_bytes: int | None) -> None:
+    if most_bytes is not None and sum(sizes) > most_bytes:
+        raise FileError(f"expected arrays of at most {format_bytes(most_bytes)}, got {format_bytes(sum(sizes))}")
+
+
+def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return arrays as a NumPy archive (npz); names may hold slashes, as ``dense256/W`` does."""
+    buffer = io.BytesIO()
+    with ZipFile(buffer, "w") as archive:  # as numpy.savez writes it, which has arguments by some names itself
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
+    """Write one file whole or not at all; raises OutputError naming the path that cannot be written.
+
+    Args:
+        path: where to.
+        content: of the file.
+        follow: whether a link there is followed, as one that a person names; else the file takes its place.
+    """
+    with naming(path):
+        check_target(path)
+        target = path.resolve() if follow else path.absolute()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as waiting:
+            new = Path(waiting) / target.name
+            new.write_bytes(content)
+            new.replace(target)
+
+
+def check_target(path: Path) -> None:
+    """Refuse a folder where a file is to be written; raises OutputError."""
+    if path.is_dir():
+        raise OutputError(f"{path}: expected a place for a file, got a folder; name another folder for the results")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn the system's errors into one message with the path that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        which = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
+        raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error
+
+
+def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes], Any] | None) -> npt.NDArray[Any]:
+    what = f"not a NumPy archive of plain arrays: {name!r}"
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise FileError(f"{what} is compressed by method {info.compress_type}, which NumPy does not write")
+    try:
+        with archive.open(info) as member:
+            shape, fortran, dtype = _header(member, what)
+            if dtype.hasobject:
+                if unpickle is None:
+                    raise FileError(f"{what} holds Python objects, expected numbers")
+                return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, what)
+            wanted, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+            if wanted != stated or min(shape, default=0) < 0:
+                raise FileError(f"{what} says {dtype} of {shape}, {wanted} bytes, and has {stated}")
+            data = read_up_to(member, wanted)
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    except FileError:
+        raise
+    except Exception as error:  # damaged bytes fail in many ways
+        raise FileError(f"{what} cannot be read: {_reason(error)}") from error
+
+
+def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(member)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers that an older Python wrote, or that are no header
+            shape, fortran, dtype = _HEADERS[version](member)
+    except (BadZipFile, zlib.error):
+        raise
+    except Exception as error:  # NumPy's own text advises to unpickle
+        raise FileError(f"{what} has no header of a plain array") from error
+    return shape, fortran, dtype
+
+
+def _objects(array: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[Any]:
+    if not isinstance(array, np.ndarray) or array.shape != shape:
+        raise FileError(f"{what} says objects of {shape}, and holds something else")
+    return array
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

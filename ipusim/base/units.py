@@ -1,0 +1,135 @@
+"""Quantities with units, read from text such as ``1.325 GHz`` and printed back for people.
+
+Values inside ipusim are plain integers in base units (bytes, hertz, nanoseconds)
+or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ipusim.base.errors import QuantityError
+from ipusim.base.near_names import nearest
+
+_DECIMAL: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+_BYTES: Final = {f"{prefix}B": Fraction(factor) for prefix, factor in {**_DECIMAL, **_BINARY}.items()}
+_RATES: Final = {
+    **{f"{unit}/s": factor for unit, factor in _BYTES.items()},
+    **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _DECIMAL.items()},
+}
+_HERTZ: Final = {f"{prefix}Hz": Fraction(factor) for prefix, factor in _DECIMAL.items()}
+_SECONDS: Final = {
+    "s": Fraction(1),
+    "ms": Fraction(1, 10**3),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
+}
+_SAMPLES: Final = {
+    f"{prefix}{unit}".strip(): Fraction(factor)
+    for unit in (" samples/s", "")
+    for prefix, factor in _DECIMAL.items()
+    if prefix or unit
+}
+
+#: Kinds of quantity: the units that each accepts, and an example for messages.
+UNITS: Final = {
+    "bytes": (_BYTES, "624 KiB"),
+    "bytes per second": (_RATES, "64 GB/s"),
+    "hertz": (_HERTZ, "1.325 GHz"),
+    "seconds": (_SECONDS, "3.7 us"),
+    "samples per second": (
+        _SAMPLES,
+        "0.9 M samples/s",
+    ),
+    "share": ({"%": Fraction(1, 100)}, "20 %"),
+    "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
+}
+
+#: A number with a comma, and what stands behind it.
+_COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(\s*[^\s\d,.][^,]*)?")
+#: Digits between commas that stand for thousands.
+_THOUSAND: Final = 3
+_NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")
+
+
+def parse_quantity(text: str, kind: str) -> Fraction:
+    """Return the exact value of ``text`` in the base unit of ``kind`` (a key of :data:`UNITS`).
+
+    A number without a unit is taken in the base unit. Raises QuantityError when
+    the text is no number or its unit is not one of the kind's.
+
+    >>> parse_quantity("624 KiB", "bytes")
+    Fraction(638976, 1)
+    """
+    units, example = UNITS[kind]
+    match = _NUMBER.fullmatch(text)
+    near = with_point(text)
+    if match is None or near:
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise QuantityError(f"expected a number of {kind} such as {example!r}, got {text!r}{hint}")
+    number, unit = match.groups()
+    if unit is None:
+        return Fraction(number.replace("_", ""))
+    if unit not in units:
+        close = nearest(unit, units) if unit[0].isalpha() else None
+        hint = f"; did you mean {number} {close}?" if close else ""
+        raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}{hint}")
+    return Fraction(number.replace("_", "")) * units[unit]
+
+
+def with_point(text: str) -> list[str]:
+    """Return what a number with a comma may mean: one with a point, or thousands; nothing for another text.
+
+    >>> with_point("5,5 us"), with_point("1,024 KiB")
+    (['5.5 us'], ['1.024 KiB', '1024 KiB'])
+    """
+    if (match := _COMMA.fullmatch(text)) is None:
+        return []
+    whole, part, unit = match[1], match[2], (match[3] or "").rstrip()
+    grouped = len(part) == _THOUSAND and 0 < len(whole.lstrip("+-0")) <= _THOUSAND
+    return [f"{whole}.{part}{unit}", *([f"{whole}{part}{unit}"] if grouped else [])]
+
+
+def format_numbers(count: int) -> str:
+    """Return which numbers ``count`` things have, counted from 0, as words that follow "expected an IPU".
+
+    >>> format_numbers(4), format_numbers(1)
+    ('from 0 to 3', 'numbered 0')
+    """
+    return f"from 0 to {count - 1}" if count > 1 else "numbered 0"
+
+
+def format_bytes(count: int) -> str:
+    """Return ``count`` bytes for people, in binary multiples: ``format_bytes(638976) == '624 KiB'``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a rate for people, in decimal multiples: ``format_rate(16e9) == '16 GB/s'``."""
+    for factor, unit in ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):
+        if bytes_per_s >= factor:
+            return f"{bytes_per_s / factor:.4g} {unit}"
+    return f"{bytes_per_s:.4g} B/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for people with four digits: ``format_seconds(3.7e-6) == '3.7 us'``."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+
+
+def format_figure(number: float, digits: int = 3) -> str:
+    """Return a number for people, to so many digits at least: ``format_figure(0.0412) == '0.0412'``."""
+    return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"
