@@ -26,8 +26,8 @@ from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
 from ipusim.model.functions.counting import count_passes
+from ipusim.model.functions.host_scope import on_host, on_ipu_alone
 from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.outside import on_ipu_alone, outside
 from ipusim.model.functions.python_file import load_file
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.layers.layer import Array, LayerCost, Saved, Shape
@@ -67,7 +67,7 @@ def cpu_user_operation(
     functions that are not as above.
     """
     given = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    with outside(checks.text("name", name)):
+    with on_host(checks.text("name", name)):
         return _operation(inputs, library_path, outs, name, op_name, *given)
 
 

@@ -11,8 +11,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
@@ -31,7 +31,7 @@ class _Rank(IntEnum):
     END = 5
 
 
-def lock_step(order: Order, asked: Around) -> Plan:
+def lock_step(order: Order, side: SideInstructions) -> Plan:
     """Return the Plan in which all IPUs meet after each time-step of ``order``, or of those that it is given."""
     table, emitted = order.table, order.emitted
     if emitted is None:
@@ -42,23 +42,23 @@ def lock_step(order: Order, asked: Around) -> Plan:
     shape = order.shape
 
     def make() -> Table:
-        parts = [*_passes(table, asked), *_feeds(table, asked, shape), *ending(asked, shape, emitted, _Rank.END)]
+        parts = [*_passes(table, side), *_feeds(table, side, shape), *ending(side, shape, emitted, _Rank.END)]
         return _with_meetings(in_order(parts), emitted)
 
     return Plan(order, Sync.LOCK_STEP, table=table, emitted=emitted, make=make)
 
 
-def _passes(table: Table, asked: Around) -> Iterator[Items]:
+def _passes(table: Table, side: SideInstructions) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
     place = Place(ipu, step, _Rank.PASSES, np.arange(len(table)))
     yield items(place, kind, stage, micro_batch)
-    yield from beside_passes(asked, place, kind, stage, micro_batch)
+    yield from beside_passes(side, place, kind, stage, micro_batch)
 
 
-def _feeds(table: Table, asked: Around, shape: PlanShape) -> Iterator[Items]:
+def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
-    taken, given = fed(kind, stage), handed_out(asked, shape, kind, stage, micro_batch)
-    code, period = outfeed_code(asked)
+    taken, given = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
+    code, period = outfeed_code(side)
     if shape.overlapped_io:
         yield from _beside(table[taken], table[given], code, period)
         return

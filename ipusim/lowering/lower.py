@@ -6,38 +6,38 @@ from collections.abc import Callable
 from typing import Final
 
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.lowering.around import Around, around
 from ipusim.lowering.lock_step import lock_step
 from ipusim.lowering.point_to_point import point_to_point
+from ipusim.lowering.side_instructions import SideInstructions, side_instructions
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 
-_LOWERINGS: Final[dict[Sync, Callable[[Order, Around], Plan]]] = {
+_LOWERINGS: Final[dict[Sync, Callable[[Order, SideInstructions], Plan]]] = {
     Sync.LOCK_STEP: lock_step,
     Sync.POINT_TO_POINT: point_to_point,
 }
-_NOTHING: Final = Around()
+_NOTHING: Final = SideInstructions()
 
 
-def lower(order: Order, sync: Sync, asked: Around = _NOTHING) -> Plan:
+def lower(order: Order, sync: Sync, side: SideInstructions = _NOTHING) -> Plan:
     """Return the Plan of ``order`` in a sync mode, with what its IPUs do beside their passes."""
-    return _LOWERINGS[sync](order, asked)
+    return _LOWERINGS[sync](order, side)
 
 
 def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1) -> Plan:
     """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas`` of each of ``hosts``."""
-    return lower(plan.order, plan.sync, around(program, replicas, hosts))
+    return lower(plan.order, plan.sync, side_instructions(program, replicas, hosts))
 
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:
     """Refuse what a sync mode has not; raises UnsupportedProgramError."""
     if sync.meets:
         return
-    asked = {
+    side = {
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
         "concurrent stages": bool(shape.sizes),
     }
-    for what, wanted in asked.items():
+    for what, wanted in side.items():
         if wanted:
             raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} are in lock-step only, not in {sync.words}.")

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.lowering.around import Around, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.lowering.buffers import most_waiting
 from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.pipeline.instructions import NONE, Code, Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
@@ -20,15 +20,15 @@ from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 
 
-def point_to_point(order: Order, asked: Around) -> Plan:
+def point_to_point(order: Order, side: SideInstructions) -> Plan:
     """Return the Plan in which each IPU runs its passes as their tensors come."""
     shape, passes = order.shape, order.passes
     if order.emitted is not None:  # sorted by time-step
         passes = passes[np.argsort(passes[:, 0], kind="stable")]
 
     def make() -> Table:
-        parts = [*_passes(passes, asked), *_tensors(passes, shape, asked), *_feeds(passes, shape, asked)]
-        return instructions(in_order([*parts, *ending(asked, shape, 1, 0)]))
+        parts = [*_passes(passes, side), *_tensors(passes, shape, side), *_feeds(passes, shape, side)]
+        return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))
 
     return Plan(
         order,
@@ -44,13 +44,13 @@ def _place(passes: Table, around: int = 0) -> Place:
     return Place(passes[:, 0], turn=np.arange(len(passes)), around=around)
 
 
-def _passes(passes: Table, asked: Around) -> Iterator[Items]:
+def _passes(passes: Table, side: SideInstructions) -> Iterator[Items]:
     _, kind, stage, micro_batch = passes.T
     yield items(_place(passes), kind, stage, micro_batch)
-    yield from beside_passes(asked, _place(passes), kind, stage, micro_batch)
+    yield from beside_passes(side, _place(passes), kind, stage, micro_batch)
 
 
-def _tensors(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
+def _tensors(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
     """Yield what brings passes their tensors from other IPUs, and hands on what they have made.
 
     The last stage hands its own backward pass what its forward pass has made.
@@ -60,7 +60,7 @@ def _tensors(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
     forward = kind == Pass.FORWARD
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     after = np.where(stage < last, stage + 1, last if shape.training else NONE)
-    send = Code.SEND if asked.overlap_copies else Code.BLOCKING_SEND
+    send = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
     for made, target in ((forward, after), (backward, stage - 1)):
         own = made & (target != NONE)
         yield items(_picked(passes, own, 3), send, stage[own], micro_batch[own], target[own])
@@ -70,10 +70,10 @@ def _tensors(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
         yield items(_picked(passes, own, -3), Code.RECEIVE, stage[own], micro_batch[own], source[own])
 
 
-def _feeds(passes: Table, shape: PlanShape, asked: Around) -> Iterator[Items]:
+def _feeds(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
     _, kind, stage, micro_batch = passes.T
-    taken, given = fed(kind, stage), handed_out(asked, shape, kind, stage, micro_batch)
-    code, period = outfeed_code(asked)
+    taken, given = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
+    code, period = outfeed_code(side)
     yield items(_picked(passes, taken, -4), Code.INFEED, NONE, micro_batch[taken])
     yield items(_picked(passes, given, 4), code, NONE, micro_batch[given], period)
 

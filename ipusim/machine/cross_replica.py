@@ -69,7 +69,7 @@ def replicas_of(
     if not (program.offload.sharded_state or program.offload.weights):
         return found
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return replace(found, gather=shards.gather, let_go=shards.let_go, all_gathered=shards.all_gathered)
+    return replace(found, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:
@@ -152,7 +152,7 @@ class Shards:
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
-    def let_go(self, replica: int, place: int, stage: int | None) -> None:
+    def release(self, replica: int, place: int, stage: int | None) -> None:
         """Keep the part of one replica alone."""
         for array in self._arrays(self._executors[replica], place, stage):
             own = self._plan(place, array, "ring").chunk_of(replica)
@@ -174,7 +174,7 @@ class Shards:
         """Keep each replica's own parts alone."""
         for place in self._places:
             for replica in range(len(self._executors)):
-                self.let_go(replica, place, None)
+                self.release(replica, place, None)
 
     def _plan(self, place: int, array: Array, algorithm: str) -> Collective:
         key = (place, array.size, array.itemsize, algorithm)

@@ -182,7 +182,7 @@ class Variables(Facility):
     def __init__(self, context: Context) -> None:
         """Describe the weight update of each IPU."""
         self.ipus = tuple(context.ipus())
-        self.handlers = {Code.UPDATE: self._update, Code.LET_GO: self._release}
+        self.handlers = {Code.UPDATE: self._update, Code.RELEASE: self._release}
         self._context = context
         self._spans = context.described(SpanKind.WEIGHT_UPDATE, self.ipus)
 
@@ -194,7 +194,7 @@ class Variables(Facility):
         return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
 
     def _release(self, ipu: IpuId, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
-        self._context.together.let_go(ipu.replica, ipu.shard, None if stage == NONE else stage)
+        self._context.together.release(ipu.replica, ipu.shard, None if stage == NONE else stage)
         return cause
 
 

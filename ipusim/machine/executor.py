@@ -74,8 +74,8 @@ class Replicas:
     begin: Callable[[], object] = lambda: None
     reduce: Callable[[], object] = lambda: None
     sum_over_hosts: Callable[[int], int] = lambda ready: ready
-    gather: Callable[[int, int | None, str], object] = lambda place, stage, algorithm: None  # noqa: ARG005
-    let_go: Callable[[int, int, int | None], object] = lambda replica, place, stage: None  # noqa: ARG005
+    gather: Callable[[int, int | None, str], object] = lambda shard, stage, algorithm: None  # noqa: ARG005
+    release: Callable[[int, int, int | None], object] = lambda replica, shard, stage: None  # noqa: ARG005
     all_gathered: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def update(self, ipus: Iterable[int]) -> None:

@@ -104,7 +104,7 @@ class HostCompute(HostServer):
 
     def __init__(self, context: Context, replica: int) -> None:
         """Prepare for the calls of every (pass, stage)."""
-        self._passes = context.costs.outside
+        self._passes = context.costs.host_calls
         stages = sorted({stage for _, stage in self._passes})
         super().__init__(context, replica, stages, HostTrack.OUTSIDE, SpanKind.OUTSIDE)
         self.handlers = {Code.OUTSIDE: self._compute}
@@ -124,5 +124,5 @@ def build(context: Context) -> Iterator[HostServer]:
     for replica in context.replicas:
         if context.costs.tables:
             yield Tables(context, replica)
-        if context.costs.outside:
+        if context.costs.host_calls:
             yield HostCompute(context, replica)

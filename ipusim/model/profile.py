@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.outside_call import OutsideCall
+from ipusim.model.host_call import HostCall
 from ipusim.model.work import NO_TABLES, TableBytes, Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
@@ -80,8 +80,8 @@ class StageProfile:
     temporary_bytes: int = 0
     forward_collectives: tuple[CollectiveCall, ...] = ()
     backward_collectives: tuple[CollectiveCall, ...] = ()
-    forward_outside: tuple[OutsideCall, ...] = ()
-    backward_outside: tuple[OutsideCall, ...] = ()
+    forward_host_calls: tuple[HostCall, ...] = ()
+    backward_host_calls: tuple[HostCall, ...] = ()
     backward_input: PassCost | None = None
     backward_weights: PassCost | None = None
     rest_bytes: int | None = None

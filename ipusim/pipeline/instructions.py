@@ -60,7 +60,7 @@ class Code(IntEnum):
     #: Replicas put together the variables of a stage, or those of the weight update.
     GATHER = 17
     #: A replica lets go of what is no part of its own.
-    LET_GO = 18
+    RELEASE = 18
     #: Replicas sum up their gradients.
     ALL_REDUCE = 19
     #: The stages of this IPU update their weights.
@@ -127,7 +127,7 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
             rest = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:
             rest = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
-        case Code.GATHER | Code.LET_GO:
+        case Code.GATHER | Code.RELEASE:
             rest = "update" if stage == NONE else f"{stage}"
     return f"{Code(code).word} {rest}".rstrip()
 
@@ -169,7 +169,7 @@ def parse(text: str) -> tuple[int, int, int, int]:
             found = (code, int(period or 1), taken, given)
         elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE, Code.OUTSIDE):
             found = (code, *_of_pass(rest, code in (Code.COLLECTIVE, Code.OUTSIDE)))
-        elif code in (Code.GATHER, Code.LET_GO):
+        elif code in (Code.GATHER, Code.RELEASE):
             found = (code, NONE if rest == "update" else int(rest), NONE, NONE)
         else:
             found = (code, NONE, NONE, NONE)

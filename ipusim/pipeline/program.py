@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 
 from ipusim.base.errors import ProgramError
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.outside_call import OutsideCall
+from ipusim.model.host_call import HostCall
 from ipusim.model.profile import StageProfile
 from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
@@ -69,7 +69,7 @@ class PlanShape:
             raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
 
     @cached_property
-    def unvaried(self) -> PlanShape:
+    def fewest_micro_batches(self) -> PlanShape:
         """The shape with the fewest micro-batches: all that stages and prices depend on."""
         return replace(self, micro_batches=self.serialization)
 
@@ -244,10 +244,10 @@ class PipelineProgram:
         profile = self.stages[stage]
         return self._of_pass(kind, stage, profile.forward_collectives, profile.backward_collectives)
 
-    def outside(self, kind: int, stage: int) -> tuple[OutsideCall, ...]:
+    def host_calls(self, kind: int, stage: int) -> tuple[HostCall, ...]:
         """Return what a pass of ``stage`` has the host do, in its order."""
         profile = self.stages[stage]
-        return self._of_pass(kind, stage, profile.forward_outside, profile.backward_outside)
+        return self._of_pass(kind, stage, profile.forward_host_calls, profile.backward_host_calls)
 
     def _of_pass(self, kind: int, stage: int, forward: tuple[T, ...], backward: tuple[T, ...]) -> tuple[T, ...]:
         """Return what a pass does of what the forward and the backward pass of its stage do."""

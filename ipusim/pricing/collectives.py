@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
-from ipusim.lowering.around import Around
+from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
@@ -28,12 +28,12 @@ def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[
     return held
 
 
-def gradient_sum(program: PipelineProgram, system: System, asked: Around) -> ReplicaCollective | None:
+def gradient_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
     Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
     """
-    if not asked.summed:
+    if not side.summed:
         return None
     held = accumulators_by_ipu(program)
     widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
@@ -57,13 +57,13 @@ def all_gathers(system: System, held: Mapping[int, int]) -> dict[int, ReplicaCol
     return {ipu: ReplicaCollective(plans[0].algorithm, cost, size) for ipu, size in held.items()}
 
 
-def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum | None:
+def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
     """Return how hosts sum up what the replicas of each have; None where there is one host, or nothing to sum up.
 
     Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica. Over
     links each IPU sums up with its likes of the other hosts, all at once.
     """
-    if not asked.summed_by_hosts:
+    if not side.summed_by_hosts:
         return None
     held = accumulators_by_ipu(program)
     most, every = max(held.values()), sum(held.values())
@@ -72,22 +72,22 @@ def host_sum(program: PipelineProgram, system: System, asked: Around) -> HostSum
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
         network=laws.NETWORK_SUM(system.network_sum_cycles(every)),
-        read=0 if asked.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
+        read=0 if side.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
         bytes=every,
     )
 
 
-def host_update(program: PipelineProgram, system: System, asked: Around) -> HostUpdate | None:
+def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
     """Return what the weight update takes that the host does; None where IPUs do it.
 
     Each IPU copies its accumulators to the host, of one replica where these have summed up, and its weights back, all
     at once. The host's arithmetic is as fast as it reads gradients from its buffers and writes weights there (assumed).
     """
-    if not asked.updated_by_host:
+    if not side.updated_by_host:
         return None
     gradients, weights = accumulators_by_ipu(program), by_ipu(program, lambda profile: profile.parameter_bytes)
     write, apply, read = host_update_cycles(system, max(gradients.values()), max(weights.values()))
-    there = asked.summed_by_hosts and system.joined is None
+    there = side.summed_by_hosts and system.joined is None
     return HostUpdate(
         write=0 if there else write,
         apply=apply,
@@ -113,38 +113,38 @@ def _sum_over_links(
     itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
     groups, elements = [], []
     for ipu, size in held.items():
-        for place in range(ipu, system.count, system.shards) if size else ():
-            groups.append(range(place, system.hosts * system.count, system.count))
+        for shard in range(ipu, system.count, system.shards) if size else ():
+            groups.append(range(shard, system.hosts * system.count, system.count))
             elements.append(-(-size // itemsize))
     plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
     return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
 
 
-def weight_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, ReplicaCollective]:
+def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
     """Return the all-gather before each pass of each stage whose weights are spread over the replicas.
 
     Each is priced as if it had the links for itself (assumed).
     """
     found = {}
-    for stage in sorted(asked.gathered):
+    for stage in sorted(side.gathered):
         ipu = program.shape.mapping[stage]
         found[stage] = all_gathers(system, {ipu: program.stages[stage].parameter_bytes})[ipu]
     return found
 
 
-def update_gathers(program: PipelineProgram, system: System, asked: Around) -> dict[int, ReplicaCollective]:
+def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
     """Return the all-gather of each place's weights and optimizer state before a weight update, all at once."""
-    if not asked.gathered_updates:
+    if not side.gathered_updates:
         return {}
-    held = dict.fromkeys(sorted(asked.gathered_updates), 0)
-    for place, profile in zip(program.shape.mapping, program.stages, strict=True):
-        if place in held:
-            held[place] += program.offload.gathered_bytes(profile)
+    held = dict.fromkeys(sorted(side.gathered_updates), 0)
+    for shard, profile in zip(program.shape.mapping, program.stages, strict=True):
+        if shard in held:
+            held[shard] += program.offload.gathered_bytes(profile)
     return all_gathers(system, held)
 
 
 def pass_collectives(
-    kinds: tuple[int, ...], program: PipelineProgram, system: System, asked: Around
+    kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
 ) -> dict[tuple[int, int], tuple[PassCollective, ...]]:
     """Return what replicas do together in each (pass, stage) of these kinds, one after the other.
 
@@ -153,16 +153,16 @@ def pass_collectives(
     """
     known: dict[tuple[int, CollectiveCall], PassCollective] = {}
 
-    def priced(place: int, call: CollectiveCall) -> PassCollective:
-        if (place, call) not in known:
+    def priced(shard: int, call: CollectiveCall) -> PassCollective:
+        if (shard, call) not in known:
             size = call.elements(system.replicas)
-            groups = [[replica * system.shards + place for replica in each] for each in call.groups(system.replicas)]
+            groups = [[replica * system.shards + shard for replica in each] for each in call.groups(system.replicas)]
             plans, cost = fastest(call.operation, system, groups, [size] * len(groups), call.itemsize)
-            known[place, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
-        return known[place, call]
+            known[shard, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
+        return known[shard, call]
 
     return {
         (kind, stage): tuple(priced(program.shape.mapping[stage], call) for call in program.collectives(kind, stage))
-        for kind, stage in sorted(asked.collective)
+        for kind, stage in sorted(side.collective)
         if kind in kinds
     }

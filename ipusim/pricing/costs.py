@@ -13,7 +13,7 @@ from ipusim.hardware.formulas import joined
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.outside_call import OutsideCall
+from ipusim.model.host_call import HostCall
 from ipusim.model.work import TableBytes
 from ipusim.pipeline.order import Edge
 from ipusim.pricing import laws
@@ -194,7 +194,7 @@ class HostUpdate:
 
 
 @dataclass(frozen=True)
-class PassOutside:
+class PassHostCall:
     """What the host does in the middle of a pass, in cycles.
 
     Attributes:
@@ -203,7 +203,7 @@ class PassOutside:
         drain, compute, fill: the host's read of its buffer, its operations, its write of its buffer.
     """
 
-    call: OutsideCall
+    call: HostCall
     send: int
     drain: int
     compute: int
@@ -254,7 +254,7 @@ class Costs:
     weight_gathers: Mapping[int, ReplicaCollective] = field(default_factory=dict)
     update_gathers: Mapping[int, ReplicaCollective] = field(default_factory=dict)
     collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)
-    outside: Mapping[tuple[int, int], tuple[PassOutside, ...]] = field(default_factory=dict)
+    host_calls: Mapping[tuple[int, int], tuple[PassHostCall, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)
     instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)

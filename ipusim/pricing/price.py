@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.hardware.formulas import Cycles, Sum, total
 from ipusim.hardware.system import System
-from ipusim.lowering.around import around
+from ipusim.lowering.side_instructions import side_instructions
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
@@ -23,50 +23,50 @@ from ipusim.pricing.collectives import (
 )
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
-from ipusim.pricing.outside import pass_outside
+from ipusim.pricing.host_calls import host_calls
 from ipusim.pricing.passes import pass_costs, pass_cycles
 
 
-def price(plan: Plan, program: PipelineProgram, system: System, again: Reuse | None = None) -> Costs:
+def price(plan: Plan, program: PipelineProgram, system: System, cache: Cache | None = None) -> Costs:
     """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``.
 
     Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are
-    taken from ``again`` where they are there.
+    taken from ``cache`` where they are there.
     """
-    again = Reuse() if again is None else again
+    cache = Cache() if cache is None else cache
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
-    program = again.first(_unvaried(program))
-    asked = again(around, program, system.replicas, system.hosts)
-    copies = copy_costs(plan, program, system, again)
-    summed = again(gradient_sum, program, system, asked)
+    program = cache.first(_without_schedule_options(program))
+    side = cache(side_instructions, program, system.replicas, system.hosts)
+    copies = copy_costs(plan, program, system, cache)
+    summed = cache(gradient_sum, program, system, side)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     links = {direction: number for number, direction in enumerate(copies.links)}
-    sends = send_costs(plan, program, system, links, again)
+    sends = send_costs(plan, program, system, links, cache)
     return Costs(
-        passes=again(_passes, kinds, program, system),
-        updates=again(_updates, program, system),
+        passes=cache(_passes, kinds, program, system),
+        updates=cache(_updates, program, system),
         copies=copies,
         host=_host(program, system),
         tables=_tables(program, system),
-        pass_streams={key: each for key, each in asked.streams.items() if key[0] in kinds},
-        update_streams=asked.updates,
+        pass_streams={key: each for key, each in side.streams.items() if key[0] in kinds},
+        update_streams=side.updates,
         gradient_sum=summed,
-        host_sum=again(host_sum, program, system, asked),
-        host_update=again(host_update, program, system, asked),
-        weight_gathers=again(weight_gathers, program, system, asked),
-        update_gathers=again(update_gathers, program, system, asked),
-        collectives=again(pass_collectives, kinds, program, system, asked),
-        outside=again(pass_outside, kinds, program, system, asked),
+        host_sum=cache(host_sum, program, system, side),
+        host_update=cache(host_update, program, system, side),
+        weight_gathers=cache(weight_gathers, program, system, side),
+        update_gathers=cache(update_gathers, program, system, side),
+        collectives=cache(pass_collectives, kinds, program, system, side),
+        host_calls=cache(host_calls, kinds, program, system, side),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
         instructions=_instructions(plan, program, system),
     )
 
 
-def _unvaried(program: PipelineProgram) -> PipelineProgram:
+def _without_schedule_options(program: PipelineProgram) -> PipelineProgram:
     """Return ``program`` as it is for every number of micro-batches and executions, and under every schedule."""
-    return replace(program, shape=program.shape.unvaried, repeat_count=1, schedule="", name="")
+    return replace(program, shape=program.shape.fewest_micro_batches, repeat_count=1, schedule="", name="")
 
 
 def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:

@@ -175,10 +175,10 @@ def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
     """Yield what passes have the host do."""
-    for (kind, stage), calls in costs.outside.items():
-        for outside, number, where in passes.within(kind, stage, calls):
-            parts = (outside.send, outside.host, outside.read)
-            yield Thing(f"{outside.call.name}{number} {where}", parts, passes.runs[kind, stage], _spans(parts))
+    for (kind, stage), calls in costs.host_calls.items():
+        for call, number, where in passes.within(kind, stage, calls):
+            parts = (call.send, call.host, call.read)
+            yield Thing(f"{call.call.name}{number} {where}", parts, passes.runs[kind, stage], _spans(parts))
 
 
 def _updates(costs: Costs, system: System) -> Iterator[Thing]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 
 _T = TypeVar("_T")
@@ -38,17 +38,17 @@ class Findings:
         """Return a block whose error becomes a problem of the option at ``path``; the program goes on behind it."""
         return At(self, path, context)
 
-    def kept(self, again: Reuse, make: Callable[..., _T], *arguments: Any) -> _T:
+    def cached(self, cache: Cache, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return what ``make`` gives for ``arguments`` and these findings, or what is kept of it.
 
         What was made with a finding is not kept, so that the next request has that finding as well.
         """
-        for made in again.find(make, *arguments):
+        for made in cache.find(make, *arguments):
             return made
         before = len(self)
         result = make(*arguments, self)
         if len(self) == before:
-            again.keep(result, make, *arguments)
+            cache.keep(result, make, *arguments)
         return result
 
     def raise_if_any(self) -> None:

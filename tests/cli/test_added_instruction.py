@@ -56,7 +56,7 @@ def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
     put(package / "lowering" / "around.py", *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"))
     with (package / "pricing" / "laws.py").open("a") as laws:
         laws.write(f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n")
-    handlers = "Code.LET_GO: self._release"
+    handlers = "Code.RELEASE: self._release"
     put(package / "machine" / "execution_end.py", *following(handlers, ", Code.CHECKSUM: self._compare"))
     law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
     put(package / "machine" / "execution_end.py", *before_it("from ipusim.timeline.kinds import", law))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipusim.lowering.around import Around
+from ipusim.lowering.side_instructions import Around
 from ipusim.lowering.point_to_point import point_to_point
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync

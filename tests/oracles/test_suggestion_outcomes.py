@@ -26,8 +26,8 @@ from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import searched_lines, verdict
+from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
-from ipusim.base.reuse import Reuse
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, seeds, slowest
 
@@ -118,12 +118,12 @@ def transformer() -> Request:
 
 
 def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits() -> None:
-    found, again = (suggest(transformer(), LIMITED, budget=Budget(work=0)) for _ in range(2))
+    found, cache = (suggest(transformer(), LIMITED, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
     assert "not proven: the limit of 0 bounded cuts ended the search" in found.why_none
     assert "Still open are " in found.why_none
     assert "o plan fits" not in found.why_none
-    assert found.why_none == again.why_none
+    assert found.why_none == cache.why_none
     with pytest.raises(NothingFoundError):
         _ = found.request
 
@@ -197,9 +197,9 @@ def gpipe(shape):
 
 def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layout, Search]]:
     """Return every choice within ``limits`` that a Plan can be drawn of."""
-    again = Reuse()
-    given = given_of(request, again)
-    search = Search(given, limits, again, most=1, budget=Budget())
+    cache = Cache()
+    given = given_of(request, cache)
+    search = Search(given, limits, cache, most=1, budget=Budget())
     units = search.units(given.micro_batch_size)
     drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(given, limits, units))
     return [(given, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]

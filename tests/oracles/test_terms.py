@@ -21,7 +21,7 @@ from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import addends, written
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rates import RATES
-from ipusim.model.outside_call import OutsideCall
+from ipusim.model.host_call import HostCall
 from ipusim.model.work import MeasuredWork, Product, VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing import laws
@@ -90,10 +90,10 @@ RUNS = {
 OUTSIDE = {
     "other rates": {
         "forward_outside": (
-            OutsideCall("first", (MeasuredWork(cycles=7), Work((Product(2, 3, 4),), VectorWork(5, 1, 1, 1))), 96, 40),
-            OutsideCall("second", sent_bytes=96),
+            HostCall("first", (MeasuredWork(cycles=7), Work((Product(2, 3, 4),), VectorWork(5, 1, 1, 1))), 96, 40),
+            HostCall("second", sent_bytes=96),
         ),
-        "backward_outside": (OutsideCall("first", returned_bytes=8),),
+        "backward_outside": (HostCall("first", returned_bytes=8),),
     }
 }
 
@@ -141,7 +141,7 @@ def test_costs_are_made_of_terms(name):
     ]
     told_by += [part for send in costs.sends.values() for part in (send.lead_cycles, send.cycles)]
     told_by += [
-        part for calls in costs.outside.values() for each in calls for part in (each.send, each.host, each.read)
+        part for calls in costs.host_calls.values() for each in calls for part in (each.send, each.host, each.read)
     ]
     for each in (costs.host_sum, costs.host_update):
         told_by += [] if each is None else [each.write, each.read]

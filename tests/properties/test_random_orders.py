@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import PlanError
-from ipusim.lowering.around import Around
 from ipusim.lowering.lower import lower
+from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.instructions import PASSES, Code, text_of
@@ -43,11 +43,11 @@ def drawn(seed, **fixed):
     return rng, shape, random_passes(rng, shape)
 
 
-NOTHING = Around()
+NOTHING = SideInstructions()
 
 
-def both(order, asked=NOTHING):
-    return [lower(order, sync, asked) for sync in Sync]
+def both(order, side=NOTHING):
+    return [lower(order, sync, side) for sync in Sync]
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -96,14 +96,14 @@ def asked_of(rng, shape):
     every, last = range(count), range(count - 1, count)
     outfeed = rng.choice((OutfeedElements(every, 1), OutfeedElements(every, 1, True), OutfeedElements(last, 3)))
     ipus = sorted(set(shape.mapping))
-    return Around(
+    return SideInstructions(
         outfeed=rng.choice((None, outfeed)),
         streams=streams,
         updates={ipu: Stream(rng.choice((0, 8)), rng.choice((0, 8))) for ipu in ipus},
         gathered=frozenset(stage for stage in stages if rng.random() < 0.3),
         gathered_updates=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
         collective=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
-        outside=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
+        host_calls=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
         summed=rng.random() < 0.5,
         overlap_copies=rng.random() < 0.7,
     )
@@ -112,9 +112,9 @@ def asked_of(rng, shape):
 @pytest.mark.parametrize("seed", range(CASES))
 def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
     rng, shape, passes = drawn(seed)
-    asked = asked_of(rng, shape)
+    side = asked_of(rng, shape)
     order = Order.of("drawn", shape, passes)
-    for plan in both(order, asked):
+    for plan in both(order, side):
         rows = plan.instructions.tolist()
         assert np.array_equal(parse_listing(plan.listing()), plan.instructions)
         ran = defaultdict(list)
@@ -125,14 +125,14 @@ def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
         codes = Counter(code for _, code, *_ in rows)
         firsts = sum(word.startswith("F0.") for words in passes.values() for word in words)
         assert codes[Code.INFEED] == firsts == shape.micro_batches
-        sent = len(range(shape.micro_batches)) if asked.outfeed is None else len(asked.outfeed.micro_batches)
+        sent = len(range(shape.micro_batches)) if side.outfeed is None else len(side.outfeed.micro_batches)
         assert codes[Code.OUTFEED] + codes[Code.ADD_RESULTS] == sent
         ipus = len(set(shape.mapping))
         assert codes[Code.END] == ipus
         assert codes[Code.UPDATE] == (ipus if shape.training else 0)
-        assert codes[Code.ALL_REDUCE] == (ipus if shape.training and asked.summed else 0)
-        assert codes[Code.GATHER] == codes[Code.LET_GO]
-        around_passes(plan, asked, rows)
+        assert codes[Code.ALL_REDUCE] == (ipus if shape.training and side.summed else 0)
+        assert codes[Code.GATHER] == codes[Code.RELEASE]
+        around_passes(plan, side, rows)
         if plan.sync is Sync.LOCK_STEP:
             for ipu in set(shape.mapping):
                 met = sum(number for one, code, _, _, number in rows if (one, code) == (ipu, Code.MEET))
@@ -140,10 +140,10 @@ def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
             assert not {Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE} & set(codes)
         else:
             assert codes[Code.MEET] == 0
-            sends_and_receives(shape, asked, rows)
+            sends_and_receives(shape, side, rows)
 
 
-def around_passes(plan, asked, rows):
+def around_passes(plan, side, rows):
     """Before each pass what is loaded and gathered for it, what the host does and where replicas meet, and behind it
 
     what is stored.
@@ -153,20 +153,20 @@ def around_passes(plan, asked, rows):
             continue
         before = {text_of(*row[1:]) for row in rows[max(at - 5, 0) : at]}
         behind = {text_of(*row[1:]) for row in rows[at + 1 : at + 5]}
-        load, store = asked.streams.get((code, stage), (0, 0))
+        load, store = side.streams.get((code, stage), (0, 0))
         letter = "FBRIW"[code]
         assert not load or f"load {letter}{stage}" in before
         assert not store or f"store {letter}{stage}" in behind
         meets = rows[at - 1][1:] == [Code.COLLECTIVE, stage, micro_batch, code]
-        assert meets == ((code, stage) in asked.collective)
+        assert meets == ((code, stage) in side.collective)
         asks = rows[at - 1 - meets][1:] == [Code.OUTSIDE, stage, micro_batch, code]
-        assert asks == ((code, stage) in asked.outside)
-        assert stage not in asked.gathered or (f"gather {stage}" in before and f"let-go {stage}" in behind)
+        assert asks == ((code, stage) in side.host_calls)
+        assert stage not in side.gathered or (f"gather {stage}" in before and f"release {stage}" in behind)
 
 
-def sends_and_receives(shape, asked, rows):
+def sends_and_receives(shape, side, rows):
     """Each tensor that crosses is sent once and received once, by the IPUs of the stages that it joins."""
-    sending = Code.SEND if asked.overlap_copies else Code.BLOCKING_SEND
+    sending = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
     sent = {(stage, number, micro): ipu for ipu, code, stage, micro, number in rows if code == sending}
     received = {(number, stage, micro): ipu for ipu, code, stage, micro, number in rows if code == Code.RECEIVE}
     crossing = {key for key in sent if shape.mapping[key[0]] != shape.mapping[key[1]]}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
@@ -33,10 +33,10 @@ CHANGES = (
 )
 
 
-def found(request, changes, *again):
+def found(request, changes, *cache):
     """Return everything that an assembly says, or what is wrong with it."""
     try:
-        job = assemble(request.replace({"numerics": "off", **changes}), *again)
+        job = assemble(request.replace({"numerics": "off", **changes}), *cache)
     except RequestError as error:
         return sorted(map(str, error.problems))
     return (
@@ -55,9 +55,9 @@ def found(request, changes, *again):
 @settings(max_examples=share(40))
 @given(scenario=scenarios(), chosen=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=4))
 def test_what_others_left_changes_nothing(scenario, chosen):
-    request, again = Request.from_dict(scenario, name="drawn"), Reuse()
+    request, cache = Request.from_dict(scenario, name="drawn"), Cache()
     for changes in chosen:
-        assert found(request, changes, again) == found(request, changes)
+        assert found(request, changes, cache) == found(request, changes)
 
 
 def test_arithmetic_of_one_request_knows_nothing_of_another():
@@ -71,8 +71,8 @@ def test_arithmetic_of_one_request_knows_nothing_of_another():
             "optimizer": {"type": "sgd", "learning_rate": 0.1},
         }
     )
-    again = Reuse()
-    first, second = (assemble(request, again).workload(0) for _ in range(2))
+    cache = Cache()
+    first, second = (assemble(request, cache).workload(0) for _ in range(2))
     assert first is not second
     for one, other in zip(first.feed.element(1), second.feed.element(1), strict=True):
         np.testing.assert_array_equal(one, other)

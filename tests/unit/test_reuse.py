@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 
 
 def test_equal_arguments_get_what_was_made_of_the_first():
@@ -14,16 +14,16 @@ def test_equal_arguments_get_what_was_made_of_the_first():
         made.append(arguments)
         return list(arguments)
 
-    again = Reuse()
-    first = again(make, (1, "a"), 2)
-    assert again(make, (1, "a"), 2) is first
-    assert again(make, (1, "b"), 2) == [(1, "b"), 2]
-    assert again(lambda *arguments: "of another function", (1, "a"), 2) == "of another function"
+    cache = Cache()
+    first = cache(make, (1, "a"), 2)
+    assert cache(make, (1, "a"), 2) is first
+    assert cache(make, (1, "b"), 2) == [(1, "b"), 2]
+    assert cache(lambda *arguments: "of another function", (1, "a"), 2) == "of another function"
     assert made == [((1, "a"), 2), ((1, "b"), 2)]
 
 
 def test_what_is_raised_is_not_kept():
-    again, tries = Reuse(), []
+    cache, tries = Cache(), []
 
     def make():
         tries.append(1)
@@ -31,22 +31,22 @@ def test_what_is_raised_is_not_kept():
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            again(make)
+            cache(make)
     assert len(tries) == 2
 
 
 def test_the_oldest_of_many_go():
-    again, made = Reuse(), []
+    cache, made = Cache(), []
     for number in [*range(65), 0, 64]:
-        again(made.append, number)
+        cache(made.append, number)
     assert made == [*range(65), 0]
 
 
 def test_the_first_of_equal_values_stands_for_all():
-    again = Reuse()
+    cache = Cache()
     one, other = (1, [2]), (1, [2])
-    assert again.first(one) is one
-    assert again.first(other) is one
+    assert cache.first(one) is one
+    assert cache.first(other) is one
 
 
 def test_a_first_value_is_known_by_what_is_given_in_its_place():
@@ -61,14 +61,14 @@ def test_a_first_value_is_known_by_what_is_given_in_its_place():
     def make(*_):
         return []
 
-    again = Reuse()
+    cache = Cache()
     one, other = Never(), Never()
-    assert again.first(one, by="one") is one
-    assert again.first(other, by="other") is other
-    assert again.first(Never(), by="one") is one
-    made = again(make, one, 3)
-    assert again(make, other, 3) is not made
-    assert again(make, one, 3) is made
+    assert cache.first(one, by="one") is one
+    assert cache.first(other, by="other") is other
+    assert cache.first(Never(), by="one") is one
+    made = cache(make, one, 3)
+    assert cache(make, other, 3) is not made
+    assert cache(make, one, 3) is made
 
 
 def test_first_values_count_at_their_places_and_with_all_that_is_beside_them():
@@ -78,17 +78,17 @@ def test_first_values_count_at_their_places_and_with_all_that_is_beside_them():
         made.append(arguments)
         return arguments
 
-    again = Reuse()
-    one, other = again.first((1,)), again.first((2,))
+    cache = Cache()
+    one, other = cache.first((1,)), cache.first((2,))
     asked = [(one, other), (other, one), (one, one), (one, 5), (one, 6), (other, 5), (5, one)]
     for arguments in [*asked, *asked]:
-        assert again(make, *arguments) == arguments
+        assert cache(make, *arguments) == arguments
     assert made == asked
 
 
 def test_first_values_that_were_forgotten_are_told_apart_still():
-    again = Reuse()
-    values = [again.first((number,)) for number in range(200)]
+    cache = Cache()
+    values = [cache.first((number,)) for number in range(200)]
     for _ in range(2):
         for value in values:
-            assert again(list, value) == [*value]
+            assert cache(list, value) == [*value]

@@ -204,15 +204,15 @@ def _without_host(costs: Costs) -> Costs:
     tables = {
         stage: replace(each, ids=0, gather=0, rows=0, gradients=0, apply=0) for stage, each in costs.tables.items()
     }
-    outside = {
+    host_calls = {
         key: tuple(replace(each, send=0, drain=0, compute=0, fill=0, read=0) for each in calls)
-        for key, calls in costs.outside.items()
+        for key, calls in costs.host_calls.items()
     }
     return replace(
         costs,
         host=HostCosts(0, 0, 0, 0),
         tables=tables,
-        outside=outside,
+        host_calls=host_calls,
         host_update=None if update is None else replace(update, write=0, apply=0, read=0),
         host_sum=total if total is None or total.over_links is not None else replace(total, write=0, network=0, read=0),
     )

@@ -24,8 +24,8 @@ from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
+from ipusim.base.cache import Cache
 from ipusim.base.errors import CountError, FileError, IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.hardware.rates import RATES, Rates
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.pricing.price import price
@@ -101,8 +101,8 @@ class Prepared:
     def time(self, rates: Rates | None = None) -> UpdateTime:
         """Return what a weight update takes at any count, by these rates or the scenario's."""
         job = self.jobs[0]
-        again = Reuse()
-        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, again) for each in self.jobs]
+        job_cache = Cache()
+        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, job_cache) for each in self.jobs]
         slope = (cycles[2] - cycles[0]) / (2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
@@ -113,13 +113,13 @@ class Prepared:
         )
 
 
-def prepare(row: ThroughputRow, again: Reuse | None = None) -> Prepared:
-    """Lay out a row at counts at which its pipeline is full, with what other rows have in common with it ``again``.
+def prepare(row: ThroughputRow, job_cache: Cache | None = None) -> Prepared:
+    """Lay out a row at counts at which its pipeline is full, with what other rows have in common with it ``job_cache``.
 
     Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
     """
     try:
-        return _prepared(row, Reuse() if again is None else again)
+        return _prepared(row, Cache() if job_cache is None else job_cache)
     except (ScenarioError, NeverFullError) as error:
         if not row.place:
             raise
@@ -127,15 +127,15 @@ def prepare(row: ThroughputRow, again: Reuse | None = None) -> Prepared:
         raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
 
 
-def _prepared(row: ThroughputRow, again: Reuse) -> Prepared:
+def _prepared(row: ThroughputRow, job_cache: Cache) -> Prepared:
     overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
-    first = job_of(source, again)
+    first = job_of(source, job_cache)
     multiple = first.schedule.multiple(first.program.shape)
 
     @cache
     def at(count: int) -> tuple[Job, Fraction]:
-        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), again)
+        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), job_cache)
         return job, update_cycles(job)
 
     found = once_full(lambda count: at(count)[1], multiple)
@@ -204,10 +204,10 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full
     )
 
 
-def _cycles(job: Job, rates: Rates, again: Reuse) -> Fraction:
-    """Return the cycles of a weight update, by these rates; prices are there ``again``."""
-    system = again.first(replace(job.system, rates=rates))
-    costs = price(job.plan, job.program, system, again)
+def _cycles(job: Job, rates: Rates, job_cache: Cache) -> Fraction:
+    """Return the cycles of a weight update, by these rates; prices are there ``job_cache``."""
+    system = job_cache.first(replace(job.system, rates=rates))
+    costs = price(job.plan, job.program, system, job_cache)
     return update_cycles(replace(job, system=system, costs=costs))
 
 
@@ -279,10 +279,10 @@ class SimulatedRow:
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
     """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
-    again = Reuse()
+    job_cache = Cache()
     for row in rows:
         if row.runs not in known:
-            known[row.runs] = prepare(row, again)
+            known[row.runs] = prepare(row, job_cache)
     return [replace(known[row.runs], row=row) for row in rows]
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.app.scenario.source import Source, read_source
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.job import Job
@@ -47,10 +47,10 @@ def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[
         yield request
 
 
-def job_of(source: Source, again: Reuse | None = None) -> Job:
-    """Return what ``source`` asks for, laid out, with what is there ``again``; raises as :func:`load_job` does."""
+def job_of(source: Source, cache: Cache | None = None) -> Job:
+    """Return what ``source`` asks for, laid out, with what is there ``cache``; raises as :func:`load_job` does."""
     with _asked_by(source) as request:
-        return assemble(request, again)
+        return assemble(request, cache)
 
 
 def _name_of(path: Path) -> str:

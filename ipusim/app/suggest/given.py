@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
-from ipusim.base.reuse import Reuse
 from ipusim.hardware.build import shards_of
 from ipusim.hardware.machines import MACHINES, Machine
 from ipusim.runs.assemble.assemble import assemble
@@ -108,8 +108,8 @@ def _concurrent(pipeline: PipelineSpec) -> bool:
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
-def given_of(request: Request, again: Reuse) -> Given:
-    """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``again``.
+def given_of(request: Request, cache: Cache) -> Given:
+    """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``cache``.
 
     Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
     scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
@@ -125,7 +125,7 @@ def given_of(request: Request, again: Reuse) -> Given:
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}), again)
+        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}), cache)
     except RequestError as error:
         if fixed:
             raise

@@ -13,8 +13,8 @@ from ipusim.app.suggest.given import TIME_ALONE, Given, changed
 from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
 from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
 from ipusim.app.suggest.units import Units
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.hardware.system import System
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.offload import Offload
@@ -24,9 +24,9 @@ from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.pricing.collectives import all_gathers, all_reduce, host_update_cycles
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.rates import resolve_rates
+from ipusim.runs.assemble.schedule_options import without_schedule_options
 from ipusim.runs.assemble.stages import requested_stages
 from ipusim.runs.assemble.system import resolve_offloads
-from ipusim.runs.assemble.unvaried import unvaried
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
@@ -56,9 +56,9 @@ class Layout:
 class Layouts:
     """Lays choices out, each thing that several have in common once."""
 
-    def __init__(self, given: Given, again: Reuse) -> None:
-        """Lay out variants of ``given``, each thing that is asked for ``again`` once."""
-        self._again = again
+    def __init__(self, given: Given, cache: Cache) -> None:
+        """Lay out variants of ``given``, each thing that is asked for ``cache`` once."""
+        self._cache = cache
         self._given = given
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
@@ -89,7 +89,7 @@ class Layouts:
 
     def one_by_one(self, choice: Choice) -> bool:
         """Whether micro-batches go through one after the other, which a schedule's offsets say for any count."""
-        return self._again(_one_by_one, *self._shape(choice))
+        return self._cache(_one_by_one, *self._shape(choice))
 
     def multiple(self, choice: Choice) -> int | None:
         """Return of what a count is a multiple under the choice's schedule; None where it refuses the mapping."""
@@ -112,13 +112,13 @@ class Layouts:
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
         """Return what choices have in common that differ in their selection order and in what is offloaded."""
         findings, options = Findings(request.is_set), request.options
-        fixed = unvaried(options, self._again)
-        requested = findings.kept(self._again, requested_stages, fixed)
-        rates = findings.kept(self._again, resolve_rates, fixed, request.folder)
+        fixed = without_schedule_options(options, self._cache)
+        requested = findings.cached(self._cache, requested_stages, fixed)
+        rates = findings.cached(self._cache, resolve_rates, fixed, request.folder)
         schedule = schedule_of(choice.schedule, request.folder)
         overlapped = options.system.io_tiles.place_ops_on_io_tiles
         system, scheduled = lay_out(
-            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._again
+            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._cache
         )
         if system is None or scheduled is None or len(findings):
             return _refusal(findings)

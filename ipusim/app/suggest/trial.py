@@ -8,8 +8,8 @@ from fractions import Fraction
 from ipusim.analysis.fit import remote_verdict
 from ipusim.app.fidelity.throughputs import session_cycles
 from ipusim.app.suggest.given import changed, reported
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
@@ -54,10 +54,10 @@ def host_part(job: Job) -> Fraction:
     return Fraction(job.costs.host.call, job.program.repeat_count)
 
 
-def laid_out(request: Request, again: Reuse | None = None) -> Trial:
-    """Return a plan assembled, and whether it fits; not simulated. What was there ``again`` is not made anew."""
+def laid_out(request: Request, cache: Cache | None = None) -> Trial:
+    """Return a plan assembled, and whether it fits; not simulated. What was there ``cache`` is not made anew."""
     try:
-        job = assemble(changed(request, reported(request.options)), again)
+        job = assemble(changed(request, reported(request.options)), cache)
     except IpusimError as error:  # a rule's, or that of a schedule of one's own
         return Trial(None, str(error))
     return tried(job)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.suggest.given import changed
+from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
-from ipusim.base.reuse import Reuse
 from ipusim.model.layers.keys import EarlierLayer
 from ipusim.model.profile import PassCost, StageProfile
 from ipusim.pipeline.ops import Pass
@@ -149,8 +149,8 @@ def movable(options: Options) -> bool:
     return options.model is not None and all(each is None for each in own) and listed and not concurrent
 
 
-def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
-    """Return the units of ``request`` at a micro-batch size; what else is assembled of it is there ``again``.
+def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
+    """Return the units of ``request`` at a micro-batch size; what else is assembled of it is there ``cache``.
 
     Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
     """
@@ -166,7 +166,7 @@ def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
-    job = assemble(changed(request, changes), again)
+    job = assemble(changed(request, changes), cache)
     profiles, sent = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(each)] for each in profiles], dtype=np.int64).T
     first = costs.copy()
@@ -174,7 +174,7 @@ def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
     if free and job.program.shape.training:
         first[1:, :trained] = 0
         if trained:
-            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}), again)
+            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}), cache)
             first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(each) for each in costs])
     for kind, each in enumerate(first):
@@ -185,7 +185,7 @@ def units_of(request: Request, micro_batch_size: int, again: Reuse) -> Units:
         profiles,
         passes,
         sums([_cycles(each.update, job) if counts_update(each, job.program, job.system) else 0 for each in profiles]),
-        _stash(profiles, _passing(request, changes, names, profiles, again), trained or 0 if free else 0, layers),
+        _stash(profiles, _passing(request, changes, names, profiles, cache), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,
         job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0),
@@ -202,7 +202,7 @@ def _cycles(cost: PassCost, job: Job) -> int:
 
 
 def _passing(
-    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile], again: Reuse
+    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile], cache: Cache
 ) -> Table:
     """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
 
@@ -212,7 +212,7 @@ def _passing(
     passing = np.array([each.activation_bytes for each in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
-        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), again).program.stages
+        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), cache).program.stages
         for number, pair in enumerate(pairs):
             place = 2 * number - odd
             if 0 < place < len(names) - 1 and alone[place] and alone[place + 1]:

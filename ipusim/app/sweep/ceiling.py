@@ -18,8 +18,8 @@ from ipusim.app.fidelity.throughputs import Full
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.base.units import format_figure
 from ipusim.runs.assemble.assemble import assemble
 
@@ -90,22 +90,22 @@ def ceilings(found: Sweep) -> tuple[Ceiling, ...]:
         others[key] = rest
         if outcome.ran and type(point[place]) is int:
             groups.setdefault(key, {})[point[place]] = outcome
-    again = Reuse()
-    limits = (_ceiling(found, others[key], known, again) for key, known in groups.items())
+    job_cache = Cache()
+    limits = (_ceiling(found, others[key], known, job_cache) for key, known in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], again: Reuse) -> Ceiling | None:
+def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], job_cache: Cache) -> Ceiling | None:
     most = max(known)
     try:
-        job = assemble(found.request.replace({**others, COUNT: most}), again)
+        job = assemble(found.request.replace({**others, COUNT: most}), job_cache)
     except IpusimError:
         return None
     step = job.schedule.multiple(job.program.shape)
 
     @cache
     def at(count: int) -> Outcome:
-        return known.get(count) or outcome_of(found.request, {**others, COUNT: count}, again)
+        return known.get(count) or outcome_of(found.request, {**others, COUNT: count}, job_cache)
 
     line = _line(sorted(known), most, step, at)
     if line is None:

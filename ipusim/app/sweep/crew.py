@@ -19,9 +19,9 @@ from uuid import uuid4
 import joblib
 
 from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.base.cache import Cache
 from ipusim.base.errors import MissingPackageError, OptionError, OutputError
 from ipusim.base.near_names import did_you_mean
-from ipusim.base.reuse import Reuse
 from ipusim.base.workers import side_by_side
 from ipusim.hardware.disturbances import Disturbance
 from ipusim.runs.request.request import Request, given, plain
@@ -33,7 +33,7 @@ BACKENDS: Final = ("local", "dask")
 #: Seconds in which a cluster must answer.
 _PATIENCE_S: Final = 10
 #: In a worker process: the sweep that it works for, and what the points of that have in common.
-_AT_HAND: dict[str, Reuse] = {}
+_AT_HAND: dict[str, Cache] = {}
 #: Python runs one thread of a worker at a time in any case, and a user's files are no work for several.
 _ONE_AT_A_TIME: Final = Lock()
 
@@ -89,9 +89,9 @@ class Crew:
             return
         number = min(self.workers or joblib.cpu_count(), len(points))
         if self.backend == "local" and number <= 1:
-            again = Reuse()
+            cache = Cache()
             for each, changes in points.items():
-                yield each, outcome_of(request, changes, again)
+                yield each, outcome_of(request, changes, cache)
             return
         errand = _Errand.of(request)
         if self.backend == "dask":
@@ -164,11 +164,11 @@ class _Errand:
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:
     """Run a point in a worker process."""
     with _ONE_AT_A_TIME:
-        again = _AT_HAND.get(errand.sweep)
-        if again is None:
+        cache = _AT_HAND.get(errand.sweep)
+        if cache is None:
             _AT_HAND.clear()
-            again = _AT_HAND[errand.sweep] = Reuse()
+            cache = _AT_HAND[errand.sweep] = Cache()
         for schedule in errand.schedules:
             if schedule.name not in registry.names():
                 registry.register(schedule)
-        return number, outcome_of(again(_Errand.request, errand), changes, again)
+        return number, outcome_of(cache(_Errand.request, errand), changes, cache)

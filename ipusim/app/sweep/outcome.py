@@ -11,8 +11,8 @@ from ipusim.analysis.bubble import bubble
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.throughput import throughput
 from ipusim.analysis.utilisation import ratio
+from ipusim.base.cache import Cache
 from ipusim.base.errors import FileError, IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
@@ -105,13 +105,13 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
     return name in _ANY_NUMBER or 0 <= value <= (1 if name in _SHARES else sys.float_info.max)
 
 
-def outcome_of(request: Request, changes: Mapping[str, Any], again: Reuse) -> Outcome:
+def outcome_of(request: Request, changes: Mapping[str, Any], cache: Cache) -> Outcome:
     """Return what ``request`` comes to with these ``changes``; whatever goes wrong with it is told, not raised.
 
-    What an earlier one has in common with it is taken from ``again``.
+    What an earlier one has in common with it is taken from ``cache``.
     """
     try:
-        return _run(assemble(request.replace(changes), again))
+        return _run(assemble(request.replace(changes), cache))
     except RequestMemoryError as error:
         return Outcome(message=_told(error), peak_bytes=error.job.memory.fullest.bytes)
     except MemoryError as error:

@@ -12,8 +12,8 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.vary import Axis, points_of, text_of
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.base.reuse import Reuse
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
@@ -121,7 +121,7 @@ def _refused_or_known(asked: Sweep, journal: Journal | None) -> tuple[list[Outco
         try:
             varied = asked.request.replace(asked.changes(point))
         except RequestError:
-            outcomes[number] = outcome_of(asked.request, asked.changes(point), Reuse())
+            outcomes[number] = outcome_of(asked.request, asked.changes(point), Cache())
             continue
         keys[number] = making.of(varied) if journal is not None else ""
         if journal is not None:

@@ -77,7 +77,8 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
     what += ["the host applies gradients"] if not job.program.sums_over_hosts else []
     what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
     what += [
-        f"{stages[at].name} has the host compute {calls[0].call.name!r}" for (_, at), calls in job.costs.outside.items()
+        f"{stages[at].name} has the host compute {calls[0].call.name!r}"
+        for (_, at), calls in job.costs.host_calls.items()
     ]
     if what:
         raise UnsupportedProgramError(

@@ -23,8 +23,8 @@ from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.model.functions.counting import unseen
+from ipusim.model.functions.host_scope import scope, within
 from ipusim.model.functions.layer_call import Call
-from ipusim.model.functions.outside import scope, within
 from ipusim.model.functions.replica import Acting, Replica
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import Untrained, held, holding

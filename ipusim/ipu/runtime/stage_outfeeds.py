@@ -21,7 +21,7 @@ from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgr
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import plain
-from ipusim.model.functions.outside import outside
+from ipusim.model.functions.host_scope import on_host
 from ipusim.model.functions.replica import replica
 from ipusim.model.functions.variables import draw_key
 from ipusim.model.layers.layer import Array
@@ -97,7 +97,7 @@ class StageOutfeeds:
         key = draw_key(f"outfeed {place}") if self._running else None
         from ipusim.ipu.runtime.operations import send  # noqa: PLC0415 - autograd takes a while to import
 
-        with outside("outfeed"):
+        with on_host("outfeed"):
             send(lambda arrays: self._receive(place, key, arrays), *values)
 
     def _receive(self, place: int, key: Any, arrays: tuple[Array, ...]) -> None:

@@ -15,7 +15,7 @@ from ipusim.ipu.runtime.distribution import UntilAverage
 from ipusim.ipu.runtime.gradients import Pair, UnknownGradient, Variable, knowing, refuse_several
 from ipusim.ipu.runtime.optimizer import Optimizer
 from ipusim.ipu.runtime.stage_outfeeds import UpdateOutfeeds
-from ipusim.model.functions.outside import on_ipu_alone
+from ipusim.model.functions.host_scope import on_ipu_alone
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap

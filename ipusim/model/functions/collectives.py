@@ -20,7 +20,7 @@ from autograd.tracer import isbox
 from ipusim.base.errors import ModelError
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.model.collective_call import CollectiveCall, Combination
-from ipusim.model.functions.outside import check_on_ipu
+from ipusim.model.functions.host_scope import check_on_ipu
 from ipusim.model.functions.replica import index, meet, replica
 
 

@@ -23,8 +23,8 @@ operation of several arrays (:mod:`ipusim.model.functions.operation_call`), what
 Comparisons and other functions without a gradient, and calls on constants alone,
 are not seen and cost nothing; but in a scope the arrays that such functions take go to the host.
 
-What a scope has the host do (:mod:`ipusim.model.functions.outside`) is the host's work and no step of the IPU's; arrays
-cross between the two as :mod:`ipusim.model.functions.crossings` says.
+What a scope has the host do (:mod:`ipusim.model.functions.host_scope`) is the host's work and no step of the IPU's;
+arrays cross between the two as :mod:`ipusim.model.functions.placement` says.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, re
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
-from ipusim.model.functions.crossings import CountedUntrained, Crossings, Lying, PlacedNode, PlacedSums
 from ipusim.model.functions.gradient import pullback, pullback_of_several
+from ipusim.model.functions.host_scope import scope, within
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.noted import noting
 from ipusim.model.functions.operation_call import OperationCall
-from ipusim.model.functions.outside import scope, within
+from ipusim.model.functions.placement import CountedUntrained, PlacedNode, PlacedSums, Placement, Placements
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.functions.untrained import held, holding
+from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
-from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
 
@@ -131,7 +131,7 @@ class Tally:
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
-        self.crossings = Crossings(self._of_host, plain, widest)
+        self.placements = Placements(self._of_host, plain, widest)
         self._weights = {id(root_of(array)): array for array in weights}
         self._forward = True
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
@@ -175,11 +175,11 @@ class Tally:
     def here(self) -> Tally:
         """What counts where operations run now: itself on the IPU, and in a scope that of the host."""
         where = scope()
-        return self if where is None else self.crossings.tally_of(where)
+        return self if where is None else self.placements.tally_of(where)
 
     def note_done(self, work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
         """Add a pass of an operation, and what it reads and writes, where it runs."""
-        self.crossings.use_plain(read)
+        self.placements.use_plain(read)
         self.here.note_operation(work, read, written)
 
     def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
@@ -279,17 +279,17 @@ class Tally:
 class CountingNode(Node):  # type: ignore[misc]
     """A call in the trace that notes itself in the tally of the trace's roots."""
 
-    __slots__ = ("lies", "tally")
+    __slots__ = ("placement", "tally")
 
     def __init__(self, value: Any, fun: Any, args: Any, _kwargs: Any, _argnums: Any, parents: Any) -> None:
         """Note the call; autograd makes one node for each."""
         self.tally = tally = parents[0].tally
-        self.lies = tally.crossings.made(value, args, [parent.lies for parent in parents])
+        self.placement = tally.placements.made(value, args, [parent.placement for parent in parents])
         tally.here.note(fun.__name__, value, args)
 
     def initialize_root(self, tally: Tally, size: int) -> None:
         """Start a trace that counts into ``tally``, with an array of ``size`` bytes on the IPU."""
-        self.tally, self.lies = tally, Lying(None, size)
+        self.tally, self.placement = tally, Placement(None, size)
 
 
 class _Unseen(set[Any]):
@@ -304,7 +304,7 @@ class _Unseen(set[Any]):
             return False
         if getattr(function, "__name__", "") not in _OF_THE_FORM:
             for _, box in sys._getframe(1).f_locals["boxed_args"]:
-                box._node.tally.crossings.use(box._node.lies, scope())
+                box._node.tally.placements.use(box._node.placement, scope())
         return True
 
 
@@ -341,19 +341,19 @@ def count_passes(
 class Counted:
     """The work of both passes of a function, superstep by superstep, and what it touches (see :class:`Tally`).
 
-    ``forward_outside`` and ``backward_outside`` are what the host does in the middle of them.
+    ``forward_host_calls`` and ``backward_host_calls`` are what the host does in the middle of them.
     """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
     touched_bytes: int
     layer_weight_bytes: int
-    forward_outside: tuple[OutsideCall, ...] = ()
-    backward_outside: tuple[OutsideCall, ...] = ()
+    forward_host_calls: tuple[HostCall, ...] = ()
+    backward_host_calls: tuple[HostCall, ...] = ()
 
     def without_backward(self) -> Counted:
         """Return it of a function that nothing goes back through."""
-        return replace(self, backward=(), backward_outside=())
+        return replace(self, backward=(), backward_host_calls=())
 
 
 def count_several(
@@ -375,12 +375,12 @@ def count_several(
     now = held()
     values = {} if now is None else now.values
     tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")], itemsize)
-    untrained = None if now is None else CountedUntrained(values, tally.crossings)
+    untrained = None if now is None else CountedUntrained(values, tally.placements)
 
     def on_ipu(results: Iterable[Any]) -> None:
         for each in results:
             if isbox(each):
-                tally.crossings.use(each._node.lies, None)
+                tally.placements.use(each._node.placement, None)
 
     with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
 
@@ -391,8 +391,8 @@ def count_several(
         boxes = [counted(array) for array in arrays]
         pull, results = pullback_of_several(function, boxes, wanted, PlacedNode, PlacedSums)
         on_ipu(results)
-        there, touched, outside = tally.turn(itemsize), tally.touched_bytes, tally.crossings.turn(itemsize)
+        there, touched, outside = tally.turn(itemsize), tally.touched_bytes, tally.placements.turn(itemsize)
         ones = [np.ones_like(np.asarray(getval(result))) for result in results]
         on_ipu(pull([counted(one) if place in pulled else None for place, one in enumerate(ones)]))
     back = tally.works(itemsize), touched, tally.layer_weight_bytes
-    return Counted(there, *back, outside, tally.crossings.turn(itemsize))
+    return Counted(there, *back, outside, tally.placements.turn(itemsize))

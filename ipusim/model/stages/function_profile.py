@@ -91,7 +91,7 @@ def profile(
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
         tables=passes.tables,
-        forward_outside=passes.counted.forward_outside,
+        forward_host_calls=passes.counted.forward_host_calls,
     )
     if optimizer is None:
         return found
@@ -123,7 +123,7 @@ def _with_backward(
         profile,
         backward=(*counted, *adding),
         backward_collectives=passes.backward,
-        backward_outside=passes.counted.backward_outside,
+        backward_host_calls=passes.counted.backward_host_calls,
         backward_input=counted,
         backward_weights=adding,
         rest_bytes=gradient_bytes,
@@ -136,9 +136,9 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
     There is no backward pass where nothing before the stage learns, nor does it. What a scope keeps lies on the host.
     """
     from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
-    from ipusim.model.functions.crossings import PlacedNode  # noqa: PLC0415 - as above
     from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - as above
     from ipusim.model.functions.host_rows import trying  # noqa: PLC0415 - as above
+    from ipusim.model.functions.placement import PlacedNode  # noqa: PLC0415 - as above
 
     weights = tuple(stage.variables.values())
     pulled = [0] if stage.has_loss else range(len(outputs))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ipusim.base.cache import Cache
 from ipusim.base.errors import PlanError
-from ipusim.base.reuse import Reuse
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
@@ -22,11 +22,11 @@ from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.profile import with_profile
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.rates import resolve_rates
+from ipusim.runs.assemble.schedule_options import with_schedule_options, without_schedule_options
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
 from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
-from ipusim.runs.assemble.unvaried import unvaried, varied
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
@@ -38,34 +38,34 @@ from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import Repeating
 
 
-def assemble(request: Request, again: Reuse | None = None) -> Job:
+def assemble(request: Request, cache: Cache | None = None) -> Job:
     """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
 
-    Whoever assembles many requests that are alike in part passes ``again`` along: data, stages and prices that are
+    Whoever assembles many requests that are alike in part passes ``cache`` along: data, stages and prices that are
     asked for once more are taken from it. Files that options name are then read once.
 
     Raises RequestError with every problem found, RequestMemoryError for a program that does not fit its IPUs
     (unless the request asks for a report of that), PlanError for a Plan that breaks a rule (a schedule of one's own
     can), and what the request's own functions raise.
     """
-    again = Reuse() if again is None else again
+    cache = Cache() if cache is None else cache
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder
-    fixed = unvaried(options, again)
-    requested = findings.kept(again, requested_stages, fixed) if functions is None else function_stages(functions)
-    fixed = findings.kept(again, with_profile, fixed, requested, folder)
+    fixed = without_schedule_options(options, cache)
+    requested = findings.cached(cache, requested_stages, fixed) if functions is None else function_stages(functions)
+    fixed = findings.cached(cache, with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training
-    check_sections(varied(fixed, options), requested, training, functions is None, findings)
-    layers = findings.kept(again, layered, fixed, requested, folder, again)
+    check_sections(with_schedule_options(fixed, options), requested, training, functions is None, findings)
+    layers = findings.cached(cache, layered, fixed, requested, folder, cache)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    rates = findings.kept(again, resolve_rates, fixed, folder)
+    rates = findings.cached(cache, resolve_rates, fixed, folder)
     schedule = _schedule(request, findings)
     system, plan = None, None
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
         system, laid_out_as = lay_out(
-            options, fixed, schedule, requested, training, overlapped, rates, findings, again, shorter=time_alone
+            options, fixed, schedule, requested, training, overlapped, rates, findings, cache, shorter=time_alone
         )
         if laid_out_as is not None:
             schedule, plan = laid_out_as
@@ -86,8 +86,8 @@ def assemble(request: Request, again: Reuse | None = None) -> Job:
     whole = replace(plan.shape, micro_batches=_micro_batches(options))
     kept = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, kept=kept)
-    content = _content(request, fixed, requested, training, laid_out, layers, findings, again)
-    return _job(request, options, fixed, laid_out, content, findings, again)
+    content = _content(request, fixed, requested, training, laid_out, layers, findings, cache)
+    return _job(request, options, fixed, laid_out, content, findings, cache)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -164,20 +164,20 @@ def _content(
     laid_out: _LaidOut,
     layers: Layered | None,
     findings: Findings,
-    again: Reuse,
+    cache: Cache,
 ) -> Content:
     """Return what the stages cost and compute, with their operations in the parts that options ask for."""
-    shape = laid_out.plan.shape.unvaried
+    shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return again(timed_content, options, requested, training)
+        return cache(timed_content, options, requested, training)
     else:
         back = returning(laid_out.schedule, laid_out.plan.shape)
         # What computes may remember what it computed: each request has its own.
-        own = again if options.numerics == "off" else Reuse()
-        content = findings.kept(own, Layered.content, layers, options, back, shape, training, laid_out.offload)
-    return replace(content, profiles=again(apply_options, options, content.profiles, shape))
+        own = cache if options.numerics == "off" else Cache()
+        content = findings.cached(own, Layered.content, layers, options, back, shape, training, laid_out.offload)
+    return replace(content, profiles=cache(apply_options, options, content.profiles, shape))
 
 
 def _job(
@@ -187,7 +187,7 @@ def _job(
     laid_out: _LaidOut,
     content: Content,
     findings: Findings,
-    again: Reuse,
+    cache: Cache,
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
         """Return the Job of other counts; of another repeat count alone it has the same prices."""
@@ -206,17 +206,17 @@ def _job(
         other = resolve_plan(asked, laid_out.schedule, shape, problems)
         problems.raise_if_any()
         assert other is not None
-        return _job(request, asked, fixed, replace(laid_out, plan=other[1], kept=None), content, problems, again)
+        return _job(request, asked, fixed, replace(laid_out, plan=other[1], kept=None), content, problems, cache)
 
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
-    program = replace(program, stages=again(with_temporary, program.stages, laid_out.system))
+    program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     laid_out = laid_out.held_as_a_whole(_micro_batches(options))
     costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, again, kept=laid_out.kept
+        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, cache, kept=laid_out.kept
     )
-    _check(request, fixed, laid_out, again)
+    _check(request, fixed, laid_out, cache)
     job = Job(
         request,
         laid_out.system,
@@ -224,7 +224,7 @@ def _job(
         laid_out.plan,
         costs,
         laid_out.schedule,
-        memory_of(options, laid_out.system, program, laid_out.plan, again),
+        memory_of(options, laid_out.system, program, laid_out.plan, cache),
         options.steps,
         (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
         content.workload,
@@ -248,7 +248,7 @@ def _micro_batches(options: Options) -> int:
     return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
 
 
-def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -> None:
+def _check(request: Request, fixed: Options, laid_out: _LaidOut, cache: Cache) -> None:
     """Check the Plan. Of those of a schedule of the house that differ in their counts alone, the first stands for all.
 
     Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
@@ -264,10 +264,10 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut, again: Reuse) -
     if request.functions is not None or not registry.is_of_the_house(schedule):
         check(plan)
         return
-    alike = fixed, schedule.name, plan.sync, plan.shape.unvaried, laid_out.system.replicas
-    if not again.find(check, *alike):
+    alike = fixed, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
+    if not cache.find(check, *alike):
         check(plan)
-        again.keep(None, check, *alike)
+        cache.keep(None, check, *alike)
 
 
 def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.model.data.datasets import constant_predictor_loss
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.network import Network
@@ -41,7 +41,7 @@ class Layered:
     requested: tuple[RequestedStage, ...]
     network: Network
     data: Data
-    cache: Reuse = field(compare=False, repr=False)
+    cache: Cache = field(compare=False, repr=False)
 
     def content(
         self,
@@ -131,7 +131,7 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 
 
 def layered(
-    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, cache: Reuse, findings: Findings
+    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, cache: Cache, findings: Findings
 ) -> Layered | None:
     """Return the stages of layers; None when only time is simulated, or after noting why there are none.
 

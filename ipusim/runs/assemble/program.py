@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -67,7 +67,7 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 
 
 def counted_profiles(
-    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, cache: Reuse, findings: Findings
+    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, cache: Cache, findings: Findings
 ) -> tuple[StageProfile, ...]:
     """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted.
 
@@ -119,7 +119,9 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
     stages = content.profiles
     if options.use_synthetic_data:
         outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
-        stages = tuple(replace(each, tables=NO_TABLES, forward_outside=(), backward_outside=()) for each in stages)
+        stages = tuple(
+            replace(each, tables=NO_TABLES, forward_host_calls=(), backward_host_calls=()) for each in stages
+        )
     return PipelineProgram(
         stages=stages,
         shape=shape,

@@ -35,7 +35,7 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.outside import outside
+from ipusim.model.functions.host_scope import on_host
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.work import VectorWork, Work
@@ -135,33 +135,33 @@ def test_it_learns_to_the_same_bits_and_takes_longer(both):
     for name, value in plain.variables.items():
         np.testing.assert_array_equal(done.variables[name], value)
     assert done.timeline.end.max() > plain.timeline.end.max()
-    assert not plain._session.job.costs.outside
+    assert not plain._session.job.costs.host_calls
 
 
 def test_each_pass_has_its_ways_to_the_host_and_back(both):
     """Those of recomputation are those of the forward pass, also where it runs inside the backward pass."""
     (_, done), _ = both
     job, timeline = done._session.job, done.timeline
-    outside = job.costs.outside
+    on_host = job.costs.host_calls
     program = job.program
-    forward, backward = (tuple(each.call for each in outside[kind, 0]) for kind in (Pass.FORWARD, Pass.BACKWARD))
+    forward, backward = (tuple(each.call for each in on_host[kind, 0]) for kind in (Pass.FORWARD, Pass.BACKWARD))
     assert [each.name for each in forward] == ["outside", "again"]
     again = forward if program.shape.recompute_inline else ()
     assert [each.name for each in backward] == [*(each.name for each in again), "again", "outside"]
     assert backward[: len(again)] == again
     if program.shape.recompute:
-        assert outside[Pass.RECOMPUTE, 0] == outside[Pass.FORWARD, 0]
+        assert on_host[Pass.RECOMPUTE, 0] == on_host[Pass.FORWARD, 0]
         assert (Pass.RECOMPUTE, 0) in set(zip(job.plan.kind, job.plan.stage, strict=True))
-    passes = dict.fromkeys(outside, 0)
+    passes = dict.fromkeys(on_host, 0)
     for key in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
-        passes[key] += key in outside
+        passes[key] += key in on_host
     spans = sum(
-        times * sum(bool(each.send) + bool(each.read) for each in outside[key]) for key, times in passes.items()
+        times * sum(bool(each.send) + bool(each.read) for each in on_host[key]) for key, times in passes.items()
     )
     moved = timeline.rows(SpanKind.OUTSIDE)
     assert len(moved) == spans * job.executions * job.system.replicas
     size = sum(
-        times * sum(each.call.sent_bytes + each.call.returned_bytes for each in outside[key])
+        times * sum(each.call.sent_bytes + each.call.returned_bytes for each in on_host[key])
         for key, times in passes.items()
     )
     assert timeline.bytes[moved].sum() == size * job.executions * job.system.replicas
@@ -174,32 +174,32 @@ def test_bytes_and_cycles_by_hand():
     _, done = train(scopes.outside_compilation_scope)
     job = done._session.job
     array, scale = 4 * BATCH * UNITS, 4 * UNITS
-    outside, again = job.costs.outside[Pass.FORWARD, 0]
+    on_host, again = job.costs.host_calls[Pass.FORWARD, 0]
     # Out go a and the scale; b comes back, and is there for exp already, which comes back too.
-    assert (outside.call.sent_bytes, outside.call.returned_bytes) == (array + scale, array)
+    assert (on_host.call.sent_bytes, on_host.call.returned_bytes) == (array + scale, array)
     assert (again.call.sent_bytes, again.call.returned_bytes) == (0, array)
-    (work,) = outside.call.work
+    (work,) = on_host.call.work
     assert work.vector == VectorWork(elementwise=2 * BATCH * UNITS, transcendentals=BATCH * UNITS)
 
     def cycles(amount, per_second):
         return math.ceil(Fraction(amount) * CLOCK / per_second)
 
     operations = 2 * BATCH * UNITS + 4 * BATCH * UNITS  # a tanh counts as 4
-    assert outside.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
-    assert outside.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
-    assert outside.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
-    assert outside.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
-    assert outside.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
+    assert on_host.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
+    assert on_host.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
+    assert on_host.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
+    assert on_host.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
+    assert on_host.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
     assert (again.send, again.drain) == (0, 0)
     # Back: the gradient of c out, and none back, for its own is added to that of b on the host; then that of b out, and
     # those of a and the scale back.
-    again, outside = job.costs.outside[Pass.BACKWARD, 0]
+    again, on_host = job.costs.host_calls[Pass.BACKWARD, 0]
     assert (again.call.sent_bytes, again.call.returned_bytes) == (array, 0)
-    assert (outside.call.sent_bytes, outside.call.returned_bytes) == (array, array + scale)
+    assert (on_host.call.sent_bytes, on_host.call.returned_bytes) == (array, array + scale)
     # The last stage: x, weights and labels out, the loss back; its gradient out, those of x and the weights back.
-    (loss,) = job.costs.outside[Pass.FORWARD, 1]
+    (loss,) = job.costs.host_calls[Pass.FORWARD, 1]
     assert (loss.call.sent_bytes, loss.call.returned_bytes) == (array + scale + 4 * BATCH, 4)
-    (loss,) = job.costs.outside[Pass.BACKWARD, 1]
+    (loss,) = job.costs.host_calls[Pass.BACKWARD, 1]
     assert (loss.call.sent_bytes, loss.call.returned_bytes) == (4, array + scale)
     assert any(work.products for work in loss.call.work)
 
@@ -210,7 +210,7 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
     timeline, costs = Timeline.load(tmp_path / "timeline.npz"), done._session.job.costs
     rows = timeline.rows(SpanKind.OUTSIDE, SpanKind.HOST_WAIT, SpanKind.FORWARD)
     own = [row for row in rows if timeline.ipu[row] == 0 and timeline.end[row] > costs.host.fill][:6]
-    one, again = costs.outside[Pass.FORWARD, 0]
+    one, again = costs.host_calls[Pass.FORWARD, 0]
     length = [
         (SpanKind.OUTSIDE, one.send),
         (SpanKind.HOST_WAIT, one.host),
@@ -299,45 +299,45 @@ def crossed(calls):
 
 def test_arrays_cross_once_and_gradients_are_added_up_where_they_are():
     def function(a, b):
-        with outside("one"):
+        with on_host("one"):
             c = a * b
             d = anp.sin(a) + c
         e = anp.exp(d) + c * d  # d and c back, once each
-        with outside("two"):
+        with on_host("two"):
             return anp.sum(e * a * d)  # e out; a and d are there
 
     found = counted(function, A, B)
-    assert crossed(found.forward_outside) == [(24 + 12, 48), (24, 4)]
+    assert crossed(found.forward_host_calls) == [(24 + 12, 48), (24, 4)]
     # The gradient of the sum out, that of e back; the IPU's parts of those of d and c out, those of a and b back.
-    assert crossed(found.backward_outside) == [(4, 24), (48, 24 + 12)]
+    assert crossed(found.backward_host_calls) == [(4, 24), (48, 24 + 12)]
 
 
 def test_what_a_trace_does_not_follow_goes_out_and_does_not_come_back():
     labels, table = np.array([1, 0], np.int32), np.arange(4, dtype=np.int32)
 
     def function(a, b, labels, table):
-        with outside("host"):
+        with on_host("host"):
             best = anp.argmax(a, axis=1)
             picked = a[anp.arange(2), labels] + best
         return anp.sum(picked * b[0]) + table[0]
 
     found = counted(function, A, B, labels, table)
-    assert crossed(found.forward_outside) == [(24 + 8, 8)]
+    assert crossed(found.forward_host_calls) == [(24 + 8, 8)]
 
     def halved(a):  # the gradient of a mean, which NumPy divides by a number of 8 bytes
-        with outside("host"):
+        with on_host("host"):
             b = anp.tanh(a)
         return anp.mean(b)
 
-    assert crossed(counted(halved, A).backward_outside) == [(24, 24)]
+    assert crossed(counted(halved, A).backward_host_calls) == [(24, 24)]
 
     def compared(a, b):
-        with outside("host"):
+        with on_host("host"):
             c = a * 2.0
         return anp.sum(anp.where(c > 0, b, 0.0))
 
-    assert crossed(counted(compared, A, B).forward_outside) == [(24, 24)]
-    assert crossed(counted(lambda a: anp.sum(anp.ones(a.shape)) + 0 * anp.sum(a), A).forward_outside) == []
+    assert crossed(counted(compared, A, B).forward_host_calls) == [(24, 24)]
+    assert crossed(counted(lambda a: anp.sum(anp.ones(a.shape)) + 0 * anp.sum(a), A).forward_host_calls) == []
 
 
 @st.composite
@@ -345,15 +345,15 @@ def programs(draw):
     """A function of two arrays as operations, each of earlier values, on the IPU or in one of some scopes."""
     steps, runs = [], draw(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), min_size=1, max_size=5))
     count = 2
-    for number, (on_host, length) in enumerate(runs):
+    for number, (host, length) in enumerate(runs):
         for _ in range(length):
             operation = draw(st.sampled_from(("add", "multiply", "sin", "tanh", "sum")))
-            steps.append((number if on_host else None, operation, *(draw(st.integers(0, count - 1)) for _ in "ab")))
+            steps.append((number if host else None, operation, *(draw(st.integers(0, count - 1)) for _ in "ab")))
             count += 1
     return steps, draw(st.integers(0, count - 1))
 
 
-def run(program, a, b, scope=outside):
+def run(program, a, b, scope=on_host):
     steps, end = program
     values = [a, b]
     for where, own in groupby(steps, key=lambda step: step[0]):
@@ -384,23 +384,23 @@ def test_work_is_of_one_side_or_the_other_and_what_crosses_is_what_the_other_sid
     for side in ("forward", "backward"):
         total = vector(getattr(with_scopes, side), getattr(with_scopes, f"{side}_outside"))
         assert total == vector(getattr(without, side), ())
-    assert not without.forward_outside + without.backward_outside
+    assert not without.forward_host_calls + without.backward_host_calls
     steps, end = program
     made = {0: None, 1: None} | {place + 2: step[0] for place, step in enumerate(steps)}
     users = [(step[0], {*step[2:]} if step[1] in ("add", "multiply", "sum") else {step[2]}) for step in steps]
     users.append((None, {end, max(made)}))
     sent = {each for where, taken in users if where is not None for each in taken if made[each] is None}
     back = {each for where, taken in users if where is None for each in taken if made[each] is not None}
-    assert sum(each.sent_bytes for each in with_scopes.forward_outside) == A.nbytes * len(sent)
-    assert sum(each.returned_bytes for each in with_scopes.forward_outside) == A.nbytes * len(back)
+    assert sum(each.sent_bytes for each in with_scopes.forward_host_calls) == A.nbytes * len(sent)
+    assert sum(each.returned_bytes for each in with_scopes.forward_host_calls) == A.nbytes * len(back)
     # Gradients come back for what went out, and go out for what came back, where there are any.
-    assert sum(each.returned_bytes for each in with_scopes.backward_outside) <= A.nbytes * len(sent)
-    assert sum(each.sent_bytes for each in with_scopes.backward_outside) <= A.nbytes * len(back)
+    assert sum(each.returned_bytes for each in with_scopes.backward_host_calls) <= A.nbytes * len(sent)
+    assert sum(each.sent_bytes for each in with_scopes.backward_host_calls) <= A.nbytes * len(back)
 
 
 def test_its_gradients_are_those_of_differences():
     def function(a, b):
-        with outside("host"):
+        with on_host("host"):
             c = anp.tanh(a) * b
         return anp.sum(c * c + anp.exp(c))
 
@@ -428,7 +428,7 @@ def test_a_loop_has_its_scopes_also_where_it_is_cut(shards):
         found.append((outfeed.dequeue(), recorder.programs[0].job))
     (losses, job), (right, _) = found
     np.testing.assert_array_equal(losses, right)
-    names = {key: [each.call.name for each in calls] for key, calls in job.costs.outside.items()}
+    names = {key: [each.call.name for each in calls] for key, calls in job.costs.host_calls.items()}
     parts = [["outside", "again"], ["loss"]] if shards == 2 else [["outside", "again", "loss"]]
     assert names == {
         (kind, stage): own if kind != Pass.BACKWARD else own[::-1]
@@ -468,8 +468,8 @@ def test_an_operation_of_a_users_on_the_host_goes_there_and_takes_its_cycles_the
         return custom_ops.cpu_user_operation([x], str(path), outs, op_name="Twice")[0], labels
 
     _, done = train(here, [stage, lambda scope, *given: last(here, *given)])
-    outside = done._session.job.costs.outside
-    assert [outside[kind, 0][0].compute for kind in (Pass.FORWARD, Pass.BACKWARD)] == [1000, 3000]
+    on_host = done._session.job.costs.host_calls
+    assert [on_host[kind, 0][0].compute for kind in (Pass.FORWARD, Pass.BACKWARD)] == [1000, 3000]
 
 
 def test_untrained_variables_go_out_and_what_is_written_to_them_comes_back():
@@ -486,7 +486,7 @@ def test_untrained_variables_go_out_and_what_is_written_to_them_comes_back():
     right, plain = train(here, stages)
     np.testing.assert_array_equal(losses, right)
     np.testing.assert_array_equal(done.variables["mean"], plain.variables["mean"])
-    (call,) = [each.call for each in done._session.job.costs.outside[Pass.FORWARD, 0]]
+    (call,) = [each.call for each in done._session.job.costs.host_calls[Pass.FORWARD, 0]]
     array, row = 4 * BATCH * UNITS, 4 * UNITS
     assert (call.sent_bytes, call.returned_bytes) == (array + row, array + row)
 
@@ -516,7 +516,7 @@ def test_outside_of_programs_and_with_synthetic_data_nothing_goes_to_the_host(mo
         assert tf.tanh(np.float32(0.5)) == np.tanh(np.float32(0.5))
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data --synthetic_data_initializer=2")
     _, done = train(scopes.outside_compilation_scope)
-    assert not done._session.job.costs.outside
+    assert not done._session.job.costs.host_calls
 
 
 def mine(array):

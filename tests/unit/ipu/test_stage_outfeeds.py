@@ -79,7 +79,7 @@ def test_what_a_stage_sends_is_copied_to_the_host_while_its_ipu_waits():
     outside = sending.timeline.rows(SpanKind.OUTSIDE)
     assert len(outside) == 2 * COUNT
     assert sending.timeline.end.max() > plain.timeline.end.max()
-    (call,) = sending.session.job.costs.outside[next(iter(sending.session.job.costs.outside))]
+    (call,) = sending.session.job.costs.host_calls[next(iter(sending.session.job.costs.host_calls))]
     assert call.call.sent_bytes == 2 * 8 + 4
     assert not call.call.returned_bytes
 

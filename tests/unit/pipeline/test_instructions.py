@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import PlanError
-from ipusim.lowering.around import Around
 from ipusim.lowering.lower import lower
+from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.instructions import NONE, Code, parse, text_of
 from ipusim.pipeline.ops import Pass
@@ -45,8 +45,8 @@ TEXTS = {
     (Code.STORE, NONE, NONE, NONE): "store update",
     (Code.GATHER, 2, NONE, NONE): "gather 2",
     (Code.GATHER, NONE, NONE, NONE): "gather update",
-    (Code.LET_GO, 2, NONE, NONE): "let-go 2",
-    (Code.LET_GO, NONE, NONE, NONE): "let-go update",
+    (Code.RELEASE, 2, NONE, NONE): "release 2",
+    (Code.RELEASE, NONE, NONE, NONE): "release update",
     (Code.ALL_REDUCE, NONE, NONE, NONE): "all-reduce",
     (Code.COLLECTIVE, 1, 3, Pass.BACKWARD): "collective B1.3",
     (Code.UPDATE, NONE, NONE, NONE): "update",
@@ -98,14 +98,14 @@ def test_a_line_that_begins_with_no_ipu(line):
 
 def plans():
     """Plans of every schedule in both modes, of a random Order, and with all that a program may ask for."""
-    asked = Around(
+    side = SideInstructions(
         outfeed=OutfeedElements(range(12), 1, accumulated=True),
         streams={(kind, stage): Stream(8, 8) for kind in Pass for stage in range(2)},
         updates={0: Stream(8, 8)},
         gathered=frozenset({0}),
         gathered_updates=frozenset({0, 1}),
         collective=frozenset({(Pass.FORWARD, 1)}),
-        outside=frozenset({(Pass.BACKWARD, 0)}),
+        host_calls=frozenset({(Pass.BACKWARD, 0)}),
         summed=True,
         summed_by_hosts=True,
         looked_up=frozenset({0}),
@@ -118,8 +118,8 @@ def plans():
         for name in names():
             yield find(name).plan(alone if name == "single" else shape, sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
-        yield lower(drawn, sync, asked)
-        yield lower(drawn, sync, replace(asked, updated_by_host=True))
+        yield lower(drawn, sync, side)
+        yield lower(drawn, sync, replace(side, updated_by_host=True))
     yield find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ipusim.base.errors import PlanError
-from ipusim.lowering.around import Around
 from ipusim.lowering.lower import lower
+from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
@@ -14,12 +14,12 @@ from ipusim.pipeline.program import OutfeedElements, PlanShape
 from ipusim.schedules.registry import find
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
-ASKED = Around(summed=True, gathered=frozenset({1}))
+ASKED = SideInstructions(summed=True, gathered=frozenset({1}))
 
 
-def edited(sync, *changes, asked=ASKED):
+def edited(sync, *changes, side=ASKED):
     """GPipe's Plan with texts of its listing replaced."""
-    plan = lower(find("gpipe").order(SHAPE), sync, asked)
+    plan = lower(find("gpipe").order(SHAPE), sync, side)
     text = plan.listing()
     for before, after in changes:
         assert text.count(before) == 1, text
@@ -110,10 +110,8 @@ def test_feeds_for_which_the_host_never_comes(sync, change, text):
 
 
 def test_results_before_they_are_made():
-    for asked, word in ((ASKED, "outfeed 0"), (Around(OutfeedElements(range(2), 1, True)), "add-results 0")):
-        plan = edited(
-            Sync.POINT_TO_POINT, (f"; {word}", ""), ("receive 1->2.0", f"{word}; receive 1->2.0"), asked=asked
-        )
+    for side, word in ((ASKED, "outfeed 0"), (SideInstructions(OutfeedElements(range(2), 1, True)), "add-results 0")):
+        plan = edited(Sync.POINT_TO_POINT, (f"; {word}", ""), ("receive 1->2.0", f"{word}; receive 1->2.0"), side=side)
         assert [str(each) for each in violations(plan)] == [f"IPU 2: '{word}' comes before its pass"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.base.cache import Cache
 from ipusim.base.errors import PlanError
-from ipusim.base.reuse import Reuse
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 
@@ -26,11 +26,11 @@ def gpipe(shape):
 def test_a_schedule_of_ones_own_by_the_name_of_one_of_the_house_is_checked_at_every_count(tmp_path):
     (tmp_path / "mine.py").write_text(FORGETFUL)
     stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(2)]
-    again = Reuse()
+    cache = Cache()
 
     def laid_out(schedule, count):
         pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
-        return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, folder=tmp_path), again)
+        return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, folder=tmp_path), cache)
 
     for schedule in ("gpipe", "mine.py:gpipe"):
         assert laid_out(schedule, 2).schedule.name == "gpipe"

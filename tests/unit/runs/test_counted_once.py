@@ -6,7 +6,7 @@ from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest import layout
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.model.stages import layer_profile as profiles
 from ipusim.runs.assemble import program
 from ipusim.runs.assemble.assemble import assemble
@@ -28,7 +28,7 @@ def test_a_stage_that_two_cuts_have_in_common_is_counted_once(monkeypatch):
         return profiles.layer_profile(stage, *arguments)
 
     monkeypatch.setattr(program, "layer_profile", noted)
-    cache = Reuse()
+    cache = Cache()
     first, second = (assemble(_cut(splits), cache).program.stages for splits in ("dense128,dense64", "dense128,logits"))
     assert len(counted) == len(set(counted)) == 5
     assert first[0] == second[0]
@@ -37,7 +37,7 @@ def test_a_stage_that_two_cuts_have_in_common_is_counted_once(monkeypatch):
 
 
 def test_stages_whose_accumulators_differ_are_counted_each():
-    cache, key = Reuse(), "pipeline.gradient_accumulation_dtype"
+    cache, key = Cache(), "pipeline.gradient_accumulation_dtype"
     for dtype in ("{dense256: float64}", "{dense256/W: float64}", "float64", "null"):
         request = _cut("dense128,dense64", **{key: dtype})
         assert assemble(request, cache).program.stages == assemble(request).program.stages

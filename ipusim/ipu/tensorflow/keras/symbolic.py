@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.base.errors import ConfigAttributeError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.model.functions.outside import OutsideScope, scope, within
+from ipusim.model.functions.host_scope import HostScope, scope, within
 
 #: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
 Layer = Any
@@ -90,7 +90,7 @@ class Node:
     kwargs: Mapping[str, Any]
     index: int
     pipeline_stage: int | None = None
-    scope: OutsideScope | None = field(default_factory=scope)
+    scope: HostScope | None = field(default_factory=scope)
     outputs: Any = field(default=None)
 
     @property

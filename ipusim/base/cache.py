@@ -18,7 +18,7 @@ class _Mark:
     """Stands for a value in comparisons: it is equal to itself alone."""
 
 
-class Reuse:
+class Cache:
     """Results of functions by their arguments, which are compared as values; identical ones in no time.
 
     Nor does it take time to tell values apart that :meth:`first` gave, and these are compared before all others.

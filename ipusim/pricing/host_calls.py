@@ -12,45 +12,45 @@ from fractions import Fraction
 from ipusim.hardware.formulas import joined
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
-from ipusim.lowering.around import Around
-from ipusim.model.outside_call import OutsideCall
+from ipusim.lowering.side_instructions import SideInstructions
+from ipusim.model.host_call import HostCall
 from ipusim.model.work import MeasuredWork, Work
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.costs import PassOutside
+from ipusim.pricing.costs import PassHostCall
 from ipusim.pricing.passes import leaves, operations
 
 
-def pass_outside(
-    kinds: tuple[int, ...], program: PipelineProgram, system: System, asked: Around
-) -> dict[tuple[int, int], tuple[PassOutside, ...]]:
+def host_calls(
+    kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
+) -> dict[tuple[int, int], tuple[PassHostCall, ...]]:
     """Return what the host does in each (pass, stage) of these kinds, one after the other."""
     return {
-        (kind, stage): tuple(_priced(call, system) for call in program.outside(kind, stage))
-        for kind, stage in sorted(asked.outside)
+        (kind, stage): tuple(_priced(call, system) for call in program.host_calls(kind, stage))
+        for kind, stage in sorted(side.host_calls)
         if kind in kinds
     }
 
 
-def _host_operations(call: OutsideCall, rates: Rates) -> Fraction:
+def _host_operations(call: HostCall, rates: Rates) -> Fraction:
     """Return the host's floating-point operations; a multiply-accumulate is two."""
     works = _counted(call)
     return Fraction(sum(2 * work.macs + operations(work.vector, rates) for work in works))
 
 
-def _host_calls(call: OutsideCall) -> int:
+def _host_calls(call: HostCall) -> int:
     """Return the calls of a library that these are: one for each product, and each step of vector work."""
     return sum(len(work.products) + work.compute_sets for work in _counted(call))
 
 
-def _counted(call: OutsideCall) -> list[Work]:
+def _counted(call: HostCall) -> list[Work]:
     return [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
 
 
-def _priced(call: OutsideCall, system: System) -> PassOutside:
+def _priced(call: HostCall, system: System) -> PassHostCall:
     counted = system.host_compute_cycles(_host_calls(call), _host_operations(call, system.rates))
     measured = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
-    return PassOutside(
+    return PassHostCall(
         call=call,
         send=laws.OUTSIDE_OUT(system.outfeed_cycles(call.sent_bytes)),
         drain=system.host_drain_cycles(call.sent_bytes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ipusim.base.reuse import Reuse
+from ipusim.base.cache import Cache
 from ipusim.runs.request.request import given
 from ipusim.runs.request.schema import Options
 
@@ -18,17 +18,17 @@ _ORDER: Final[Mapping[str, Any]] = {
 }
 
 
-def unvaried(options: Options, again: Reuse) -> Options:
+def without_schedule_options(options: Options, cache: Cache) -> Options:
     """Return ``options`` as they are for all orders and counts: the same object for all that differ in these alone.
 
     Who makes something of them cannot depend on what was asked for there.
     """
     pipeline = options.pipeline.model_copy(update=dict(_ORDER))
     fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1})
-    return again.first(fixed, by=given(fixed))
+    return cache.first(fixed, by=given(fixed))
 
 
-def varied(fixed: Options, options: Options) -> Options:
+def with_schedule_options(fixed: Options, options: Options) -> Options:
     """Return ``fixed`` with orders and counts as ``options`` have them, for rules, which may look at any of them."""
     asked = {name: getattr(options.pipeline, name) for name in _ORDER}
     pipeline = fixed.pipeline.model_copy(update=asked)

@@ -8,7 +8,7 @@ from ipusim.model.work import Work
 
 
 @dataclass(frozen=True)
-class OutsideCall:
+class HostCall:
     """One way to the host and back.
 
     Attributes:

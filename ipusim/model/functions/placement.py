@@ -16,11 +16,11 @@ from autograd.core import VJPNode, add_outgrads
 from autograd.tracer import isbox, notrace_primitives
 
 from ipusim.model.functions.gradient import Sums
-from ipusim.model.functions.outside import OutsideScope, scope, within
+from ipusim.model.functions.host_scope import HostScope, scope, within
 from ipusim.model.functions.untrained import Untrained
+from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array
-from ipusim.model.outside_call import OutsideCall
 from ipusim.model.work import Work
 
 
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Counting)
 
 
 @dataclass(eq=False)
-class Lying:
+class Placement:
     """Where an array lies.
 
     Attributes:
@@ -45,7 +45,7 @@ class Lying:
         on_both: whether it has crossed.
     """
 
-    made: OutsideScope | None
+    made: HostScope | None
     size: int
     on_both: bool = False
 
@@ -59,7 +59,7 @@ class _Call(Generic[T]):
     returned: int = 0
 
 
-class Crossings(Generic[T]):
+class Placements(Generic[T]):
     """What each scope does in the pass that is counted."""
 
     def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = (), widest: int = 8) -> None:
@@ -69,14 +69,14 @@ class Crossings(Generic[T]):
         numbers ``widest`` are the most bytes: NumPy makes wider ones of what has no width, such as an index.
         """
         self._tally, self._widest = tally, widest
-        self._calls: dict[OutsideScope, _Call[T]] = {}
-        self._plain = {id(root_of(array)): (array, Lying(None, array.nbytes)) for array in plain}
+        self._calls: dict[HostScope, _Call[T]] = {}
+        self._plain = {id(root_of(array)): (array, Placement(None, array.nbytes)) for array in plain}
 
-    def tally_of(self, where: OutsideScope) -> T:
+    def tally_of(self, where: HostScope) -> T:
         """Return what counts the work of a scope."""
         return self._call(where).tally
 
-    def made(self, value: Any, args: Sequence[Any], taken: Iterable[Lying]) -> Lying:
+    def made(self, value: Any, args: Sequence[Any], taken: Iterable[Placement]) -> Placement:
         """Note an operation that takes arrays that have been ``taken`` or are among its ``args``.
 
         Returns where its result lies.
@@ -85,9 +85,9 @@ class Crossings(Generic[T]):
         for each in taken:
             self.use(each, here)
         self.use_plain(args)
-        return Lying(here, self._bytes_of(value, args))
+        return Placement(here, self._bytes_of(value, args))
 
-    def use(self, array: Lying, where: OutsideScope | None) -> None:
+    def use(self, array: Placement, where: HostScope | None) -> None:
         """Have an array cross that is needed on the other side."""
         if array.on_both or (array.made is None) is (where is None):
             return
@@ -108,12 +108,11 @@ class Crossings(Generic[T]):
             elif isinstance(array, np.ndarray) and id(root_of(array)) in self._plain:
                 self.use(self._plain[id(root_of(array))][1], here)
 
-    def turn(self, itemsize: int) -> tuple[OutsideCall, ...]:
+    def turn(self, itemsize: int) -> tuple[HostCall, ...]:
         """End a pass: return what each scope did in it, in their order."""
         calls, self._calls = self._calls, {}
         found = (
-            OutsideCall(where.name, call.tally.works(itemsize), call.sent, call.returned)
-            for where, call in calls.items()
+            HostCall(where.name, call.tally.works(itemsize), call.sent, call.returned) for where, call in calls.items()
         )
         return tuple(each for each in found if each.work or each.sent_bytes or each.returned_bytes)
 
@@ -131,7 +130,7 @@ class Crossings(Generic[T]):
                 return self._widest
         return self._bytes_of(args[0]) if len(args) else 0  # the gradient of a part, which holds that alone
 
-    def _call(self, where: OutsideScope) -> _Call[T]:
+    def _call(self, where: HostScope) -> _Call[T]:
         if where not in self._calls:
             self._calls[where] = _Call(self._tally())
         return self._calls[where]
@@ -140,7 +139,7 @@ class Crossings(Generic[T]):
 class _GradientOutside:
     """The gradient of an operation of a scope. What it keeps lies on the host, where ``kept_arrays`` does not look."""
 
-    def __init__(self, where: OutsideScope, vjp: Callable[[Any], Iterable[Any]]) -> None:
+    def __init__(self, where: HostScope, vjp: Callable[[Any], Iterable[Any]]) -> None:
         self.scope, self._vjp = where, vjp
 
     def __call__(self, gradient: Any) -> tuple[Any, ...]:
@@ -151,10 +150,10 @@ class _GradientOutside:
 class CountedUntrained(Untrained):
     """Untrained variables, which lie on the IPU: what is read on the host goes there, what is written comes back."""
 
-    def __init__(self, values: Mapping[str, Array], crossings: Crossings[Any]) -> None:
-        """Begin with ``values``, which are among the plain arrays of ``crossings``."""
+    def __init__(self, values: Mapping[str, Array], placements: Placements[Any]) -> None:
+        """Begin with ``values``, which are among the plain arrays of ``placements``."""
         super().__init__(dict(values))
-        self._crossings = crossings
+        self._crossings = placements
 
     def read(self, name: str, initial: Array) -> Array:
         """Return a value; raises what that does."""
@@ -166,8 +165,8 @@ class CountedUntrained(Untrained):
         """Replace a value; raises what that does."""
         box = value
         while isbox(box):
-            if (lies := getattr(box._node, "lies", None)) is not None:
-                self._crossings.use(lies, None)
+            if (placement := getattr(box._node, "placement", None)) is not None:
+                self._crossings.use(placement, None)
             box = box._value
         super().write(name, value)
 
@@ -223,7 +222,7 @@ class PlacedSums(Sums):
         return super().take(node)
 
 
-def _made(gradient: Any) -> OutsideScope | None:
+def _made(gradient: Any) -> HostScope | None:
     """Return the scope that a gradient lies in; None on the IPU."""
-    lies: Lying | None = gradient._node.lies if isbox(gradient) else None
-    return None if lies is None else lies.made
+    placement: Placement | None = gradient._node.placement if isbox(gradient) else None
+    return None if placement is None else placement.made

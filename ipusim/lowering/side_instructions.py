@@ -18,7 +18,7 @@ Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Around:
+class SideInstructions:
     """What a program has its IPUs do beside their passes.
 
     Attributes:
@@ -44,7 +44,7 @@ class Around:
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
     collective: frozenset[tuple[int, int]] = frozenset()
-    outside: frozenset[tuple[int, int]] = frozenset()
+    host_calls: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
     summed_by_hosts: bool = False
     updated_by_host: bool = False
@@ -53,12 +53,12 @@ class Around:
     overlap_copies: bool = True
 
 
-def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
+def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -> SideInstructions:
     """Return what ``program`` asks for on ``replicas`` replicas of each of several ``hosts``."""
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
     learns = shape.training and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
-    return Around(
+    return SideInstructions(
         outfeed=program.outfeed_elements,
         streams=pass_streams(program),
         updates=update_streams(program),
@@ -81,8 +81,8 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
             for stage in range(shape.stages)
             if replicas > 1 and program.collectives(kind, stage)
         ),
-        outside=frozenset(
-            (kind, stage) for kind in Pass for stage in range(shape.stages) if program.outside(kind, stage)
+        host_calls=frozenset(
+            (kind, stage) for kind in Pass for stage in range(shape.stages) if program.host_calls(kind, stage)
         ),
         overlap_copies=program.overlap_copies,
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
@@ -91,30 +91,32 @@ def around(program: PipelineProgram, replicas: int, hosts: int = 1) -> Around:
     )
 
 
-def beside_passes(asked: Around, place: Place, kind: Column, stage: Column, micro_batch: Column) -> Iterator[Items]:
+def beside_passes(
+    side: SideInstructions, place: Place, kind: Column, stage: Column, micro_batch: Column
+) -> Iterator[Items]:
     """Yield loads, all-gathers, host tables' rows, what hosts and replicas do, and stores around passes at ``place``.
 
     What a forward pass looks up stays for its recomputation.
     """
-    for (one, where), stream in asked.streams.items():
+    for (one, where), stream in side.streams.items():
         own = (kind == one) & (stage == where)
-        for code, size, side in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
+        for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
-                yield items(_at(place, own, side), code, where, NONE, one)
-    if asked.gathered:
-        own = np.isin(stage, sorted(asked.gathered))
-        for code, side in ((Code.GATHER, -1), (Code.LET_GO, 1)):
-            yield items(_at(place, own, side), code, stage[own])
+                yield items(_at(place, own, shift), code, where, NONE, one)
+    if side.gathered:
+        own = np.isin(stage, sorted(side.gathered))
+        for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
+            yield items(_at(place, own, shift), code, stage[own])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
-    for code, stages, passes, side in (
-        (Code.LOOK_UP, asked.looked_up, kind == Pass.FORWARD, -1),
-        (Code.UPDATE_ROWS, asked.rows_updated, backward, 1),
+    for code, stages, passes, shift in (
+        (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
+        (Code.UPDATE_ROWS, side.rows_updated, backward, 1),
     ):
         if stages:
             own = passes & np.isin(stage, sorted(stages))
-            yield items(_at(place, own, side), code, stage[own], micro_batch[own])
+            yield items(_at(place, own, shift), code, stage[own], micro_batch[own])
     # Last, as the pass begins behind them.
-    for code, passes_of in ((Code.OUTSIDE, asked.outside), (Code.COLLECTIVE, asked.collective)):
+    for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
         for one, where in sorted(passes_of):
             own = (kind == one) & (stage == where)
             yield items(_at(place, own, -1), code, where, micro_batch[own], one)
@@ -126,51 +128,53 @@ def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
     return first
 
 
-def handed_out(asked: Around, shape: PlanShape, kind: Column, stage: Column, micro: Column) -> npt.NDArray[np.bool_]:
+def handed_out(
+    side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro: Column
+) -> npt.NDArray[np.bool_]:
     """Return which passes have results for the host."""
     last: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == shape.stages - 1)
-    return last if asked.outfeed is None else last & np.isin(micro, asked.outfeed.micro_batches)
+    return last if side.outfeed is None else last & np.isin(micro, side.outfeed.micro_batches)
 
 
-def outfeed_code(asked: Around) -> tuple[Code, int]:
+def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
     """Return how results leave, and in every how many executions."""
-    if asked.outfeed is None:
+    if side.outfeed is None:
         return Code.OUTFEED, 1
-    return (Code.ADD_RESULTS, NONE) if asked.outfeed.accumulated else (Code.OUTFEED, asked.outfeed.period)
+    return (Code.ADD_RESULTS, NONE) if side.outfeed.accumulated else (Code.OUTFEED, side.outfeed.period)
 
 
-def ending(asked: Around, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
+def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
     """Yield what each IPU does behind its last pass: the weight update, the sum of results, the meeting of all."""
     for ipu in sorted(set(shape.mapping)):
         place = Place(np.array([ipu]), step, rank)
-        for turn, (code, number) in enumerate(_end_of(asked, shape, ipu)):
+        for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):
             yield items(place._replace(turn=turn), code, NONE, NONE, number)
 
 
-def _end_of(asked: Around, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
-    stream = asked.updates.get(ipu, Stream())
+def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
+    stream = side.updates.get(ipu, Stream())
     if shape.training:
-        if stream.load and asked.gradients_loaded:  # which are what is summed up
+        if stream.load and side.gradients_loaded:  # which are what is summed up
             yield Code.LOAD, NONE
-        if asked.summed:
+        if side.summed:
             yield Code.ALL_REDUCE, NONE
-        if asked.summed_by_hosts:
+        if side.summed_by_hosts:
             yield Code.HOST_SUM, NONE
-        if stream.load and not asked.gradients_loaded:
+        if stream.load and not side.gradients_loaded:
             yield Code.LOAD, NONE
-        if ipu in asked.gathered_updates:
+        if ipu in side.gathered_updates:
             yield Code.GATHER, NONE
-        yield (Code.HOST_UPDATE if asked.updated_by_host else Code.UPDATE), NONE
+        yield (Code.HOST_UPDATE if side.updated_by_host else Code.UPDATE), NONE
         if stream.store:
             yield Code.STORE, NONE
-    if asked.outfeed is not None and asked.outfeed.accumulated and shape.mapping[-1] == ipu:
+    if side.outfeed is not None and side.outfeed.accumulated and shape.mapping[-1] == ipu:
         yield Code.OUTFEED_TOTAL, NONE
     yield Code.END, NONE
-    if shape.training and ipu in asked.gathered_updates:
-        yield Code.LET_GO, NONE
+    if shape.training and ipu in side.gathered_updates:
+        yield Code.RELEASE, NONE
 
 
-def _at(place: Place, own: npt.NDArray[np.bool_], side: int) -> Place:
+def _at(place: Place, own: npt.NDArray[np.bool_], shift: int) -> Place:
     """Return the places before or after the passes that ``own`` picks."""
     step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (place.step, place.turn))
-    return Place(place.ipu[own], step, place.rank, turn, side)
+    return Place(place.ipu[own], step, place.rank, turn, shift)

@@ -12,7 +12,7 @@ from ipusim.base.errors import ModelError
 
 
 @dataclass(frozen=True, eq=False)
-class OutsideScope:
+class HostScope:
     """One block whose operations run on the host, whether it is gone through once or call by call.
 
     Attributes:
@@ -22,30 +22,30 @@ class OutsideScope:
     name: str
 
 
-_SCOPE: Final[ContextVar[OutsideScope | None]] = ContextVar("outside_scope", default=None)
+_SCOPE: Final[ContextVar[HostScope | None]] = ContextVar("outside_scope", default=None)
 #: What runs, where that has no scopes.
 _ALONE: Final[ContextVar[str]] = ContextVar("alone", default="")
 
 
-def scope() -> OutsideScope | None:
+def scope() -> HostScope | None:
     """Return the scope that the caller's operations run in, None on the IPU."""
     return _SCOPE.get()
 
 
 @contextmanager
-def outside(name: str) -> Iterator[None]:
+def on_host(name: str) -> Iterator[None]:
     """Run the operations of the block on the host; a block inside of another one is a part of it.
 
     Raises ModelError in what runs on the IPU alone.
     """
     if what := _ALONE.get():
         raise ModelError(f"scope {name!r}, whose operations run on the host, in {what}, which runs on the IPU alone")
-    with within(_SCOPE.get() or OutsideScope(name)):
+    with within(_SCOPE.get() or HostScope(name)):
         yield
 
 
 @contextmanager
-def within(where: OutsideScope | None) -> Iterator[None]:
+def within(where: HostScope | None) -> Iterator[None]:
     """Run operations where others have run: in a scope that there was before, or on the IPU."""
     token = _SCOPE.set(where)
     try:
