@@ -13,6 +13,8 @@ Each is imported when it is first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from ipusim.base.version import __version__
+
 if TYPE_CHECKING:
     from ipusim.app.notebook.asked import request
     from ipusim.app.notebook.comparison import Comparison, compare
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from ipusim.base.errors import IpusimError
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",

@@ -89,11 +89,11 @@ RUNS = {
 #: What a stage of these runs has its host do, for no scenario says it.
 OUTSIDE = {
     "other rates": {
-        "forward_outside": (
+        "forward_host_calls": (
             HostCall("first", (MeasuredWork(cycles=7), Work((Product(2, 3, 4),), VectorWork(5, 1, 1, 1))), 96, 40),
             HostCall("second", sent_bytes=96),
         ),
-        "backward_outside": (HostCall("first", returned_bytes=8),),
+        "backward_host_calls": (HostCall("first", returned_bytes=8),),
     }
 }
 

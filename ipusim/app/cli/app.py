@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim import __version__
+from ipusim.base.version import __version__
 
 app = typer.Typer(
     name="ipusim",

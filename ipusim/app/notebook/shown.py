@@ -63,8 +63,8 @@ class Shown:
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
 
-        Columns are those of :func:`ipusim.app.run_folder.columns.span_columns`. With ``start`` or ``end``, of the spans between
-        these cycles alone: OutputError is raised for a run of more than a table may have rows.
+        Columns are those of :func:`ipusim.app.run_folder.columns.span_columns`. With ``start`` or ``end``, of the spans
+        between these cycles alone: OutputError is raised for a run of more than a table may have rows.
         """
         return frame(span_columns(self.timeline, start, end))
 
@@ -82,8 +82,8 @@ class Shown:
     def memory_over_time(self) -> pd.DataFrame:
         """Return what IPUs hold over the whole run, a row for each change of an IPU; needs pandas.
 
-        Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say what they
-        hold.
+        Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say
+        what they hold.
         """
         return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
 

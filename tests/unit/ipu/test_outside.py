@@ -142,26 +142,24 @@ def test_each_pass_has_its_ways_to_the_host_and_back(both):
     """Those of recomputation are those of the forward pass, also where it runs inside the backward pass."""
     (_, done), _ = both
     job, timeline = done._session.job, done.timeline
-    on_host = job.costs.host_calls
+    host = job.costs.host_calls
     program = job.program
-    forward, backward = (tuple(each.call for each in on_host[kind, 0]) for kind in (Pass.FORWARD, Pass.BACKWARD))
+    forward, backward = (tuple(each.call for each in host[kind, 0]) for kind in (Pass.FORWARD, Pass.BACKWARD))
     assert [each.name for each in forward] == ["outside", "again"]
     again = forward if program.shape.recompute_inline else ()
     assert [each.name for each in backward] == [*(each.name for each in again), "again", "outside"]
     assert backward[: len(again)] == again
     if program.shape.recompute:
-        assert on_host[Pass.RECOMPUTE, 0] == on_host[Pass.FORWARD, 0]
+        assert host[Pass.RECOMPUTE, 0] == host[Pass.FORWARD, 0]
         assert (Pass.RECOMPUTE, 0) in set(zip(job.plan.kind, job.plan.stage, strict=True))
-    passes = dict.fromkeys(on_host, 0)
+    passes = dict.fromkeys(host, 0)
     for key in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
-        passes[key] += key in on_host
-    spans = sum(
-        times * sum(bool(each.send) + bool(each.read) for each in on_host[key]) for key, times in passes.items()
-    )
+        passes[key] += key in host
+    spans = sum(times * sum(bool(each.send) + bool(each.read) for each in host[key]) for key, times in passes.items())
     moved = timeline.rows(SpanKind.OUTSIDE)
     assert len(moved) == spans * job.executions * job.system.replicas
     size = sum(
-        times * sum(each.call.sent_bytes + each.call.returned_bytes for each in on_host[key])
+        times * sum(each.call.sent_bytes + each.call.returned_bytes for each in host[key])
         for key, times in passes.items()
     )
     assert timeline.bytes[moved].sum() == size * job.executions * job.system.replicas
@@ -174,28 +172,28 @@ def test_bytes_and_cycles_by_hand():
     _, done = train(scopes.outside_compilation_scope)
     job = done._session.job
     array, scale = 4 * BATCH * UNITS, 4 * UNITS
-    on_host, again = job.costs.host_calls[Pass.FORWARD, 0]
+    host, again = job.costs.host_calls[Pass.FORWARD, 0]
     # Out go a and the scale; b comes back, and is there for exp already, which comes back too.
-    assert (on_host.call.sent_bytes, on_host.call.returned_bytes) == (array + scale, array)
+    assert (host.call.sent_bytes, host.call.returned_bytes) == (array + scale, array)
     assert (again.call.sent_bytes, again.call.returned_bytes) == (0, array)
-    (work,) = on_host.call.work
+    (work,) = host.call.work
     assert work.vector == VectorWork(elementwise=2 * BATCH * UNITS, transcendentals=BATCH * UNITS)
 
     def cycles(amount, per_second):
         return math.ceil(Fraction(amount) * CLOCK / per_second)
 
     operations = 2 * BATCH * UNITS + 4 * BATCH * UNITS  # a tanh counts as 4
-    assert on_host.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
-    assert on_host.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
-    assert on_host.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
-    assert on_host.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
-    assert on_host.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
+    assert host.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
+    assert host.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
+    assert host.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
+    assert host.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
+    assert host.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
     assert (again.send, again.drain) == (0, 0)
     # Back: the gradient of c out, and none back, for its own is added to that of b on the host; then that of b out, and
     # those of a and the scale back.
-    again, on_host = job.costs.host_calls[Pass.BACKWARD, 0]
+    again, host = job.costs.host_calls[Pass.BACKWARD, 0]
     assert (again.call.sent_bytes, again.call.returned_bytes) == (array, 0)
-    assert (on_host.call.sent_bytes, on_host.call.returned_bytes) == (array, array + scale)
+    assert (host.call.sent_bytes, host.call.returned_bytes) == (array, array + scale)
     # The last stage: x, weights and labels out, the loss back; its gradient out, those of x and the weights back.
     (loss,) = job.costs.host_calls[Pass.FORWARD, 1]
     assert (loss.call.sent_bytes, loss.call.returned_bytes) == (array + scale + 4 * BATCH, 4)
@@ -382,7 +380,7 @@ def test_work_is_of_one_side_or_the_other_and_what_crosses_is_what_the_other_sid
         return sum((work.vector for work in works), VectorWork())
 
     for side in ("forward", "backward"):
-        total = vector(getattr(with_scopes, side), getattr(with_scopes, f"{side}_outside"))
+        total = vector(getattr(with_scopes, side), getattr(with_scopes, f"{side}_host_calls"))
         assert total == vector(getattr(without, side), ())
     assert not without.forward_host_calls + without.backward_host_calls
     steps, end = program
@@ -456,10 +454,10 @@ def test_an_operation_of_a_users_on_the_host_goes_there_and_takes_its_cycles_the
     host = counted(lambda a: custom_ops.cpu_user_operation([a], name="mine", **given)[0] * 1.0, A)
     on_ipu = counted(lambda a: custom_ops.precompiled_user_op([a], name="mine", **given)[0] * 1.0, A)
     for side, cycles in (("forward", 1000), ("backward", 3000)):
-        (call,) = getattr(host, f"{side}_outside")
+        (call,) = getattr(host, f"{side}_host_calls")
         assert (call.name, call.sent_bytes, call.returned_bytes) == ("mine", 24, 24)
         assert [work.cycles for work in call.work] == [cycles]
-        assert not getattr(on_ipu, f"{side}_outside")
+        assert not getattr(on_ipu, f"{side}_host_calls")
         assert len(getattr(on_ipu, side)) == len(getattr(host, side)) + 1
 
     def stage(scope, x, labels):
@@ -468,8 +466,8 @@ def test_an_operation_of_a_users_on_the_host_goes_there_and_takes_its_cycles_the
         return custom_ops.cpu_user_operation([x], str(path), outs, op_name="Twice")[0], labels
 
     _, done = train(here, [stage, lambda scope, *given: last(here, *given)])
-    on_host = done._session.job.costs.host_calls
-    assert [on_host[kind, 0][0].compute for kind in (Pass.FORWARD, Pass.BACKWARD)] == [1000, 3000]
+    host = done._session.job.costs.host_calls
+    assert [host[kind, 0][0].compute for kind in (Pass.FORWARD, Pass.BACKWARD)] == [1000, 3000]
 
 
 def test_untrained_variables_go_out_and_what_is_written_to_them_comes_back():
