@@ -67,7 +67,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the slowest tests to ``--all``, and hand out whole files, those that take long first."""
+    """Leave the slowest tests to ``--all``, and hand out whole files."""
     if not effort.draws_everything():
         slowest = [item for item in items if item.get_closest_marker("slowest")]
         config.hook.pytest_deselected(items=slowest)
@@ -76,11 +76,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return tests in an order of which each worker gets its part: as many files as the others, then units.
+    """Return tests in an order of which each worker gets its part: units, then as many files as the others.
 
     The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
-    part. Files beside each other run the same programs and draw the same pictures, once in each worker; the end is
-    that of ``tests/unit/``, whose tests are short and share nothing.
+    part. Files beside each other run the same programs and draw the same pictures, once in each worker. Units stand
+    first: no thread that another test has left is there yet, beside which no process forks.
     """
     units = [item for item in items if item.nodeid.startswith("tests/unit/")]
     rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
@@ -88,9 +88,9 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     order: list[pytest.Item] = []
     for worker in range(workers):
         first, last = (len(files) * part // workers for part in (worker, worker + 1))
-        order.extend(itertools.chain.from_iterable(files[first:last]))
-        missing = max(len(items) * (worker + 1) // workers - len(order), 0)
-        order.extend(units[:missing])
+        own = [*itertools.chain.from_iterable(files[first:last])]
+        missing = max(len(items) * (worker + 1) // workers - len(order) - len(own), 0)
+        order.extend([*units[:missing], *own])
         del units[:missing]
     return order + units
 
