@@ -88,10 +88,10 @@ def _item(items: Any, which: str, rest: str = "") -> Any:
     if not isinstance(items, list) or not items:
         raise LookupError(which)
     if which in ITEMS:
-        return ITEMS[which]([_at(each, rest) for each in items])
+        return ITEMS[which]([_at(item, rest) for item in items])
     if not which.isdecimal():
         raise LookupError(which)
-    by_ipu = {each["ipu"]: each for each in items if isinstance(each, Mapping) and "ipu" in each}
+    by_ipu = {item["ipu"]: item for item in items if isinstance(item, Mapping) and "ipu" in item}
     chosen = by_ipu or dict(enumerate(items))
     return _at(chosen[int(which)], rest)
 

@@ -124,7 +124,7 @@ def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Co
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})
     cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
-    one = sum(each for (replica, *_), each in cycles.items() if not replica)
+    one = sum(cycle for (replica, *_), cycle in cycles.items() if not replica)
     return max(cycles.values(), default=0), one * plan.shape.micro_batches
 
 

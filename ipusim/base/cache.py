@@ -50,8 +50,8 @@ class Cache:
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what to compare: marks of the values that were first, and then the others."""
-        marks = [self._marks.get(id(each), (None, None))[1] for each in arguments]
-        rest = tuple(each if mark is None else None for each, mark in zip(arguments, marks, strict=True))
+        marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
+        rest = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
         return (*marks, rest)
 
     def first(self, value: _T, by: Any = None) -> _T:

@@ -18,4 +18,4 @@ class HashedOnce:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(getattr(self, each.name) for each in fields(self) if each.compare))
+        return hash(tuple(getattr(self, field.name) for field in fields(self) if field.compare))

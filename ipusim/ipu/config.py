@@ -180,11 +180,11 @@ def _field(row: GraphcoreOption) -> Field:
 
 def _put(found: dict[str, Any], fields: Fields) -> None:
     """Put attributes in the place of those that are ``found``."""
-    for name, each in fields.items():
-        if isinstance(each, Field):
-            found[name] = each
+    for name, field in fields.items():
+        if isinstance(field, Field):
+            found[name] = field
         else:
-            _put(found.setdefault(name, {}), each)
+            _put(found.setdefault(name, {}), field)
 
 
 def _within(found: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:

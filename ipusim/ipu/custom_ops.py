@@ -109,7 +109,7 @@ def _operation(
     if not isinstance(inputs, list | tuple):
         checks.wrong_type("inputs", "a list of tensors", inputs)
     given = list(map(tensor, inputs))
-    places = None if learns is None else tuple(checks.whole("inputs_with_gradients", each) for each in learns)
+    places = None if learns is None else tuple(checks.whole("inputs_with_gradients", learn) for learn in learns)
     if places is not None:
         if max(places, default=0) >= len(given):
             checks.wrong_value("inputs_with_gradients", f"places of {len(given)} inputs", places)
@@ -272,7 +272,7 @@ class Expression:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
         with Failing("vertex_expression"), on_ipu_alone("a vertex_expression"):
             found = np.asarray(self.function(*arrays))
-            if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(each.shape for each in arrays)):
+            if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(array.shape for array in arrays)):
                 raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")
         return (found,), None
 
@@ -285,12 +285,12 @@ class Expression:
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work of all its operations as one compute set, which reads and writes each array once."""
-        shape = np.broadcast_shapes(*(each.shape for each in arrays))
-        size = max(each.dtype.itemsize for each in arrays)
-        floats = [each.astype(np.float64) for each in arrays]
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        size = max(array.dtype.itemsize for array in arrays)
+        floats = [array.astype(np.float64) for array in arrays]
         with np.errstate(all="ignore"):
             counted, _, _ = count_passes(self.function, floats, range(len(floats)))
-        moved = sum(each.nbytes for each in arrays) + math.prod(shape) * size
+        moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
         work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
 

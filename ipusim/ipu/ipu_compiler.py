@@ -51,7 +51,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         return _compiled_alone(computation, given, variables, error)
     if not programs:
         return _compiled_alone(computation, given, variables)
-    if sum(isinstance(each, Pipeline) and each.pipelined for each in programs) > 1:
+    if sum(isinstance(program, Pipeline) and program.pipelined for program in programs) > 1:
         raise ProgramError(
             "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
             "program needs to be split into multiple compilations."

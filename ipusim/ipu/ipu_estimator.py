@@ -105,7 +105,7 @@ def _check_call(name: str, given: Any, kinds: tuple[type, ...]) -> None:
     if not callable(given[0]):
         raise ProgramTypeError(f"first element in `{name}` must be callable")
     if not isinstance(given[1], kinds):
-        raise ProgramTypeError(f"second element in `{name}` must be a {' or '.join(each.__name__ for each in kinds)}")
+        raise ProgramTypeError(f"second element in `{name}` must be a {' or '.join(kind.__name__ for kind in kinds)}")
 
 
 class IPUEstimator(Estimator):
@@ -279,9 +279,9 @@ def _named(kind: str, tensors: Any) -> dict[str, Any]:
     if tensors is None:
         return {}
     if isinstance(tensors, dict):
-        return {f"{kind}/{name}": each for name, each in tensors.items()}
+        return {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
     if isinstance(tensors, list | tuple):
-        return {f"{kind} {place}": each for place, each in enumerate(tensors)}
+        return {f"{kind} {place}": tensor for place, tensor in enumerate(tensors)}
     return {kind: tensors}
 
 

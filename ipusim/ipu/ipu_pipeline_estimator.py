@@ -218,7 +218,7 @@ def _metrics(function: Any, sent: Any) -> dict[str, Any]:
 
 
 def _without_loss(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in metrics.items() if name != "loss"}
+    return {name: metric for name, metric in metrics.items() if name != "loss"}
 
 
 def _predictions(sent: Any) -> Any:

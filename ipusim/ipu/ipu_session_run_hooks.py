@@ -172,7 +172,7 @@ class Logged:
         """Hand each hook what a run has sent for it, and return all."""
         for number, hook in enumerate(self.hooks):
             start = _name(number)
-            hook.take({name.removeprefix(start): each for name, each in results.items() if name.startswith(start)})
+            hook.take({name.removeprefix(start): result for name, result in results.items() if name.startswith(start)})
         return results
 
 

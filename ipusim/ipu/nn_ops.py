@@ -267,7 +267,9 @@ def _sampled_logits(
     that do not fit, ProgramTypeError for labels that are no whole numbers.
     """
     table = (
-        anp.concatenate([tensor(each) for each in weights]) if isinstance(weights, list | tuple) else tensor(weights)
+        anp.concatenate([tensor(weight) for weight in weights])
+        if isinstance(weights, list | tuple)
+        else tensor(weights)
     )
     bias, x, true = tensor(biases), tensor(inputs), whole_numbers("labels", labels)
     wanted = {

@@ -77,7 +77,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     checks.text("name", name)
     _check_collections(collections)
     operations = op_list if isinstance(op_list, list | tuple) else [op_list]
-    if not all(isinstance(each, Fetch) for each in operations):
+    if not all(isinstance(operation, Fetch) for operation in operations):
         checks.wrong_type("op_list", "an operation or a list of operations", op_list)
     return _Trace(tuple(operations))
 

@@ -103,7 +103,7 @@ class Clock(simpy.Environment):
             return
         self._speed = speed
         self.end = lambda workers, what, start, cycles: max(
-            (self._end_of(each, what, start, cycles) for each in workers), default=start + cycles
+            (self._end_of(worker, what, start, cycles) for worker in workers), default=start + cycles
         )
         self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
 

@@ -101,15 +101,16 @@ def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.L
 def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
     """Refuse arrays of several dtypes or shapes; without ``whole`` their first axes may differ."""
     first = arrays[0]
-    for rank, each in enumerate(arrays):
-        if each.dtype != first.dtype:
+    for rank, array in enumerate(arrays):
+        if array.dtype != first.dtype:
             raise ProgramError(
-                f"{name}: expected the same type on all hosts, got {first.dtype} on host 0, {each.dtype} on host {rank}"
+                f"{name}: expected the same type on all hosts, got {first.dtype} on host 0, {array.dtype} on host "
+                f"{rank}"
             )
-        same = each.shape == first.shape if whole else each.shape[1:] == first.shape[1:] and each.ndim == first.ndim
+        same = array.shape == first.shape if whole else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
         if not same:
             but = "" if whole else " but for the first axis"
             raise ProgramError(
-                f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {each.shape} on host "
-                f"{rank}"
+                f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {array.shape} on "
+                f"host {rank}"
             )

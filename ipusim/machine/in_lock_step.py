@@ -67,7 +67,7 @@ class InLockStep:
             del self._ahead[key]
 
     def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        turns = [_Turn(partial(each.run_alone, ipu, kind, stage, micro_batch)) for each in self._executors]
+        turns = [_Turn(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors]
         with _ending(turns):
             answers: list[Array | None] = [None] * len(turns)
             for expected in (*self._passes[kind, stage], None):

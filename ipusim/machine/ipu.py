@@ -59,7 +59,7 @@ class Ipu:
     @property
     def handlers(self) -> Mapping[int, Handler]:
         """What carries out each instruction but passes."""
-        return {int(code): handler for each in self._facilities for code, handler in each.handlers.items()}
+        return {int(code): handler for facility in self._facilities for code, handler in facility.handlers.items()}
 
     @property
     def position(self) -> int:
@@ -124,5 +124,5 @@ class Ipu:
 
     def waits_for(self) -> Wait:
         """Return what this IPU waits for, where nothing is left to happen."""
-        waits = (each.waits_for(self.id.number) for each in self._facilities)
+        waits = (facility.waits_for(self.id.number) for facility in self._facilities)
         return next((wait for wait in waits if wait is not None), Wait("an event of its own"))

@@ -236,7 +236,7 @@ class Links:
     def _fair(self, tensors: Sequence[Tensor]) -> dict[Tensor, Fraction]:
         """Return the max-min fair rates: the links that give least to each are filled first."""
         waiting = dict.fromkeys(tensors)
-        free = {link: self._rates[link] * self._speed(link)[0] for each in tensors for link in each.send.links}
+        free = {link: self._rates[link] * self._speed(link)[0] for tensor in tensors for link in tensor.send.links}
         rates: dict[Tensor, Fraction] = {}
         while waiting:
             users = {link: sum(each in waiting for each in self._moving[link]) for link in free}

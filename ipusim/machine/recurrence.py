@@ -104,8 +104,8 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
         alike: whether what IPUs do between two marks is what they do, as far on, behind the second one.
     """
     seen: dict[Hashable, list[int]] = {}
-    for number, each in enumerate(marks):
-        seen.setdefault(each.state, []).append(number)
+    for number, mark in enumerate(marks):
+        seen.setdefault(mark.state, []).append(number)
     for last in range(len(marks) - 1, 1, -1):
         before = [number for number in seen[marks[last].state] if number < last]
         for middle in reversed(before):

@@ -76,13 +76,13 @@ class ShortRun:
         if once is None:
             once = self.timeline.folded(inner)
         assert once is not None, "blocks that happen once have no copies to leave out"
-        repeats = [each._replace(times=each.times + left_out // each.micro_batches) for each in once.repeats]
+        repeats = [repeat._replace(times=repeat.times + left_out // repeat.micro_batches) for repeat in once.repeats]
         more = info.executions - short.executions
         if self.outer is not None and more:
             first, last = np.searchsorted(once.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
             cycles = self.outer.period.cycles
             cycles += sum(
-                left_out // each.micro_batches * each.cycles for each in repeats if first <= each.first < last
+                left_out // repeat.micro_batches * repeat.cycles for repeat in repeats if first <= repeat.first < last
             )
             times = 1 + more // self.outer.period.executions
             repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.period.executions))
@@ -118,14 +118,14 @@ def short_run(
     columns = timeline.columns
     inner = []
     for execution in range(timeline.info.executions) if within else ():
-        of = [each for each in marks if each.execution == execution and each.micro_batch != NONE]
+        of = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
         found = next(_found(columns, of, lists.alike), None)
         if found is None:
             return ShortRun(timeline, within=False)
         inner.append(found)
     outer = None
     if across:
-        begun = [each for each in marks if each.micro_batch == NONE and each.execution % across == 0]
+        begun = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
         outer = next(_found(columns, begun, lists.alike), None)
         if outer is None:
             return ShortRun(timeline, across=False)

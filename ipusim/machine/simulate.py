@@ -165,7 +165,7 @@ class Machine:
                 context,
                 ipu,
                 columns[ipu.replica][ipu.shard],
-                [each for each in self._facilities if ipu in each.ipus],
+                [facility for facility in self._facilities if ipu in facility.ipus],
                 runs.between,
             )
             for ipu in context.ipus()
@@ -192,7 +192,7 @@ class Machine:
         Micro-batches are counted from the first one, times from now. Equal states go on equally, but for an execution
         that gives results to the host by its number (the outfeed's mode LAST), and for streams that end.
         """
-        return tuple(each.state(first_micro_batch) for each in self._facilities)
+        return tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
     def _note(self, micro_batch: int) -> None:
         """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution.

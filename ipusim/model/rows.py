@@ -66,7 +66,7 @@ def row_of(made: type[Any]) -> Row:
         kind=made.kind,
         makes=made,
         doc=(inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " "),
-        keys=tuple(_key(each, hints[each.name], each.name not in own) for each in fields(made)),
+        keys=tuple(_key(field, hints[field.name], field.name not in own) for field in fields(made)),
         graphcore=getattr(made, "graphcore", ""),
     )
 
@@ -79,13 +79,13 @@ def classes(modules: Iterable[str]) -> Iterator[type[Any]]:
     found: dict[str, type[Any]] = {}
     for name in modules:
         module = import_module(name)
-        for each in vars(module).values():
-            if isinstance(each, type) and each.__module__ == name and "kind" in vars(each):
-                kind: str = vars(each)["kind"]
+        for variable in vars(module).values():
+            if isinstance(variable, type) and variable.__module__ == name and "kind" in vars(variable):
+                kind: str = vars(variable)["kind"]
                 if kind in found:
-                    raise ValueError(f"two of one kind {kind!r}: {found[kind]} and {each}")
-                found[kind] = each
-                yield each
+                    raise ValueError(f"two of one kind {kind!r}: {found[kind]} and {variable}")
+                found[kind] = variable
+                yield variable
 
 
 def _key(field: Field[Any], hint: Any, inherited: bool) -> Key:

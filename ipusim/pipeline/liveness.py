@@ -142,7 +142,7 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
     """Return the bytes alive on ``ipu`` while its weight update runs, beyond its products' room, which is free then."""
-    loaded = sum(each.update for each in footprint.stages if each.ipu == ipu)
+    loaded = sum(stage.update for stage in footprint.stages if stage.ipu == ipu)
     (room,) = (dict(each.resident)[Holder.TEMPORARY] for each in footprint.ipus if each.ipu == ipu)
     return max(loaded - room, 0)
 

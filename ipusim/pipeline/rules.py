@@ -84,8 +84,8 @@ def check_interleaved(places: Sequence[Sequence[int]], training: bool, schedule:
     ``places`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
     concurrent stages on one device of their own, so that there can be no two of them either.
     """
-    ipus = [ipu for each in places for ipu in each]
-    concurrent = sum(len(each) > 1 for each in places)
+    ipus = [ipu for place in places for ipu in place]
+    concurrent = sum(len(place) > 1 for place in places)
     if training and (len(set(ipus)) != len(ipus) or concurrent > 1):
         raise UnsupportedProgramError(
             f"The pipelining schedule '{schedule.capitalize()}' does not currently support multiple pipeline stages on "

@@ -61,7 +61,9 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:
     """Return what the code of each IPU takes at least, however the stages of these profiles lie; 0 where unknown."""
-    costs = (cost for each in profiles for cost in (each.forward, each.backward, *each.halves, each.update))
+    costs = (
+        cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
+    )
     known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
     return code_bytes(0, system.ipu, system.rates) if known else 0
 

@@ -156,7 +156,7 @@ def pass_collectives(
     def priced(shard: int, call: CollectiveCall) -> PassCollective:
         if (shard, call) not in known:
             size = call.elements(system.replicas)
-            groups = [[replica * system.shards + shard for replica in each] for each in call.groups(system.replicas)]
+            groups = [[replica * system.shards + shard for replica in group] for group in call.groups(system.replicas)]
             plans, cost = fastest(call.operation, system, groups, [size] * len(groups), call.itemsize)
             known[shard, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
         return known[shard, call]

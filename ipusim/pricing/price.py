@@ -49,7 +49,7 @@ def price(plan: Plan, program: PipelineProgram, system: System, cache: Cache | N
         copies=copies,
         host=_host(program, system),
         tables=_tables(program, system),
-        pass_streams={key: each for key, each in side.streams.items() if key[0] in kinds},
+        pass_streams={key: stream for key, stream in side.streams.items() if key[0] in kinds},
         update_streams=side.updates,
         gradient_sum=summed,
         host_sum=cache(host_sum, program, system, side),

@@ -37,12 +37,12 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
     sessions, timeline = _run(job, progress, (*evaluations, *hooks), jump=jump)
     session, learning = sessions[0], None
     if session.computes:
-        losses, outputs = received(job.program, [each for host in sessions for each in host.results])
+        losses, outputs = received(job.program, [result for host in sessions for result in host.results])
         learning = Learning(
             losses=losses,
             outputs=outputs,
             weights=session.variables(),
-            evaluations=tuple(found for each in evaluations for found in each.found),
+            evaluations=tuple(found for evaluation in evaluations for found in evaluation.found),
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )

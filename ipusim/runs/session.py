@@ -119,7 +119,7 @@ class Session:
     @property
     def not_finite(self) -> str:
         """What made the first value that is not finite, where that was in the first micro-batch; else empty."""
-        return next((each.not_finite for each in self._executors if each.not_finite), "")
+        return next((executor.not_finite for executor in self._executors if executor.not_finite), "")
 
     def state(self) -> SessionState:
         """Return copies of all that runs go on from: what is to be kept of a training, and set again."""
@@ -130,7 +130,7 @@ class Session:
             return SessionState(
                 {name: array.copy() for name, array in first.weights().items()},
                 tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
-                tuple(dict(each.untrained) for each in self._executors),
+                tuple(dict(executor.untrained) for executor in self._executors),
                 self.executions,
             )
 

@@ -181,7 +181,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         loaded = json.loads(text.tobytes())
     except (ValueError, RecursionError) as error:
         raise FileError(f"info is not JSON: {error}") from error
-    required = {each.name for each in fields(TimelineInfo) if each.default is MISSING}
+    required = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
     kinds = get_type_hints(TimelineInfo)
     if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
         raise FileError(f"info has not the keys {', '.join(kinds)}")

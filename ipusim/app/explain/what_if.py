@@ -202,10 +202,10 @@ def _without_host(costs: Costs) -> Costs:
     """Return costs without the streams of the host, its own work and its network."""
     update, total = costs.host_update, costs.host_sum
     tables = {
-        stage: replace(each, ids=0, gather=0, rows=0, gradients=0, apply=0) for stage, each in costs.tables.items()
+        stage: replace(table, ids=0, gather=0, rows=0, gradients=0, apply=0) for stage, table in costs.tables.items()
     }
     host_calls = {
-        key: tuple(replace(each, send=0, drain=0, compute=0, fill=0, read=0) for each in calls)
+        key: tuple(replace(call, send=0, drain=0, compute=0, fill=0, read=0) for call in calls)
         for key, calls in costs.host_calls.items()
     }
     return replace(

@@ -281,4 +281,4 @@ def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
         return [None] * rates
     spread = math.sqrt(float(np.sum(np.square(misfits))) / (count - rates))
     times = t.ppf((1 + _SURE) / 2, count - rates)
-    return [float(np.expm1(each * times)) for each in _deviations(slopes, spread)]
+    return [float(np.expm1(deviation * times)) for deviation in _deviations(slopes, spread)]

@@ -97,9 +97,9 @@ class Profiles:
 
         stages = read_profiles(path, clock_hz)
         self._stages = [_Stages(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
-        self.scenarios = [(each.scenario, each.job.system.rates) for each in self._stages]
-        self.sources = [row.source for each in self._stages for row in each.rows if row.source]
-        passes = [(each, found) for each in self._stages for found in self._passes(each)]
+        self.scenarios = [(stage.scenario, stage.job.system.rates) for stage in self._stages]
+        self.sources = [row.source for stage in self._stages for row in stage.rows if row.source]
+        passes = [(stage, found) for stage in self._stages for found in self._passes(stage)]
         # What takes no time in either is met or not whatever the rates are.
         self._counts = [found.measured > 0 and found.simulated > 0 for _, found in passes]
         self.names = [
@@ -110,7 +110,7 @@ class Profiles:
 
     def times(self, rates: Rates) -> list[float]:
         """Return simulated over measured cycles."""
-        passes = [found for each in self._stages for found in self._passes(each, rates)]
+        passes = [found for stage in self._stages for found in self._passes(stage, rates)]
         return [found.simulated / found.measured for found, counts in zip(passes, self._counts, strict=True) if counts]
 
     def errors(self, rates: Rates) -> list[float]:

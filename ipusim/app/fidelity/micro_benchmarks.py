@@ -199,7 +199,7 @@ def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
     """Return the rows as CSV, with what is simulated, and the error."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [each.name for each in fields(MicroBenchmark)]
+    names = [field.name for field in fields(MicroBenchmark)]
     writer.writerow((*names, "simulated", "error"))
     for row in rows:
         off = error(row, row.simulated)

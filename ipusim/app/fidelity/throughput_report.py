@@ -39,11 +39,11 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 
 def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
-    return [each for each in rows if each.row.use == use]
+    return [row for row in rows if row.row.use == use]
 
 
 def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
-    number, mean, most = spread(each.error for each in rows)
+    number, mean, most = spread(row.error for row in rows)
     worst = max(rows, key=lambda each: abs(each.error))
     direction = "fast" if worst.error > 0 else "slow"
     return f"{number}{what} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
@@ -86,8 +86,8 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
             "of models that lack a part": _of(rows, "incomplete"),
             "of small networks": _of(rows, "small"),
         }
-    for model in dict.fromkeys(each.row.model for each in rows):
-        groups[model] = [each for each in rows if each.row.model == model]
+    for model in dict.fromkeys(row.row.model for row in rows):
+        groups[model] = [row for row in rows if row.row.model == model]
     body = [(name, *spread(each.error for each in of)) for name, of in groups.items() if of]
     return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
 
@@ -126,9 +126,9 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         )
     else:
         yield "Nothing was fitted to these rows."
-    if not all(each.fits for each in rows):
+    if not all(row.fits for row in rows):
         yield "What does not fit an IPU's memory could not run so; `ipusim run` of its scenario says by how much."
-    for source in dict.fromkeys(each.row.source for each in rows if each.row.source):
+    for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
         yield f"Source: {source}."
 
 
@@ -155,11 +155,11 @@ def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
     points = [
         ThroughputPoint(
-            each.row.model + (", lacks a part" if each.row.use == "incomplete" else ""),
-            each.row.items_per_s,
-            each.items_per_s,
-            each.row.use == "fitted",
+            row.row.model + (", lacks a part" if row.row.use == "incomplete" else ""),
+            row.row.items_per_s,
+            row.items_per_s,
+            row.row.use == "fitted",
         )
-        for each in rows
+        for row in rows
     ]
     return to_png(throughput_chart(points, "Throughput of training, simulated against published"))

@@ -98,12 +98,12 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     """
     table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
     rows, problems = [], []
-    for each in table.rows:
-        wrong = each.problems or _problems(each, path.parent)
-        found = [f"{each.place}: {problem}" for problem in wrong]
+    for row in table.rows:
+        wrong = row.problems or _problems(row, path.parent)
+        found = [f"{row.place}: {problem}" for problem in wrong]
         problems += found
         if not found:
-            rows.append(_row(each, path.parent))
+            rows.append(_row(row, path.parent))
     refuse(problems)
     if not 0 < len(rows) <= _MOST_ROWS:
         raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")

@@ -289,16 +289,16 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
     """Return what a weight update of each row takes, by its scenario's rates or others; of rows that run alike once."""
     found: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
-    for each in rows:
-        if each.row.runs not in found:
-            found[each.row.runs] = each.time(rates)
-    return [found[each.row.runs] for each in rows]
+    for row in rows:
+        if row.row.runs not in found:
+            found[row.row.runs] = row.time(rates)
+    return [found[row.row.runs] for row in rows]
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well."""
     times = update_times(rows, rates)
-    found = [SimulatedRow(each.row, time, fits=each.fits) for each, time in zip(rows, times, strict=True)]
+    found = [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
     return [replace(each, unseen_host=_unseen(each, found)) for each in found]
 
 
@@ -332,7 +332,7 @@ def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> 
 
 def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
     """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
-    chosen = [each for each in rows if each.row.use == "fitted"]
+    chosen = [row for row in rows if row.row.use == "fitted"]
     return {name: host_by(name, of) for name in FRAMEWORKS if (of := [e for e in chosen if e.row.framework == name])}
 
 
@@ -349,18 +349,18 @@ def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
     middle, deviation = (low + high) / 2, (high - low) / _DEVIATIONS
     weights = [1 / deviation**2]
     values = [middle]
-    for each in rows:
-        published = each.time.updates * each.seconds_published
+    for row in rows:
+        published = row.time.updates * row.seconds_published
         weights.append(1 / (_SPREAD * published) ** 2)
-        values.append(each.host_left)
+        values.append(row.host_left)
     return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
 def _unseen(one: SimulatedRow, rows: Sequence[SimulatedRow]) -> float | None:
     """Return the host's time by the other rows of its framework that have its model; None where there is none."""
     others = [
-        each
-        for each in rows
-        if each is not one and each.row.framework == one.row.framework and each.row.model == one.row.model
+        row
+        for row in rows
+        if row is not one and row.row.framework == one.row.framework and row.row.model == one.row.model
     ]
     return host_by(one.row.framework, others) if others and one.row.framework else None

@@ -74,7 +74,7 @@ class Validation:
                 tuple(throughput_report.throughput_words(self.throughputs)),
             )
         if self.products:
-            rows = [each.row for each in self.products]
+            rows = [product.row for product in self.products]
             tables = (
                 products.product_table(self.products),
                 products.error_table(self.products),

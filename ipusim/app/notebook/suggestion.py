@@ -84,13 +84,15 @@ def suggest(
     as long as a proof takes.
     Raises OptionError for limits that leave nothing, and as :func:`ipusim.run` does what is wrong with a request.
     """
-    names = [each.name for each in fields(Limits)]
+    names = [field.name for field in fields(Limits)]
     for name, given in limits.items():
         if name not in names:
             raise OptionError(name, f"expected one of {one_of(names)}{did_you_mean(name, names)}")
         kind = Limits.__annotations__[name]
         values = given if isinstance(given, list | tuple) else [given]
-        if not all(isinstance(each, int if "int" in kind else str) and not isinstance(each, bool) for each in values):
+        if not all(
+            isinstance(value, int if "int" in kind else str) and not isinstance(value, bool) for value in values
+        ):
             what = "whole numbers" if "int" in kind else "texts"
             raise OptionError(name, f"expected {what}, got {show(given)}")
     taken: dict[str, Any] = {

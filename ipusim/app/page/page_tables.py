@@ -54,7 +54,9 @@ def _memory_table(run: StoredRun) -> Table:
         )
         for ipu in ipus
     )
-    return Table("Memory at each IPU's peak", ("IPU", "peak", "pass", "cycle", *(each.short for each in holders)), rows)
+    return Table(
+        "Memory at each IPU's peak", ("IPU", "peak", "pass", "cycle", *(holder.short for holder in holders)), rows
+    )
 
 
 def _order_table(run: StoredRun) -> Table:

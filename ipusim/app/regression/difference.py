@@ -108,11 +108,11 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
         for of in dict.fromkeys([*pin["prices"], *now["prices"]])
         for law, was, value in _changes(pin["prices"].get(of, {}), now["prices"].get(of, {}))
     ]
-    cycles = [each for each in prices if _cycles(each[2]) != _cycles(each[3])]
+    cycles = [price for price in prices if _cycles(price[2]) != _cycles(price[3])]
     if not costs and not cycles:
         return
     causes = [f"{of}: law {law!r} was {_told(was)}, is {_told(value)}" for of, law, was, value in cycles[:1]]
-    rates = [each for each in _changes(pin["rates"], now["rates"]) if None not in each]
+    rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
         same = _formula(cycles[0][2]) == _formula(cycles[0][3])
@@ -157,7 +157,7 @@ def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Ite
             )
             continue
         moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
-        holders = [each for each in _changes(old, new) if each[0] not in ("peak", "during")]
+        holders = [change for change in _changes(old, new) if change[0] not in ("peak", "during")]
         if holders:
             holder, before, after = max(holders, key=lambda each: abs((each[2] or 0) - (each[1] or 0)))
             yield Difference(

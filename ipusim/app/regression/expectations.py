@@ -93,7 +93,7 @@ def expectations(options: Options) -> Iterator[tuple[KeyPath, Expectation]]:
 
 def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
     """Return a scenario, where ``--set`` makes another of it without what it expects, unless that is set too."""
-    if not overrides or any(each.startswith("expect") for each in overrides):
+    if not overrides or any(override.startswith("expect") for override in overrides):
         return request
     return request.replace({}, without=["expect"])
 

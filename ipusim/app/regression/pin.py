@@ -152,10 +152,10 @@ def _costs(job: Job) -> dict[str, Any]:
     for at, copies in enumerate(job.costs.copies.meetings):
         for which, copy in enumerate(copies):
             found[f"copy {which} of group {at}"] = copy.total_cycles
-    for each in fields(Costs):
-        value = getattr(job.costs, each.name)
-        if each.name not in ("passes", "updates", "copies", "links") and value:
-            found |= {f"{each.name}{path}": leaf for path, leaf in _numbers(value)}
+    for field in fields(Costs):
+        value = getattr(job.costs, field.name)
+        if field.name not in ("passes", "updates", "copies", "links") and value:
+            found |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
     return _short(found)
 
 

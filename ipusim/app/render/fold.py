@@ -67,7 +67,7 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
     columns = [timeline.micro_batch[rows], timeline.stage[rows], timeline.kind[rows], timeline.end[rows]]
     columns += [timeline.start[rows], ipu % info.shards]
     order = np.lexsort([*columns, ipu // info.shards])
-    return all(bool((of == of[0]).all()) for of in (each[order].reshape(info.replicas, -1) for each in columns))
+    return all(bool((of == of[0]).all()) for of in (column[order].reshape(info.replicas, -1) for column in columns))
 
 
 def first_replica(timeline: Timeline) -> Timeline:

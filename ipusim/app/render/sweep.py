@@ -249,13 +249,13 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
     shown = list(series.items())[: len(SERIES)]
     width = _BARS / len(shown)
     for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
-        at = [places[_text(points.where[each][along])] + (turn - (len(shown) - 1) / 2) * width for each in numbers]
-        heights = [points.values[each] or 0.0 for each in numbers]
+        at = [places[_text(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
+        heights = [points.values[number] or 0.0 for number in numbers]
         bars = panel.bar(at, heights, 0.94 * width, color=colour, label=_name(axes, along, others))
-        for bar, each, x in zip(bars, numbers, at, strict=True):
-            if points.values[each] is None:
+        for bar, number, x in zip(bars, numbers, at, strict=True):
+            if points.values[number] is None:
                 panel.text(x, 0, "×", ha="center", va="bottom", fontsize=TEXT_SIZE, color="#b00020")
-            elif not points.fits[each]:
+            elif not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
     unfit = any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True))
     if len(axes) > 1 or unfit:

@@ -118,7 +118,7 @@ class TraceContent:
         # With each block once every tensor goes from pass to pass, if not to one that is drawn.
         once = timeline.contiguous()
         later, further, *_ = timeline.blocks.added(timeline.execution)
-        self.tracks: Tracks = tracks(timeline, [(each.name, each.unit, each.ipu) for each in self.counters])
+        self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing = flows(once)
         self.flows: Flows = crossing.some(later[crossing.source] == later[crossing.target])
         self._sends_beside = timeline.rows(*SEND_KINDS)
@@ -133,8 +133,8 @@ class TraceContent:
         for phase in phases(self.timeline):
             of[phase.execution].append(phase)
         following = 0
-        for each in executions(self.timeline):
-            yield from self._gaps(following, each.start)
+        for execution in executions(self.timeline):
+            yield from self._gaps(following, execution.start)
             parts = tuple(
                 self._band(
                     phase.name,
@@ -144,10 +144,10 @@ class TraceContent:
                     {"cycles": phase.cycles},
                     self._gaps(phase.start, phase.end),
                 )
-                for phase in of[each.index]
+                for phase in of[execution.index]
             )
             told = (
-                each.execution_cycles,
+                execution.execution_cycles,
                 info.system,
                 info.schedule,
                 info.sync.value,
@@ -155,8 +155,8 @@ class TraceContent:
                 info.clock_hz,
             )
             about: dict[str, int | str] = dict(zip(ABOUT, told, strict=True))
-            yield self._band(f"execution {each.index}", "execution", each.start, each.end, about, parts)
-            following = each.end
+            yield self._band(f"execution {execution.index}", "execution", execution.start, execution.end, about, parts)
+            following = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
         """Return what is left out between two cycles."""

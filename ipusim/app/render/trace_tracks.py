@@ -101,17 +101,19 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     found.send = np.full(len(sends), NONE, dtype=np.int64)
     with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
     physical = physical_ipus(timeline)
-    for each in info.ipu_rows:
-        position = found.add(_ipu_name(info, each), description=f"on physical IPU {physical[each]}" if physical else "")
-        found.ipu[each] = position
-        if each in with_io_tiles:
-            found.io_tiles[each] = found.add("I/O tiles", position)
-        own = sender == each
+    for ipu_row in info.ipu_rows:
+        position = found.add(
+            _ipu_name(info, ipu_row), description=f"on physical IPU {physical[ipu_row]}" if physical else ""
+        )
+        found.ipu[ipu_row] = position
+        if ipu_row in with_io_tiles:
+            found.io_tiles[ipu_row] = found.add("I/O tiles", position)
+        own = sender == ipu_row
         found.send[own] = len(found.all) + lane[own]
         for number in range(int(lane[own].max(initial=NONE)) + 1):
             found.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
-            if ipu == each:
+            if ipu == ipu_row:
                 found.add_counter(name, unit, ipu, position)
     for name, unit, ipu in counters:
         if ipu is None:

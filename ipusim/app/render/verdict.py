@@ -64,7 +64,7 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
     found = summary.verdict
     if len(summary.stages) < 2:
         return []
-    if len({(each.forward_cycles, each.backward_cycles) for each in summary.stage_cycles}) == 1:
+    if len({(stage_cycle.forward_cycles, stage_cycle.backward_cycles) for stage_cycle in summary.stage_cycles}) == 1:
         return [("slowest stage", "none: all take as long")]
     name, ipu = summary.stages[found.slowest_stage], summary.mapping[found.slowest_stage]
     held = f"; others wait for it {found.waited_for:.1%} of the IPUs' time" if found.waited_for else ""

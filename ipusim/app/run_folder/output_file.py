@@ -111,7 +111,7 @@ def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
 def _try(path: Path) -> None:
     """Make a file and the folders to it aside, and remove them; raises OSError as that would."""
     target = path.resolve()
-    there = next(each for each in target.parents if os.path.lexists(each))
+    there = next(parent for parent in target.parents if os.path.lexists(parent))
     with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=there) as waiting:
         new = Path(waiting, *target.parts[len(there.parts) :])
         new.parent.mkdir(parents=True, exist_ok=True)

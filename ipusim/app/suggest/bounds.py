@@ -166,7 +166,10 @@ class Bounds:
     def _stream_cycles(self) -> tuple[Numbers, float]:
         """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
         system, offload = self._layout.system, self._layout.offload
-        stored = [offload.stored_state_bytes(each) + offload.stored_weight_bytes(each) for each in self._units.profiles]
+        stored = [
+            offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile)
+            for profile in self._units.profiles
+        ]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:
             return np.zeros(1), 0.0
         # A sum of parts may be a byte longer for each than the part of a sum.

@@ -180,7 +180,7 @@ def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[Stag
     if offload.variables_on_host:
         cycles += sum(host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
-        itemsize = min((each.accumulator_itemsize for each in profiles if each.accumulator_bytes), default=1)
+        itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
         cycles += _sum_cycles(system, _buffers(held, accumulators), itemsize)
         cycles += _gather_cycles(system, _buffers(held, gathered)) if offload.replicas > 1 else 0
     return cycles

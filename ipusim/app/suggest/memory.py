@@ -148,7 +148,7 @@ def memory_bound(
         held = held + units.sum_of(lambda each: each.accumulator_bytes - offload.accumulator_bytes(each))
         held = held + units.sum_of(offload.held_state_bytes)
     resident = np.array([held] * shape.stages)
-    _add_buffers(resident, units, layout, [each[PARTS.index("kept")] for each in of_stages])
+    _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept")] for of_stage in of_stages])
     resident[0] += least_code(profiles, layout.system) if code_bytes is None else code_bytes
     loaded = units.sum_of(lambda each: offload.weight_bytes(each) + offload.state_bytes(each))
     return MemoryBound(

@@ -61,7 +61,7 @@ class Maxima:
         """Return the rows of one cut, shape (maxima, rows + 1)."""
         stages, starts, ends = np.arange(len(cut) - 1), np.array(cut[:-1]), np.array(cut[1:])
         shape = self.possible.shape
-        values = np.array([np.broadcast_to(each, shape)[stages, starts, ends] for each in self.tables])
+        values = np.array([np.broadcast_to(table, shape)[stages, starts, ends] for table in self.tables])
         count, rows = self.rows.shape[:2]
         found = (self.rows.reshape(count * rows, -1) @ values.ravel()).reshape(count, rows)
         return np.concatenate([found, self.least[:, None]], axis=1)

@@ -22,7 +22,7 @@ def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
     """
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, place in source.values.items():
-        if path and str(place).startswith("--set ") and not any(path[: len(each)] == each for each in changes):
+        if path and str(place).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
             changes[path] = (_at(source.data, path), "as --set had it")
     for name, changed in suggestion.changes.items():
         path = tuple(name.split("."))

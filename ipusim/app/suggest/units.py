@@ -115,7 +115,7 @@ class Units:
 
     def column(self, attribute: str) -> Table:
         """Return an attribute of every profile, in bytes."""
-        return np.array([getattr(each, attribute) for each in self.profiles], dtype=np.int64)
+        return np.array([getattr(profile, attribute) for profile in self.profiles], dtype=np.int64)
 
 
 def sums(values: Sequence[int] | Table) -> Table:
@@ -168,9 +168,9 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
     job = assemble(changed(request, changes), cache)
     profiles, sent = job.program.stages, job.program.outfeed
-    costs = np.array([[_cycles(cost, job) for cost in _costs(each)] for each in profiles], dtype=np.int64).T
+    costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
     first = costs.copy()
-    trained = next((index for index, each in enumerate(profiles) if each.parameter_bytes), None)
+    trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
     if free and job.program.shape.training:
         first[1:, :trained] = 0
         if trained:
@@ -180,11 +180,16 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
     for kind, each in enumerate(first):
         passes[kind, 0] = sums(each)[0]
     return Units(
-        tuple(names) if free else tuple(each.name for each in profiles),
+        tuple(names) if free else tuple(profile.name for profile in profiles),
         free,
         profiles,
         passes,
-        sums([_cycles(each.update, job) if counts_update(each, job.program, job.system) else 0 for each in profiles]),
+        sums(
+            [
+                _cycles(profile.update, job) if counts_update(profile, job.program, job.system) else 0
+                for profile in profiles
+            ]
+        ),
         _stash(profiles, _passing(request, changes, names, profiles, cache), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,
@@ -208,8 +213,8 @@ def _passing(
 
     Two units in one stage tell. Where one keeps nothing it may hand on what it gets, and all that passes counts.
     """
-    alone = [each.stash_bytes for each in profiles]
-    passing = np.array([each.activation_bytes for each in profiles], dtype=np.int64)
+    alone = [profile.stash_bytes for profile in profiles]
+    passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
         pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), cache).program.stages
@@ -226,7 +231,7 @@ def _stash(profiles: Sequence[StageProfile], passing: Table, trained: int, layer
     Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
     connections others too, and nothing is said.
     """
-    kept = np.array([each.stash_bytes for each in profiles], dtype=np.int64)
+    kept = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
     if any(isinstance(layer.spec, BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
         return np.zeros((len(kept) + 1,) * 2, dtype=np.int64)
     found = sums(kept - passing) + np.concatenate([[0], passing])[None, :]
@@ -235,7 +240,7 @@ def _stash(profiles: Sequence[StageProfile], passing: Table, trained: int, layer
     found[0] = sums(kept - passing)[0] + np.concatenate([[0], passing])
     found = np.maximum(np.triu(found, 1), 0)
     single = np.arange(len(kept))
-    found[single, single + 1] = [each.stash_bytes for each in profiles]
+    found[single, single + 1] = [profile.stash_bytes for profile in profiles]
     return np.asarray(found)
 
 

@@ -69,7 +69,7 @@ def plan_words(job: Job) -> str:
     )
     if shape.recompute or shape.recompute_inline:
         parts.append("activations computed again")
-    if job.program.offload.weight_update_variables and any(each.state_bytes for each in job.program.stages):
+    if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
         shared = " in parts" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer's state in Streaming Memory{shared}")
     if job.program.offload.variables_on_host:

@@ -140,7 +140,7 @@ def _run(job: Job) -> Outcome:
     return replace(
         _numbers(job, run.timeline),
         loss=next(iter(losses), None),
-        accuracy=next((each.accuracy for each in evaluations), None),
+        accuracy=next((evaluation.accuracy for evaluation in evaluations), None),
     )
 
 

@@ -65,7 +65,7 @@ def check_format(name: str) -> None:
 def columns(found: Sweep) -> dict[str, list[Any]]:
     """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
     outcomes = [outcome for _, outcome in found.finished]
-    learnt = [name for name in _LEARNT if any(getattr(each, name) is not None for each in outcomes)]
+    learnt = [name for name in _LEARNT if any(getattr(outcome, name) is not None for outcome in outcomes)]
     made: dict[str, list[Any]] = {
         axis.path: [point[number] for point, _ in found.finished] for number, axis in enumerate(found.axes)
     }
@@ -129,11 +129,11 @@ def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     panels = [(each.words, [_scaled(each, outcome) for _, outcome in found.finished]) for each in shown]
     levels = [
         Limit(
-            tuple(each.others.values()),
-            each.samples_per_s,
-            None if each.near_samples_per_s is None else (each.near_count, each.near_samples_per_s),
+            tuple(limit.others.values()),
+            limit.samples_per_s,
+            None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s),
         )
-        for each in (limits if measure is THROUGHPUT else ())
+        for limit in (limits if measure is THROUGHPUT else ())
     ]
     return sweep_chart(
         axes,
@@ -226,15 +226,15 @@ def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
     )
     rows = [
         (
-            _under(each, found),
-            format_figure(each.samples_per_s),
-            str(each.enough_count),
-            str(each.near_count),
-            f"{each.of_ideal:.1%}",
-            f"{each.balance:.1%}",
-            f"{each.rest:.1%}",
+            _under(limit, found),
+            format_figure(limit.samples_per_s),
+            str(limit.enough_count),
+            str(limit.near_count),
+            f"{limit.of_ideal:.1%}",
+            f"{limit.balance:.1%}",
+            f"{limit.rest:.1%}",
         )
-        for each in limits
+        for limit in limits
     ]
     return Table("Ceilings that no accumulation count passes", header, tuple(rows))
 
@@ -261,4 +261,4 @@ def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tu
     return (", ".join(map(text_of, point)), *told, fits)
 
 
-assert {*COLUMNS, *_LEARNT, "message"} <= {each.name for each in fields(Outcome)}
+assert {*COLUMNS, *_LEARNT, "message"} <= {field.name for field in fields(Outcome)}

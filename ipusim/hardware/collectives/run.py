@@ -36,10 +36,10 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
     for number, transfers in enumerate(collective.rounds):
         _check_round(collective, number, held)
         # everybody reads before anybody writes
-        payloads = [held[each.source][each.start : each.stop].copy() for each in transfers]
-        for each, payload in zip(transfers, payloads, strict=True):
-            position = held[each.target][each.start + each.shift : each.stop + each.shift]
-            if each.reduce:
+        payloads = [held[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
+        for transfer, payload in zip(transfers, payloads, strict=True):
+            position = held[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
+            if transfer.reduce:
                 combine(position, payload, out=position, casting="same_kind")
             else:
                 position[:] = payload

@@ -142,9 +142,9 @@ def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
         return {"": batches}
     if keys is None:
         return batches
-    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(each, str) for each in keys)):
+    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(key, str) for key in keys)):
         checks.wrong_type("predict_keys", "a list of names", keys)
-    found = {name: each for name, each in batches.items() if name in keys}
+    found = {name: batch for name, batch in batches.items() if name in keys}
     if not found:
         raise ProgramError(f"Expected to run at least one output from {list(batches)}, provided {list(keys)}.")
     return found

@@ -105,9 +105,9 @@ class profile:  # noqa: N801 - a function to whoever calls it
         programs = self.recorder.programs
         runs: dict[Path, Run] = {}
         files: dict[Path, dict[str, bytes]] = {}
-        for path, each in _places(self._folder, programs).items():
+        for path, place in _places(self._folder, programs).items():
             comments: Sequence[str] = ()
-            job = each.kept(self._name if len(programs) == 1 else "")
+            job = place.kept(self._name if len(programs) == 1 else "")
             try:
                 said = as_scenario(job, self._description)
                 request, comments = said.request, said.comments
@@ -115,7 +115,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
             assert isinstance(functions, TracedFunctions)
-            runs[path] = each.run(request, functions.shown_names, scopes_of(functions))
+            runs[path] = place.run(request, functions.shown_names, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {
@@ -149,11 +149,11 @@ def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded
     if len(programs) == 1:
         return {folder: programs[0]}
     found: dict[Path, Recorded] = {}
-    for each in programs:
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in each.job.name).strip(".") or "program"
+    for program in programs:
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.job.name).strip(".") or "program"
         numbered, number = name, 1
         while folder / numbered in found:
             number += 1
             numbered = f"{name}_{number}"
-        found[folder / numbered] = each
+        found[folder / numbered] = program
     return found

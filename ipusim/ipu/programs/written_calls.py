@@ -62,7 +62,9 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
     finally:
         inputs.running = running
     takes = (*(None for _ in range(own)), *(box._node for box in boxes))
-    return WrittenStage(stage, takes, tuple(calls), tuple(each._node if isbox(each) else None for each in results))
+    return WrittenStage(
+        stage, takes, tuple(calls), tuple(result._node if isbox(result) else None for result in results)
+    )
 
 
 def layer_of(node: RecordedNode) -> Call | None:
@@ -95,7 +97,7 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
     parts = _parts(names, frameworks)
     found: list[str] = []
     for own in parts:
-        depths = [depth for depth in range(1, len(own)) if sum(each[-depth:] == own[-depth:] for each in parts) == 1]
+        depths = [depth for depth in range(1, len(own)) if sum(part[-depth:] == own[-depth:] for part in parts) == 1]
         name = plain_name("_".join(own[-depths[0] :] if depths else own), "layer")
         new, number = name, 0
         while new in found:
@@ -124,7 +126,7 @@ def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]
 def scopes_of(functions: TracedFunctions) -> tuple[str, ...]:
     """Return the layers of each stage in one text, and the scopes of the variables of what is no layer."""
     try:
-        stages = [written(each, functions.traced.inputs) for each in functions.traced.stages]
+        stages = [written(stage, functions.traced.inputs) for stage in functions.traced.stages]
     except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
         return ()
     found = short_names_of([list(dict.fromkeys(_scoped(stage))) for stage in stages])
@@ -135,7 +137,7 @@ def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ..
     """Return short names of the layers of each stage, of their names with all scopes."""
     from ipusim.ipu.tensorflow.keras import core_layer, layers  # noqa: F401, PLC0415 - layers are its subclasses
 
-    chosen = {each.kind for each in core_layer.CoreLayer.__subclasses__()}
+    chosen = {subclass.kind for subclass in core_layer.CoreLayer.__subclasses__()}
     names = iter(short_names([name for stage in scoped for name in stage], chosen))
     return tuple(tuple(next(names) for _ in stage) for stage in scoped)
 
@@ -147,7 +149,7 @@ def _scoped(stage: WrittenStage) -> Iterator[str]:
     """
     for node in stage.calls:
         layer = layer_of(node)
-        scopes = [each.variable[0].rpartition("/")[0] for each in node.parents if each.variable is not None]
+        scopes = [parent.variable[0].rpartition("/")[0] for parent in node.parents if parent.variable is not None]
         if layer is None:
             yield from filter(None, scopes)
         else:

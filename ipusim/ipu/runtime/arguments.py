@@ -97,7 +97,7 @@ class Arguments:
     def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
         """Return the same for other functions, in the order of :attr:`functions`."""
         rest = iter(functions)
-        stages = tuple(tuple(next(rest) for _ in each) for each in self.stages)
+        stages = tuple(tuple(next(rest) for _ in stage) for stage in self.stages)
         return replace(self, stages=stages, optimizer_function=next(rest, None))
 
     def with_inputs(self, inputs: Any) -> Arguments:

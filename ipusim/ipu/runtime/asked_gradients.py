@@ -98,7 +98,7 @@ class AskedGradient(NDArrayOperatorsMixin):
 
 def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> AskedGradient:
     """Return what ``function`` gives of gradients and anything else, once their values are known."""
-    found = [each for each in leaves((args, options)) if isinstance(each, AskedGradient)]
+    found = [leaf for leaf in leaves((args, options)) if isinstance(leaf, AskedGradient)]
     with np.errstate(all="ignore"):
         example = function(*_filled(args, _example_of), **_filled(options, _example_of))
 
@@ -128,7 +128,7 @@ class AskedUpdate:
     @cached_property
     def plain(self) -> bool:
         """Whether nothing is computed from the gradients."""
-        return all(name == each.name for name, each in self.gradients.items())
+        return all(name == gradient.name for name, gradient in self.gradients.items())
 
     def applied(self, pairs: GradientsAndVariables) -> list[Pair]:
         """Return the pairs to apply, of those as they were accumulated; a variable that was left out has None."""
@@ -153,7 +153,7 @@ def gradient_of(loss: Any, name: str, variable: Any, optimizer: Any = None) -> A
 
 def loss_of(gradients: Iterable[AskedGradient]) -> Any:
     """Return the loss of gradients; raises UnsupportedProgramError where they are those of several."""
-    losses = {id(loss): loss for each in gradients for loss in each.losses}
+    losses = {id(loss): loss for gradient in gradients for loss in gradient.losses}
     if len(losses) > 1:
         raise UnsupportedProgramError(
             f"grads_and_vars: expected gradients of one loss in an iteration, got those of {len(losses)}: add them up"

@@ -143,8 +143,8 @@ class Category:
         """Begin with the defaults; ``path`` is the category's own name, empty for the whole configuration."""
         prefix = f"{path}." if path else ""
         values = {
-            name: copy(each.default) if isinstance(each, Field) else Category(prefix + name, each)
-            for name, each in fields.items()
+            name: copy(field.default) if isinstance(field, Field) else Category(prefix + name, field)
+            for name, field in fields.items()
         }
         self.__dict__.update(_path=prefix, _fields=fields, **values)
 

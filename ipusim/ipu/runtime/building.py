@@ -31,7 +31,7 @@ class Captures:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of their values."""
-        return tuple(each.shape for each in self._values.values())
+        return tuple(value.shape for value in self._values.values())
 
     def evaluated(self, value: Callable[[Any], Array]) -> dict[Any, Array]:
         """Return the values of a run, in which ``value`` evaluates a tensor, by tensor."""

@@ -93,7 +93,7 @@ def lies_below(folder: Path, prefix: str) -> bool:
 def write_list(folder: Path, prefixes: Sequence[str], name: str = LIST) -> None:
     """List checkpoints, the latest last, by their paths from the folder on; raises OutputError."""
     texts = [_from(folder, prefix) for prefix in prefixes]
-    lines = [f'model_checkpoint_path: "{texts[-1]}"', *(f'all_model_checkpoint_paths: "{each}"' for each in texts)]
+    lines = [f'model_checkpoint_path: "{texts[-1]}"', *(f'all_model_checkpoint_paths: "{text}"' for text in texts)]
     write_file(folder / name, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -149,7 +149,7 @@ class CompiledComputation(Fetch):
     def _body(self, *values: Any) -> list[Any]:
         """Run the computation as the body of a loop, which sends its tensors and returns what trains."""
         self.structure = returned = self._computation(*values)
-        tensors = [_tensor(each) for each in leaves(returned) if not is_operation(each)]
+        tensors = [_tensor(leaf) for leaf in leaves(returned) if not is_operation(leaf)]
         asked = asking()
         assert asked is not None
         if tensors and asked.queue is not None:
@@ -159,7 +159,7 @@ class CompiledComputation(Fetch):
             )
         if tensors:
             self._results.enqueue(tensors)
-        return [each for each in leaves(returned) if is_training(each)]
+        return [leaf for leaf in leaves(returned) if is_training(leaf)]
 
 
 class Result(Tensor):

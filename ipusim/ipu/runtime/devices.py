@@ -105,7 +105,7 @@ def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> Device 
             f"Unsupported number of IPUs requested - could not find an IPU device with {size} IPUs for the TensorFlow "
             f"virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the available device configurations."
         )
-    fitting = (each for each in devices_of(machine) if each.count == size)
+    fitting = (device for device in devices_of(machine) if device.count == size)
     return next((each for each in fitting if taken.isdisjoint(each.positions)), None)
 
 

@@ -97,7 +97,7 @@ class FunctionComputation:
             return self._computation.values()
 
     def _arrays(self) -> list[Any]:
-        return [each for each in leaves(self._given) if isinstance(each, np.ndarray | np.generic)]
+        return [leaf for leaf in leaves(self._given) if isinstance(leaf, np.ndarray | np.generic)]
 
     def _called(self, *arrays: Any) -> Any:
         rest = iter(arrays)

@@ -215,10 +215,10 @@ def _names(frame: FrameType) -> tuple[list[str], bool]:
     A name is handed on where it has a value before the loop and gets another in it.
     """
     code, begin = frame.f_code, _after(frame)
-    accesses = [each for instruction in dis.get_instructions(code) for each in _accesses(instruction)]
+    accesses = [access for instruction in dis.get_instructions(code) for access in _accesses(instruction)]
     before = {name for offset, stores, name in accesses if stores and offset < begin.offset}
     before |= {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars}
-    inner = [each for each in accesses if begin.offset < each[0] < begin.argval]
+    inner = [access for access in accesses if begin.offset < access[0] < begin.argval]
     (_, _, number), *others = inner or [(0, True, "")]  # what the loop stores first is its number
     carried = {name for _, stores, name in others if stores and name in before}
     return sorted(carried), any(name == number and not stores for _, stores, name in others)

@@ -53,8 +53,8 @@ class TracedFunctions:
         """
         given = [stage_name(function) for functions in self.arguments.stages for function in functions]
         return tuple(
-            name if name and given.count(name) == 1 else each.stage.name
-            for name, each in zip(given, self.traced.stages, strict=True)
+            name if name and given.count(name) == 1 else stage.stage.name
+            for name, stage in zip(given, self.traced.stages, strict=True)
         )
 
     @property
@@ -160,17 +160,17 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
 
     found = [
         profile(
-            each.stage,
-            each.inputs,
-            each.outputs,
+            stage.stage,
+            stage.inputs,
+            stage.outputs,
             is_last=number == last,
             optimizer=traced.optimizer,
-            owned=each.owned,
-            taught=each.taught,
+            owned=stage.owned,
+            taught=stage.taught,
             accumulator=accumulator,
-            summed=_summed(outfeed, each.outputs) if number == last and outfeed.accumulate else None,
+            summed=_summed(outfeed, stage.outputs) if number == last and outfeed.accumulate else None,
         )
-        for number, each in enumerate(traced.stages)
+        for number, stage in enumerate(traced.stages)
     ]
     return tuple(map(_with_untrained, found, traced.stages))
 
@@ -226,8 +226,8 @@ def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
 
 def _refuse_shared_variables_in_parts(offload: Offload, traced: Traced) -> None:
     """Refuse a variable of several stages whose parts replicas store; raises UnsupportedProgramError."""
-    for each in traced.stages:
-        shared = [name for name in each.stage.variables if name not in each.owned]
+    for stage in traced.stages:
+        shared = [name for name in stage.stage.variables if name not in stage.owned]
         if offload.weights and shared:
             raise UnsupportedProgramError(
                 f"replicated_weight_sharding: expected each variable in one stage, got {shared[0]!r} in several"

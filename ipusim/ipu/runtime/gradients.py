@@ -123,10 +123,10 @@ def gradients_of_tensor(loss: Tensor) -> list[tuple[Tensor, NamedVariable]]:
 
     Each is a tensor of the host, whose value a session computes at the values that the variables have then.
     """
-    sources = {id(each): each for each in loss.sources()}
-    variables = [each for each in sources.values() if isinstance(each, NamedVariable) and each.trainable]
+    sources = {id(source): source for source in loss.sources()}
+    variables = [source for source in sources.values() if isinstance(source, NamedVariable) and source.trainable]
     together = _Gradients(loss, variables)
-    return [(_Gradient(together, place, each), each) for place, each in enumerate(variables)]
+    return [(_Gradient(together, place, variable), variable) for place, variable in enumerate(variables)]
 
 
 class _Gradients(Fetch):
@@ -140,12 +140,12 @@ class _Gradients(Fetch):
         from autograd import make_vjp  # noqa: PLC0415 - as above
 
         def loss(values: list[Any]) -> Any:
-            known = {id(each): value for each, value in zip(self._variables, values, strict=True)}
+            known = {id(variable): value for variable, value in zip(self._variables, values, strict=True)}
             return anp.sum(
                 self._loss.of_sources(lambda each: known[id(each)] if id(each) in known else running.value(each))
             )
 
-        pull, value = make_vjp(loss)([running.value(each) for each in self._variables])
+        pull, value = make_vjp(loss)([running.value(variable) for variable in self._variables])
         return list(pull(np.ones_like(value)))
 
 

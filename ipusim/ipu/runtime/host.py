@@ -206,7 +206,7 @@ class Computed(Tensor):
         self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
         self.placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(name, function, [example(each) for each in self.arguments])))
+            super().__init__(_array(_computed(name, function, [example(argument) for argument in self.arguments])))
 
     @property
     def late(self) -> bool:
@@ -215,13 +215,15 @@ class Computed(Tensor):
 
     def sources(self) -> Iterator[Tensor]:
         """Yield the sources of the arguments."""
-        for each in self.arguments:
-            if isinstance(each, Tensor):
-                yield from each.sources()
+        for argument in self.arguments:
+            if isinstance(argument, Tensor):
+                yield from argument.sources()
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
         """Compute it of the arguments' sources."""
-        given = (each.of_sources(value) if isinstance(each, Tensor) else each for each in self.arguments)
+        given = (
+            argument.of_sources(value) if isinstance(argument, Tensor) else argument for argument in self.arguments
+        )
         return self.function(*given)
 
     def evaluate(self, running: Running) -> Array:
@@ -302,7 +304,7 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     called = name_of(function) if name is None else name
     if inside():
         return function(*map(captured, arguments))
-    if any(isinstance(each, Tensor) for each in arguments):
+    if any(isinstance(argument, Tensor) for argument in arguments):
         return Computed(called, function, arguments)
     return _computed(called, function, arguments)
 
@@ -319,7 +321,7 @@ def also_on_host(function: Function) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         if inside():
             return function(*args, **kwargs)
-        tensors = [each for each in leaves((args, kwargs)) if _waits(each)]
+        tensors = [leaf for leaf in leaves((args, kwargs)) if _waits(leaf)]
         if not tensors:
             return _computed(name, function, args, kwargs)
 
@@ -328,7 +330,7 @@ def also_on_host(function: Function) -> Function:
             given, named = mapped(lambda each: known.get(id(each), each), (args, kwargs))
             return function(*given, **named)
 
-        tried = _computed(name, of, [example(each) for each in tensors])
+        tried = _computed(name, of, [example(tensor) for tensor in tensors])
         if not isinstance(tried, tuple | list):
             return compute(of, *tensors, name=name)
         return type(tried)(compute(partial(_part_of, of, place), *tensors, name=name) for place in range(len(tried)))

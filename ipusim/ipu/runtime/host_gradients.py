@@ -33,7 +33,7 @@ class HostGradients:
         self._alone = not isinstance(enqueued, Mapping | tuple | list)
         items = _items(enqueued)
         self._keys = tuple(items)
-        self._gradients = {key: each for key, each in items.items() if isinstance(each, AskedGradient)}
+        self._gradients = {key: item for key, item in items.items() if isinstance(item, AskedGradient)}
         self._receive: Callable[[Element], object] = lambda _: None
         self._held: Element = ()
 
@@ -45,7 +45,7 @@ class HostGradients:
         update on the IPU.
         """
         items = _items(asked.enqueued).values()
-        there = [each for each in items if isinstance(each, AskedGradient)]
+        there = [item for item in items if isinstance(item, AskedGradient)]
         if not there:
             if asked.train is not None and variables_on_host():
                 raise UnsupportedProgramError(
@@ -68,7 +68,7 @@ class HostGradients:
 
     def beside(self, enqueued: Any) -> Any:
         """Return what the body enqueues beside them: their loss where that is nothing."""
-        rest = {key: each for key, each in _items(enqueued).items() if key not in self._gradients}
+        rest = {key: item for key, item in _items(enqueued).items() if key not in self._gradients}
         if not rest:
             return [loss_of(list(_items(enqueued).values()))]
         return rest if self._named else list(rest.values())
@@ -83,7 +83,7 @@ class HostGradients:
         self, forms: Sequence[tuple[tuple[int, ...], Any]], packing: Callable[[list[Any]], Any]
     ) -> tuple[list[tuple[tuple[int, ...], Any]], Callable[[list[Any]], Any]]:
         """Return the forms of an element with the gradients behind the other arrays, and what makes one of all."""
-        own = [(each.shape, each.dtype) for each in self._gradients.values()]
+        own = [(gradient.shape, gradient.dtype) for gradient in self._gradients.values()]
         return [*forms, *own], lambda arrays: self._packed(arrays[: -len(own)], arrays[-len(own) :], packing)
 
     def receiving(self, receive: Callable[[Element], object]) -> Callable[[Element], None]:
@@ -133,7 +133,7 @@ class _HandOut(IpuOptimizer, maps_gradients=False):
         """Hand the gradients out."""
         values = {variable.name: gradient for gradient, variable in grads_and_vars if gradient is not None}
         with np.errstate(all="ignore"):
-            self._hand_out([np.array(each.compute(values)) for each in self._gradients])
+            self._hand_out([np.array(gradient.compute(values)) for gradient in self._gradients])
 
 
 def _items(enqueued: Any) -> dict[Any, Any]:

@@ -43,7 +43,7 @@ class Initializer(ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Initializer:

@@ -237,12 +237,16 @@ def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
     return {
         **asked.options,
         "schedule": asked.schedule.value,
-        "device_mapping": [each if len(each) > 1 else each[0] for each in devices],
+        "device_mapping": [device if len(device) > 1 else device[0] for device in devices],
         "gradient_accumulation_count": asked.count,
         "recomputation_mode": asked.recomputation_mode.value,
         "reduction_method": asked.reduction_method.reduction,
-        FORWARD_OPTIONS: [_options(each.simulated(FORWARD_OPTIONS)) for each in asked.forward_options],
-        BACKWARD_OPTIONS: [_options(each.simulated(BACKWARD_OPTIONS)) for each in asked.backward_options],
+        FORWARD_OPTIONS: [
+            _options(forward_option.simulated(FORWARD_OPTIONS)) for forward_option in asked.forward_options
+        ],
+        BACKWARD_OPTIONS: [
+            _options(backward_option.simulated(BACKWARD_OPTIONS)) for backward_option in asked.backward_options
+        ],
         UPDATE_OPTIONS: _options(asked.update_options.simulated(UPDATE_OPTIONS)),
     }
 

@@ -56,12 +56,12 @@ class Asked:
 
     def depend(self, operations: Sequence[Any]) -> None:
         """Note the trainings among operations; raises UnsupportedProgramError for a second one."""
-        for each in operations:
-            if not is_training(each):
+        for operation in operations:
+            if not is_training(operation):
                 continue
-            if self.train is not None and self.train is not each:
+            if self.train is not None and self.train is not operation:
                 raise UnsupportedProgramError("body: expected one optimizer's minimize in a loop, got two")
-            self.train = each
+            self.train = operation
 
 
 _ASKED: Final[ContextVar[Asked | None]] = ContextVar("asked", default=None)

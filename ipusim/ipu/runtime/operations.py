@@ -240,7 +240,7 @@ class RecurrentOperation:
 @primitive  # type: ignore[untyped-decorator]
 def send(receive: Callable[[tuple[Array, ...]], None], *values: Any) -> Any:
     """Give copies of the values to ``receive``; nothing uses the result."""
-    receive(tuple(np.array(each) for each in values))
+    receive(tuple(np.array(value) for value in values))
     return np.zeros((), np.float32)
 
 

@@ -179,10 +179,10 @@ def check_stage_options(options: Any, stages: int, name: str) -> Sequence[Pipeli
     if not isinstance(options, list | tuple):
         raise ProgramTypeError(f"{name} must be a list or a tuple of PipelineStageOptions objects.")
     rules.check_stage_options(name, len(options), stages)
-    for each in options:
-        if not isinstance(each, PipelineStageOptions):
+    for option in options:
+        if not isinstance(option, PipelineStageOptions):
             raise ProgramTypeError(
-                f"Expected all elements of {name} to be of type PipelineStageOptions, but got {each} instead."
+                f"Expected all elements of {name} to be of type PipelineStageOptions, but got {option} instead."
             )
     return options
 

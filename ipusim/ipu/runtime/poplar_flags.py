@@ -43,7 +43,7 @@ def synthetic_data(wanted: bool) -> AbstractContextManager[Any]:
 
 def uses_synthetic_data() -> bool:
     """Tell whether no data travel, as a block or the environment says."""
-    return _SYNTHETIC_HERE.get() or any(_is_on(each) for each in _flags() if _name(each) == _SYNTHETIC)
+    return _SYNTHETIC_HERE.get() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC)
 
 
 def notes() -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Pipeline(Fetch):
         self._named = layouts.variables
         #: The version of each variable that the session has; at first all have their initial values.
         self._versions = dict.fromkeys(self._named, 0)
-        changes = {name for each in stages for name in each.stage.changes}
+        changes = {name for stage in stages for name in stage.stage.changes}
         #: The variables that a run changes.
         self._changes = [name for name in self._named if name in changes or self.training]
 

@@ -85,7 +85,7 @@ def refuse_written(name: str, arrays: Sequence[Any], remedy: str) -> None:
 
     Raises UnsupportedProgramError in the ``name`` of the function that needs their values, with what to write instead.
     """
-    if any(isbox(each) and isinstance(each._node, RecordedNode) for each in arrays):
+    if any(isbox(array) and isinstance(array._node, RecordedNode) for array in arrays):
         raise UnsupportedProgramError(f"{name}: not simulated in a loop over several shards: {remedy}")
 
 
@@ -163,7 +163,7 @@ class Shards:
         self.asked, self._written = asked, values
         self._roots = [box._node for box in boxes]
         ends = leaves([asked.enqueued, getattr(asked.train, "loss", None)])
-        self._stages = _cut(calls, self._roots, [each._node for each in ends if isbox(each)])
+        self._stages = _cut(calls, self._roots, [end._node for end in ends if isbox(end)])
 
     def _stage(self, number: int) -> Callable[..., Any]:
         def run(*given: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
@@ -219,7 +219,7 @@ def _set(name: str, before: Any, value: Any) -> Any:
 
 def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
-    arguments = [copy(each) if isinstance(each, Call) else each for each in call.arguments]
+    arguments = [copy(argument) if isinstance(argument, Call) else argument for argument in call.arguments]
     for place, parent in zip(call.places, call.parents, strict=True):
         arguments[place] = _value(parent, values)
     if call.scope is None:

@@ -104,7 +104,7 @@ class StageOutfeeds:
         """Take the arrays of an element; those of a pass that is run again, to recompute, are there already."""
         outfeed = self.queues[place]
         if not self._running:
-            outfeed.forms = outfeed.forms or [(each.shape, each.dtype) for each in arrays]
+            outfeed.forms = outfeed.forms or [(array.shape, array.dtype) for array in arrays]
             return
         number = replica().index
         if key is not None:

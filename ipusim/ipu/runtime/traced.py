@@ -78,7 +78,7 @@ class Traced:
     @property
     def outfeeds(self) -> list[StageOutfeeds]:
         """The queues that each stage sends to by itself, and those that the optimizer sends to."""
-        calls = [each.stage.function for each in self.stages]
+        calls = [stage.stage.function for stage in self.stages]
         of_update = [] if self.optimizer is None else [self.optimizer.outfeeds]
         return [call.outfeeds for call in calls if isinstance(call, StageCall)] + of_update
 
@@ -90,11 +90,11 @@ class Traced:
     @property
     def variables(self) -> dict[str, Array]:
         """The initial value of each variable."""
-        return {name: each.stage.variables[name] for each in self.stages for name in each.owned}
+        return {name: stage.stage.variables[name] for stage in self.stages for name in stage.owned}
 
     def replica(self) -> tuple[tuple[FunctionStage, ...], WeightUpdate | None]:
         """Return stages and optimizer for one replica alone, as its last stage says what the optimizer is."""
-        stages = tuple(each.stage for each in self.stages)
+        stages = tuple(stage.stage for stage in self.stages)
         if self.optimizer is None:
             return stages, None
         call = stages[-1].function
@@ -192,10 +192,10 @@ class _Tracer:
                 self._form,
                 own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
             )
-        if not any(each.stage.variables for each in stages):
+        if not any(stage.stage.variables for stage in stages):
             raise ProgramError(_NOTHING_TO_TRAIN)
         if (update := self._finish.weight_update) is not None:
-            update.find_outfeeds({name: each.stage.variables[name] for each in stages for name in each.owned})
+            update.find_outfeeds({name: stage.stage.variables[name] for stage in stages for name in stage.owned})
         return Traced(
             stages,
             update,
@@ -251,9 +251,9 @@ class _Finish:
             asked = dict(zip(("var_list",), found.compute_gradients_args, strict=False))
             if (asked | dict(found.compute_gradients_kwargs)).get("var_list") in ([], ()):
                 raise ProgramError(_NOTHING_TO_TRAIN)
-            same = [position for position, each in enumerate(outputs) if each is found.loss]
+            same = [position for position, output in enumerate(outputs) if output is found.loss]
             # A dictionary among them counts as several arrays, by which places are told then.
-            self.loss = same[0] if same and not any(isinstance(each, dict) for each in outputs) else None
+            self.loss = same[0] if same and not any(isinstance(output, dict) for output in outputs) else None
             self.weight_update = WeightUpdate(found.opt, *given, *computed)
             return
         before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__

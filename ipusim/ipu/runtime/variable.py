@@ -271,7 +271,7 @@ class NamedVariable(Tensor, variables.Readable):
         from autograd.tracer import isbox  # noqa: PLC0415 - as above
 
         values = [plain(each) for each in inputs]
-        if any(isinstance(each, NamedVariable) for each in values):  # its value is that of a session
+        if any(isinstance(value, NamedVariable) for value in values):  # its value is that of a session
             if method != "__call__" or options:
                 return NotImplemented
             return compute(getattr(anp, ufunc.__name__), *values)
@@ -294,7 +294,7 @@ class NamedVariable(Tensor, variables.Readable):
                 self._refuse()
             return found
 
-        return function(*map(value, args), **{name: value(each) for name, each in options.items()})
+        return function(*map(value, args), **{name: value(option) for name, option in options.items()})
 
     def _refuse(self) -> Any:
         raise ProgramTypeError(

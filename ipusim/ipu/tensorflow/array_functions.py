@@ -310,7 +310,7 @@ def without_repeats(equation: str, operands: list[Any]) -> tuple[str, list[Any]]
     terms, arrow, result = equation.replace(" ", "").partition("->")
     if not arrow:
         letters = terms.replace(",", "").replace(".", "")
-        once = "".join(sorted({each for each in letters if letters.count(each) == 1}))
+        once = "".join(sorted({letter for letter in letters if letters.count(letter) == 1}))
         result = ("..." if "..." in terms else "") + once
     names = terms.split(",")
     if len(names) != len(operands):

@@ -216,7 +216,7 @@ def _truth(argument: str, value: Any) -> bool:
 
 
 def _forms(structure: Any) -> list[tuple[Any, Any]]:
-    return [(anp.shape(each), each.dtype) for each in leaves(structure)]
+    return [(anp.shape(leaf), leaf.dtype) for leaf in leaves(structure)]
 
 
 def _check_alike(one: Any, other: Any) -> None:

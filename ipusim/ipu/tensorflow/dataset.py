@@ -124,7 +124,7 @@ class Dataset:
     @staticmethod
     def zip(datasets: Any) -> Dataset:
         """Return a dataset of tuples of an element of each, as long as the shortest."""
-        if not isinstance(datasets, list | tuple) or not all(isinstance(each, Iterable) for each in datasets):
+        if not isinstance(datasets, list | tuple) or not all(isinstance(dataset, Iterable) for dataset in datasets):
             checks.wrong_type("datasets", "a tuple of datasets", datasets)
         lengths = list(map(_length, datasets))
         known = [length for length in lengths if length is not None]

@@ -43,7 +43,7 @@ def _has_axes(value: Any) -> bool:
 
 def now(element: Element) -> Element:
     """Return an element with the values that tensors of the host have in the run of a session that goes on."""
-    return mapped(evaluated, element) if any(isinstance(each, Tensor) for each in leaves(element)) else element
+    return mapped(evaluated, element) if any(isinstance(leaf, Tensor) for leaf in leaves(element)) else element
 
 
 def typed(value: Any, types: Any) -> Element:
@@ -62,7 +62,7 @@ def applied(function: Callable[..., Any], *elements: Element) -> Element:
     if isinstance(first, np.ndarray):  # told first: most are
         return function(*elements)
     if isinstance(first, Mapping):
-        return {name: applied(function, *(each[name] for each in elements)) for name in first}
+        return {name: applied(function, *(element[name] for element in elements)) for name in first}
     if isinstance(first, tuple):
         return tuple(applied(function, *parts) for parts in zip(*elements, strict=True))
     return function(*elements)
@@ -92,7 +92,7 @@ def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
     first = elements[0]
     if isinstance(first, Mapping):
         names = {name: (_of(shapes, name), _of(values, name)) for name in first}
-        return {name: _padded([each[name] for each in elements], *own) for name, own in names.items()}
+        return {name: _padded([element[name] for element in elements], *own) for name, own in names.items()}
     if isinstance(first, tuple):
         own = ((_of(shapes, place), _of(values, place)) for place in range(len(first)))
         return tuple(_padded(parts, *each) for parts, each in zip(zip(*elements, strict=True), own, strict=True))

@@ -164,7 +164,7 @@ def _cluster_in(found: Mapping[str, Any]) -> ClusterSpec:
 def _is_cluster(cluster: Any) -> bool:
     """Tell whether something is a dictionary of lists of texts."""
     return isinstance(cluster, Mapping) and all(
-        isinstance(kind, str) and isinstance(tasks, list | tuple) and all(isinstance(each, str) for each in tasks)
+        isinstance(kind, str) and isinstance(tasks, list | tuple) and all(isinstance(task, str) for task in tasks)
         for kind, tasks in cluster.items()
     )
 

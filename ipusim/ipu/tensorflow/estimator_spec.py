@@ -103,9 +103,9 @@ def checked_results(mode: Any, predictions: Any, loss: Any, train_op: Any) -> tu
         raise ProgramError(f"Loss must be scalar, given: shape {np.shape(loss)}")
     if train_op is not None and not (is_operation(train_op) or is_tensor(concrete(train_op))):
         raise ProgramTypeError(f"train_op must be Operation or Tensor, given: {train_op!r}")
-    for name, each in (predictions if isinstance(predictions, dict) else {"": predictions}).items():
-        if predictions is not None and not is_tensor(concrete(each)):
-            raise ProgramTypeError(f"predictions{f'[{name}]' if name else ''} must be Tensor, given: {each!r}")
+    for name, prediction in (predictions if isinstance(predictions, dict) else {"": predictions}).items():
+        if predictions is not None and not is_tensor(concrete(prediction)):
+            raise ProgramTypeError(f"predictions{f'[{name}]' if name else ''} must be Tensor, given: {prediction!r}")
     if predictions is None and mode == ModeKeys.PREDICT:
         raise ProgramError("Missing predictions.")
     return predictions, loss, train_op

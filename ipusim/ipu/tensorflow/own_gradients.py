@@ -77,10 +77,10 @@ class GradientTape:
 
 def _gradients(asked: Asked, loss: Any, sources: Any) -> Any:
     if isinstance(sources, Mapping):
-        return {name: _gradients(asked, loss, each) for name, each in sources.items()}
+        return {name: _gradients(asked, loss, source) for name, source in sources.items()}
     name = asked.name_of(sources)
     if name is None and isinstance(sources, Iterable) and not (isinstance(sources, str | bytes) or is_tensor(sources)):
-        return [_gradients(asked, loss, each) for each in sources]
+        return [_gradients(asked, loss, source) for source in sources]
     if name is None:
         raise ProgramTypeError(
             f"sources: expected variables, as gradients of other tensors are not simulated, got {sources!r}"
@@ -190,7 +190,7 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
     def decorated(*args: Any, **kwargs: Any) -> Any:
         if not inside():  # no gradient is taken there
             return _both(name, f(*args, **kwargs))[0]
-        arguments = [tensor(each) for each in args]
+        arguments = [tensor(argument) for argument in args]
         asked: dict[str, Any] = {}
         with noting(asked.__setitem__):
             results, function = _both(name, f(*arguments, **kwargs))
@@ -201,10 +201,10 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
             )
         sources = (*arguments, *asked.values())
         refuse_written("custom_gradient", sources, "write the function as stages of a pipeline")
-        traces = [each._trace for each in sources if isbox(each)]
+        traces = [source._trace for source in sources if isbox(source)]
         if not traces:
             return results
-        made = [_constant(tensor(each)) for each in leaves(results)]
+        made = [_constant(tensor(leaf)) for leaf in leaves(results)]
         gradient = _Gradient(name, function, len(made), len(arguments), tuple(asked.values()), max(traces))
         found = _with_gradient(gradient, *made, *sources)
         places = iter(range(len(made)))

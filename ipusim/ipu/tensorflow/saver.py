@@ -282,7 +282,7 @@ def _programs() -> list[tuple[int, Pipeline]]:
 def _of_the_host() -> dict[str, NamedVariable]:
     """Return the variables that are in no program, by name."""
     used = {name for _, program in _programs() for name in program.variables}
-    return {each.name: each for each in store().variables if each.name not in used}
+    return {variable.name: variable for variable in store().variables if variable.name not in used}
 
 
 def _named(number: int, name: str) -> str:

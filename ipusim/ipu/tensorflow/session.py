@@ -151,10 +151,10 @@ def _number(value: Any) -> Any:
 
 
 def _flat(fetches: Any) -> Iterator[Any]:
-    for each in leaves(fetches):
-        if not isinstance(each, Fetch | np.ndarray | np.generic):
-            raise ProgramTypeError(f"Fetch argument {each!r} has invalid type {type(each)}")
-        yield each
+    for leaf in leaves(fetches):
+        if not isinstance(leaf, Fetch | np.ndarray | np.generic):
+            raise ProgramTypeError(f"Fetch argument {leaf!r} has invalid type {type(leaf)}")
+        yield leaf
 
 
 def global_variables_initializer() -> Operation:
@@ -212,7 +212,7 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
     if in_stage():
         yield
         return
-    inputs = None if control_inputs is None else [each for each in leaves(control_inputs) if isinstance(each, Fetch)]
+    inputs = None if control_inputs is None else [leaf for leaf in leaves(control_inputs) if isinstance(leaf, Fetch)]
     with depending_on(inputs):
         yield
 
@@ -290,7 +290,7 @@ class PlacedTensor:
 
         def value(tensor: Any) -> Any:
             if isinstance(tensor, Computed) and id(tensor) not in known:
-                given = [value(each) for each in tensor.arguments]
+                given = [value(argument) for argument in tensor.arguments]
                 with nullcontext() if tensor.shard is None else ipu_shard(tensor.shard):
                     known[id(tensor)] = tensor.function(*given)
             return known.get(id(tensor), tensor)
@@ -300,16 +300,16 @@ class PlacedTensor:
 
 def _is_of_placeholders(tensor: Computed) -> bool:
     """Tell whether a tensor is computed of placeholders alone, so that a program by itself can compute it."""
-    return all(isinstance(each, Placeholder) for each in _fetches(tensor))
+    return all(isinstance(fetch, Placeholder) for fetch in _fetches(tensor))
 
 
 def _fetches(tensor: Computed) -> Iterator[Fetch]:
     """Yield what a session has to evaluate to compute a tensor."""
-    for each in tensor.arguments:
-        if isinstance(each, Computed):
-            yield from _fetches(each)
-        elif isinstance(each, Fetch):
-            yield each
+    for argument in tensor.arguments:
+        if isinstance(argument, Computed):
+            yield from _fetches(argument)
+        elif isinstance(argument, Fetch):
+            yield argument
 
 
 class Graph:

@@ -228,7 +228,7 @@ class LoggingTensorHook(SessionRunHook):
         if not isinstance(tensors, Mapping):
             if not isinstance(tensors, list | tuple):
                 checks.wrong_type("tensors", "what a session evaluates, by name or in a list", tensors)
-            tensors = {str(getattr(each, "name", each)): each for each in tensors}
+            tensors = {str(getattr(tensor, "name", tensor)): tensor for tensor in tensors}
         self._tensors = dict(tensors)
         self._at_end, self._formatter = at_end, formatter
         self._timer = timer_of(every_n_iter, every_n_secs, at_end)

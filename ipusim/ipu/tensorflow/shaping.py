@@ -47,13 +47,13 @@ def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
 @also_on_host
 def concat(values: Sequence[Any], axis: int, name: str | None = None) -> Any:
     """Return tensors joined along an axis."""
-    return anp.concatenate([tensor(each) for each in values], axis=axis)
+    return anp.concatenate([tensor(value) for value in values], axis=axis)
 
 
 @also_on_host
 def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Any:
     """Return tensors joined along a new axis."""
-    return anp.stack([tensor(each) for each in values], axis=axis)
+    return anp.stack([tensor(value) for value in values], axis=axis)
 
 
 @also_on_host

@@ -222,7 +222,7 @@ class LAMBOptimizer(Optimizer):
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is of another type.
         """
         parts = () if exclude_from_weight_decay is None else exclude_from_weight_decay
-        if not isinstance(parts, list | tuple) or not all(isinstance(each, str) and each for each in parts):
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
             checks.wrong_type("exclude_from_weight_decay", "a list of parts of names", parts)
         rule = LAMB(
             _number("learning_rate", learning_rate),

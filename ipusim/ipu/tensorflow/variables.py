@@ -91,13 +91,13 @@ def _free(wanted: str) -> str:
 def global_variables(scope: str | None = None) -> list[NamedVariable]:
     """Return all variables, or those whose names begin with ``scope``, in the order in which they were made."""
     beginning = "" if scope is None else checks.text("scope", scope)
-    found = {each.name: each for each in (*store().variables, *(used() or {}).values())}
+    found = {variable.name: variable for variable in (*store().variables, *(used() or {}).values())}
     return [each for name, each in found.items() if name.startswith(beginning)]
 
 
 def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
     """Return those of :func:`global_variables` that optimizers train."""
-    return [each for each in global_variables(scope) if each.trainable]
+    return [global_variable for global_variable in global_variables(scope) if global_variable.trainable]
 
 
 def get_collection(key: str, scope: str | None = None) -> list[NamedVariable]:
@@ -105,7 +105,9 @@ def get_collection(key: str, scope: str | None = None) -> list[NamedVariable]:
     found = {
         GraphKeys.GLOBAL_VARIABLES: global_variables,
         GraphKeys.TRAINABLE_VARIABLES: trainable_variables,
-        GraphKeys.GLOBAL_STEP: lambda _: [each for each in global_variables() if each.name == _STEP],
+        GraphKeys.GLOBAL_STEP: lambda _: [
+            global_variable for global_variable in global_variables() if global_variable.name == _STEP
+        ],
     }.get(checks.text("key", key))
     return [] if found is None else found(scope)
 

@@ -378,9 +378,9 @@ def count_several(
     untrained = None if now is None else CountedUntrained(values, tally.placements)
 
     def on_ipu(results: Iterable[Any]) -> None:
-        for each in results:
-            if isbox(each):
-                tally.placements.use(each._node.placement, None)
+        for result in results:
+            if isbox(result):
+                tally.placements.use(result._node.placement, None)
 
     with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
 

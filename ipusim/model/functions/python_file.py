@@ -38,7 +38,7 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
     module, path = load_file(reference, base / file)
     value = vars(module).get(name)
     if value is None:
-        known = sorted(n for n, each in vars(module).items() if fits(each) and not n.startswith("_"))
+        known = sorted(n for n, variable in vars(module).items() if fits(variable) and not n.startswith("_"))
         raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
     if not fits(value):
         raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(value).__name__}, not a {kind}")

@@ -136,7 +136,7 @@ class Network:
         if not isinstance(named.layer, Add):
             return None
         name = named.layer.source
-        earlier = [each.name for each in self.layers[:place]]
+        earlier = [layer.name for layer in self.layers[:place]]
         if name not in earlier:
             raise ModelError(
                 f"layer {named.name!r}: expected an earlier layer to add, got {name!r} (these are {', '.join(earlier)})"

@@ -115,9 +115,9 @@ class Outline(NDArrayOperatorsMixin):
         return _number_or(self._seen_as(self._view[whole]))
 
     def _chosen(self, keys: Sequence[Any]) -> Any:
-        if any(each.dtype.kind not in "iu" for each in keys):
+        if any(key.dtype.kind not in "iu" for key in keys):
             raise TypeError("which elements of an outline are true is not known")
-        chosen = np.broadcast_shapes(*(each.shape for each in keys))
+        chosen = np.broadcast_shapes(*(key.shape for key in keys))
         return _number_or(Outline((*chosen, *self.shape[len(keys) :]), self.dtype))
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -34,7 +34,7 @@ def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, k
     seen: list[_Watched] = []
     watched = replace(
         stage,
-        named_layers=tuple(_watched(each, seen) for each in stage.named_layers),
+        named_layers=tuple(_watched(named_layer, seen) for named_layer in stage.named_layers),
         loss=None if stage.loss is None else _watched(stage.loss, seen),
     )
     watched.bind(parameters).forward(x, labels, key)

@@ -234,7 +234,7 @@ class LayerStage:
     @cached_property
     def first_needed(self) -> int:
         """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
-        return next((number for number, each in enumerate(self.clusters) if each.parameter_count), 0)
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.parameter_count), 0)
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""

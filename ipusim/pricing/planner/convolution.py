@@ -57,9 +57,11 @@ class Convolution:
 
     def __post_init__(self) -> None:
         """Refuse what is no convolution."""
-        for each in fields(self):
-            if getattr(self, each.name) < 1:
-                raise QuantityError(f"convolution: expected {each.name} of at least 1, got {getattr(self, each.name)}")
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise QuantityError(
+                    f"convolution: expected {field.name} of at least 1, got {getattr(self, field.name)}"
+                )
 
     @property
     def macs(self) -> int:

@@ -212,7 +212,7 @@ def _plan(
 
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
     """Yield each part, exact: the search compares splits by floating-point numbers, which a last bit may round up."""
-    ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, each.name))) for each in fields(rates))
+    ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
     yield ProductTerm("exchange", Cycles(_received, work["received_bytes"], *bus))

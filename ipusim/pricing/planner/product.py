@@ -38,9 +38,9 @@ class Product:
 
     def __post_init__(self) -> None:
         """Refuse what is no product."""
-        for each in fields(self)[:-1]:
-            if getattr(self, each.name) < 1:
-                raise QuantityError(f"product: expected {each.name} of at least 1, got {getattr(self, each.name)}")
+        for field in fields(self)[:-1]:
+            if getattr(self, field.name) < 1:
+                raise QuantityError(f"product: expected {field.name} of at least 1, got {getattr(self, field.name)}")
         if self.itemsize not in (2, 4):
             raise QuantityError(f"product: expected elements of 2 or 4 bytes, got {self.itemsize}")
         if self.partials_itemsize not in (2, 4) or self.partials_itemsize < self.itemsize:

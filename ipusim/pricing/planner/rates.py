@@ -20,10 +20,10 @@ class PlannerRates:
     @classmethod
     def of(cls, rates: Rates) -> PlannerRates:
         """Return them as numbers."""
-        return cls(*(float(getattr(rates, each.name)) for each in fields(cls)))
+        return cls(*(float(getattr(rates, field.name)) for field in fields(cls)))
 
 
 #: What is known of each, in the order of the attributes of :class:`PlannerRates`.
-PLANNER_RATES: Final = tuple(rate for each in fields(PlannerRates) for rate in RATES if rate.attribute == each.name)
+PLANNER_RATES: Final = tuple(rate for field in fields(PlannerRates) for rate in RATES if rate.attribute == field.name)
 #: The rates in use when none is chosen.
 DEFAULT_PLANNER_RATES: Final = PlannerRates.of(DEFAULT_RATES)

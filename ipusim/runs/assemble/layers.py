@@ -92,7 +92,7 @@ class Layered:
         findings: Findings,
     ) -> tuple[LayerStage, ...]:
         names = [stage.name for stage in self.requested]
-        concurrent = [position for position, each in enumerate(shape.parts) if len(each) > 1]
+        concurrent = [position for position, part in enumerate(shape.parts) if len(part) > 1]
         checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
         stages: tuple[LayerStage, ...] = ()
         with findings.at(MAPPING):

@@ -120,7 +120,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
     if options.use_synthetic_data:
         outfeed, in_bytes = replace(outfeed, element_bytes=0), 0
         stages = tuple(
-            replace(each, tables=NO_TABLES, forward_host_calls=(), backward_host_calls=()) for each in stages
+            replace(stage, tables=NO_TABLES, forward_host_calls=(), backward_host_calls=()) for stage in stages
         )
     return PipelineProgram(
         stages=stages,

@@ -65,7 +65,7 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
     if isinstance(hint, type) and is_dataclass(hint):
         return _part(hint)
     if origin in (Union, UnionType):
-        return reduce(or_, (_read_as(each, inner) for each in args))
+        return reduce(or_, (_read_as(argument, inner) for argument in args))
     if origin is NamedLayer:
         return inner
     if origin is tuple and args[-1] is not ...:

@@ -98,14 +98,14 @@ class CallbackList(Callback):
     def set_model(self, model: Any) -> None:
         """Hand the model on."""
         self.model = model
-        for each in self.callbacks:
-            each.set_model(model)
+        for callback in self.callbacks:
+            callback.set_model(model)
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Hand the parameters on."""
         self.params = params
-        for each in self.callbacks:
-            each.set_params(params)
+        for callback in self.callbacks:
+            callback.set_params(params)
 
 
 def _all(hook: str) -> Callable[..., None]:
@@ -113,8 +113,8 @@ def _all(hook: str) -> Callable[..., None]:
 
     def call(self: CallbackList, *given: Any, logs: Logs = None) -> None:
         told = given if len(given) > numbers else (*given, {} if logs is None else logs)
-        for each in self.callbacks:
-            getattr(each, hook)(*told)
+        for callback in self.callbacks:
+            getattr(callback, hook)(*told)
 
     call.__doc__ = getattr(Callback, hook).__doc__
     return call

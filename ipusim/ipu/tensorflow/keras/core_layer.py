@@ -165,7 +165,9 @@ class CoreLayer(Layer):
 
     def copied(self) -> Layer:
         """Return a layer with the same arguments, and none of the weights and calls."""
-        functions = {each.__name__: each for each in self._arguments.values() if hasattr(each, "__name__")}
+        functions = {
+            argument.__name__: argument for argument in self._arguments.values() if hasattr(argument, "__name__")
+        }
         with custom_object_scope(functions):
             return super().copied()
 
@@ -211,7 +213,7 @@ class CoreLayer(Layer):
 
     def _of_model(self, x: Any) -> dict[str, NamedVariable]:
         """Return the weights by the core's names; raises ProgramError where they were made for another input."""
-        own, kept = self._names(), {each.own_name: each for each in self._weights}
+        own, kept = self._names(), {weight.own_name: weight for weight in self._weights}
         shapes = self._forms(tuple(x.shape[1:]))
         if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
@@ -254,7 +256,9 @@ class CoreLayer(Layer):
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         """Return what the core's layer gives; dropout draws where the machine says so."""
-        parameters = {name: each.read_value() for name, each in variables.items() if name not in self._untrained}
+        parameters = {
+            name: variable.read_value() for name, variable in variables.items() if name not in self._untrained
+        }
         return run(self._layer, x, parameters, self.path, self._place if self.in_model else None)
 
     def _drawn_one(self, own: str, shape: Shape, dtype: np.dtype[Any]) -> Array:

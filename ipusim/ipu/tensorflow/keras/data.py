@@ -121,7 +121,7 @@ def samples_of(x: Any) -> int:
     """Return how many samples the arrays of one batch have; raises ProgramError for a dataset, or what has none."""
     if x is None or isinstance(x, Dataset) or not _is_arrays(x):
         checks.wrong_type("x", "the arrays of one batch", x)
-    lengths = [len(each) if np.ndim(each) else 0 for each in leaves(_as_structure(x))]
+    lengths = [len(leaf) if np.ndim(leaf) else 0 for leaf in leaves(_as_structure(x))]
     if not any(lengths):
         raise ProgramError("Expect x to be a non-empty array or dataset.")
     return lengths[0]
@@ -172,7 +172,7 @@ def _first_then(first: Any, rest: Iterator[Any], dataset: Dataset) -> Callable[[
 def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
     size = _BATCH if batch_size is None else checks.whole("batch_size", batch_size, 1)
     parts = tuple(None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight))
-    lengths = [len(each) if np.ndim(each) else -1 for part in parts if part is not None for each in leaves(part)]
+    lengths = [len(leaf) if np.ndim(leaf) else -1 for part in parts if part is not None for leaf in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
         raise ProgramError(
             f"Data cardinality is ambiguous: sizes {', '.join(map(str, lengths))}. Make sure all arrays contain the "
@@ -227,7 +227,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
             f"[{type(x)}]"
         )
     parts = [None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight)]
-    lengths = [len(each) for part in parts if part is not None for each in leaves(part)]
+    lengths = [len(leaf) for part in parts if part is not None for leaf in leaves(part)]
     at = int(np.floor(lengths[0] * (1.0 - share)))
     if at in (0, lengths[0]):
         raise ProgramError(

@@ -166,8 +166,8 @@ class _Extension:
         told("=" * length)
         rows = [self._cells(each) for each in self.get_pipeline_stage_assignment()]
         for number, cells in enumerate(rows, 1):
-            for each in cells:
-                told(row(each, ends))
+            for cell in cells:
+                told(row(cell, ends))
             told(("=" if number == len(rows) else "_") * length)
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
@@ -187,7 +187,7 @@ class SequentialExtension(_Extension):
         """Return a copy of the assignment that was set, or one of each layer to no stage, in order."""
         layers = self.layers  # type: ignore[attr-defined]
         held = self.__dict__.get("_assigned")
-        return copy(held) if held else [SequentialLayerPipelineStageAssignment(each) for each in layers]
+        return copy(held) if held else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Assign the layers to stages: whole numbers, or assignments, one for each layer in order.

@@ -103,7 +103,7 @@ def summary_lines(model: Any, line_length: int) -> Iterator[str]:
         yield row(cells, ends)
     yield "=" * line_length
     trained, kept = (
-        sum(int(np.prod(each.shape)) for each in weights)
+        sum(int(np.prod(weight.shape)) for weight in weights)
         for weights in (model.trainable_weights, model.non_trainable_weights)
     )
     yield f"Total params: {trained + kept:,}"

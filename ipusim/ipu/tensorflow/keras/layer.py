@@ -104,8 +104,8 @@ class Layer(Called):
     def trainable(self, value: bool) -> None:
         self._trainable = checks.truth("trainable", value)
         never = set(map(id, self._never_trained))
-        for each in self._own_weights():
-            each.trainable = self._trainable and id(each) not in never
+        for weight in self._own_weights():
+            weight.trainable = self._trainable and id(weight) not in never
         for layer in self.sublayers():
             layer.trainable = value
 
@@ -113,17 +113,17 @@ class Layer(Called):
         """Yield the layers that are its attributes, or in lists or dictionaries that are, in the order of these."""
         seen: set[int] = set()
         for value in vars(self).values():
-            for each in leaves(value):
-                if isinstance(each, Layer) and id(each) not in seen:
-                    seen.add(id(each))
-                    yield each
+            for leaf in leaves(value):
+                if isinstance(leaf, Layer) and id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    yield leaf
 
     @property
     def weights(self) -> list[NamedVariable]:
         """Its weights and those of the layers in it."""
-        found = {id(each): each for each in self._own_weights()}
+        found = {id(weight): weight for weight in self._own_weights()}
         for layer in self.sublayers():
-            found |= {id(each): each for each in layer.weights}
+            found |= {id(weight): weight for weight in layer.weights}
         return list(found.values())
 
     def _own_weights(self) -> Iterable[NamedVariable]:
@@ -133,12 +133,12 @@ class Layer(Called):
     @property
     def trainable_weights(self) -> list[NamedVariable]:
         """Those that optimizers change."""
-        return [each for each in self.weights if each.trainable]
+        return [weight for weight in self.weights if weight.trainable]
 
     @property
     def non_trainable_weights(self) -> list[NamedVariable]:
         """Those that they do not."""
-        return [each for each in self.weights if not each.trainable]
+        return [weight for weight in self.weights if not weight.trainable]
 
     variables = weights
     trainable_variables = trainable_weights
@@ -146,7 +146,7 @@ class Layer(Called):
 
     def get_weights(self) -> list[Array]:
         """Return copies of the values of all weights."""
-        return [each.numpy() for each in self.weights]
+        return [weight.numpy() for weight in self.weights]
 
     def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
         """Set the values of all weights; raises ProgramError for another number or shape of them, and sets none."""
@@ -162,7 +162,7 @@ class Layer(Called):
 
     def count_params(self) -> int:
         """Return the number of elements of all weights."""
-        return sum(int(np.prod(each.shape)) for each in self.weights)
+        return sum(int(np.prod(weight.shape)) for weight in self.weights)
 
     def add_weight(
         self,
@@ -346,7 +346,7 @@ def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None =
         name = layer.name
         if layer._given_name is None and not layer.in_model:
             numbers = (layer.kind if not number else f"{layer.kind}_{number}" for number in count())
-            name = next(each for each in numbers if each not in taken)
+            name = next(number for number in numbers if number not in taken)
             taken[name] = layer
         layer.adopt(home, name, order)
 
@@ -354,12 +354,12 @@ def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None =
 def takes(function: Callable[..., Any], argument: str) -> bool:
     """Tell whether a function takes an argument of this name."""
     parameters = inspect.signature(function).parameters
-    return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return argument in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _float_of(inputs: Any) -> Any:
     """Return the floating-point dtype of the first array that has one, float32 for none or for float64."""
-    kinds = [each.dtype for each in leaves(inputs) if hasattr(each, "dtype") and each.dtype.kind == "f"]
+    kinds = [leaf.dtype for leaf in leaves(inputs) if hasattr(leaf, "dtype") and leaf.dtype.kind == "f"]
     return kinds[0] if kinds and kinds[0] != np.float64 else np.dtype(np.float32)
 
 

@@ -62,7 +62,7 @@ class Metric(Configured):
 
     def add(self, statistics: Sequence[Any], count: int = 1) -> None:
         """Add what ``count`` micro-batches have given."""
-        found = [np.asarray(each, np.float64) for each in statistics]
+        found = [np.asarray(statistic, np.float64) for statistic in statistics]
         self.total = found if self.total is None else [a + b for a, b in zip(self.total, found, strict=True)]
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:

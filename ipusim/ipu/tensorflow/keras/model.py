@@ -61,7 +61,7 @@ class Model(Trainer, ModelExtension, Layer):
     def _connect(self, graph: Graph) -> None:
         """Be the model of a graph."""
         self._graph = graph
-        self._input_layers = [_input_layer(each, place) for place, each in enumerate(tensors(graph.inputs), 1)]
+        self._input_layers = [_input_layer(tensor, place) for place, tensor in enumerate(tensors(graph.inputs), 1)]
         self._adopt()
         self.built = True
         self._take_scopes()
@@ -106,10 +106,10 @@ class Model(Trainer, ModelExtension, Layer):
                     f"Was asked to retrieve layer at index {index} but model only has {len(self.layers)} layers."
                 )
             return self.layers[index]
-        for each in self.layers:
-            if each.name == name:
-                return each
-        raise ProgramError(f"No such layer: {name}. Existing layers are: {[each.name for each in self.layers]}.")
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise ProgramError(f"No such layer: {name}. Existing layers are: {[layer.name for layer in self.layers]}.")
 
     @property
     def inputs(self) -> list[KerasTensor]:
@@ -129,8 +129,8 @@ class Model(Trainer, ModelExtension, Layer):
         if self._graph is None:
             return tuple(f"output_{number}" for number in range(1, len(several) + 1))
         found: list[str] = []
-        for each in self.outputs:
-            name = each.node.layer.name if each.node is not None else each.name
+        for output in self.outputs:
+            name = output.node.layer.name if output.node is not None else output.name
             numbers = (name if not number else f"{name}_{number}" for number in count())
             found.append(next(numbered for numbered in numbers if numbered not in found))
         return tuple(found)
@@ -153,7 +153,7 @@ class Model(Trainer, ModelExtension, Layer):
     @property
     def output_shape(self) -> Any:
         """The shape of its output, or a list of those of several."""
-        return _one([each.shape for each in self.outputs])
+        return _one([output.shape for output in self.outputs])
 
     def build(self, input_shape: Any) -> None:
         """Make the weights, for inputs of this shape or these, each with None for the batch; or keras.Input."""
@@ -169,9 +169,9 @@ class Model(Trainer, ModelExtension, Layer):
         except (IpusimError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             self._untraceable, graph = error, None
         self._graph = graph
-        for place, each in enumerate(tensors(inputs), 1):
-            if each.input_layer is None:
-                _input_layer(each, place)
+        for place, tensor in enumerate(tensors(inputs), 1):
+            if tensor.input_layer is None:
+                _input_layer(tensor, place)
         self._adopt()
         if graph is not None:
             self._take_scopes()
@@ -335,9 +335,9 @@ def _symbolic(shapes: Any, dtype: Any) -> Any:
     if is_symbolic(shapes):
         return shapes
     if isinstance(shapes, dict):
-        return {name: _symbolic(each, dtype) for name, each in shapes.items()}
+        return {name: _symbolic(shape, dtype) for name, shape in shapes.items()}
     if isinstance(shapes, tuple | list) and shapes and isinstance(shapes[0], tuple | list):
-        return [_symbolic(each, dtype) for each in shapes]
+        return [_symbolic(shape, dtype) for shape in shapes]
     return KerasTensor((None, *tuple(shapes)[1:]), dtype)
 
 

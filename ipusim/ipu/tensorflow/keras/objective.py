@@ -130,7 +130,7 @@ class Objective:
 
     def logs(self) -> dict[str, float]:
         """Return the values so far, by their names."""
-        return {each.name: each.result() for each in self.metrics}
+        return {metric.name: metric.result() for metric in self.metrics}
 
 
 def _scalar(loss: Any) -> Any:

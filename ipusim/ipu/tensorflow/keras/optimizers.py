@@ -179,7 +179,7 @@ class Optimizer(Configured, BaseOptimizer):
 
 
 def _length(gradients: list[Any]) -> float:
-    return float(np.sqrt(sum(float(np.sum(np.square(each, dtype=np.float64))) for each in gradients)))
+    return float(np.sqrt(sum(float(np.sum(np.square(gradient, dtype=np.float64))) for gradient in gradients)))
 
 
 def _shortened(gradient: Any, most: float, length: float) -> Any:

@@ -276,7 +276,7 @@ class Task:
     def result(self, outputs: Any, y: Any, weights: Any) -> list[Any]:
         """Return what outputs give, with labels and weights."""
         if self.objective is None:
-            return [concrete(each) for each in leaves(outputs)]
+            return [concrete(leaf) for leaf in leaves(outputs)]
         names = self.model.output_names_of(outputs)
         return self.objective.terms(names, y, in_order(outputs), weights)
 
@@ -327,11 +327,11 @@ class _Stage:
 
 def _alive(graph: Graph, of: list[list[Node]], stage: int) -> list[int]:
     """Return the tensors that are there after a stage and needed by later ones, in the order in which they came."""
-    there = [id(each) for each in tensors(graph.inputs)]
-    there += [id(each) for nodes in of[: stage + 1] for node in nodes for each in tensors(node.outputs)]
-    needed = {id(each) for each in tensors(graph.outputs)}
+    there = [id(tensor) for tensor in tensors(graph.inputs)]
+    there += [id(tensor) for nodes in of[: stage + 1] for node in nodes for tensor in tensors(node.outputs)]
+    needed = {id(tensor) for tensor in tensors(graph.outputs)}
     needed |= {id(each) for nodes in of[stage + 1 :] for node in nodes for each in node.inputs}
-    return [each for each in dict.fromkeys(there) if each in needed]
+    return [fromkey for fromkey in dict.fromkeys(there) if fromkey in needed]
 
 
 def in_order(outputs: Any) -> Any:

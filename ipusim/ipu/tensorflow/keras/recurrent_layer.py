@@ -90,7 +90,7 @@ class RecurrentLayer(CoreLayer):
         layer = self._layer
         assert isinstance(layer, lstm.LSTM | gru.GRU)
         x = self._dropped(x, may_change() and (program_trains() if training is None else bool(training)))
-        parameters = {name: each.read_value() for name, each in variables.items()}
+        parameters = {name: variable.read_value() for name, variable in variables.items()}
         carried = self._carried_states(x) if self.stateful and not is_trying() else ()
         states = self._states(given, x) if given is not None else tuple(each.read_value() for each in carried)
         if not states:

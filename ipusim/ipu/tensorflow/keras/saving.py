@@ -42,7 +42,7 @@ def check_format(filepath: Any, save_format: Any) -> Path:
 
 def names_of(weights: Sequence[NamedVariable], prefix: str) -> list[str]:
     """Return the names of weights in their model."""
-    return [each.name.removeprefix(prefix) for each in weights]
+    return [weight.name.removeprefix(prefix) for weight in weights]
 
 
 def save(path: Path, weights: Sequence[NamedVariable], prefix: str, *, overwrite: bool) -> None:
@@ -53,7 +53,9 @@ def save(path: Path, weights: Sequence[NamedVariable], prefix: str, *, overwrite
     if not overwrite and path.exists():
         raise ProgramError(f"{path}: expected no file, as overwrite is False, got one")
     check_target(path)
-    write_file(path, archive_of(dict(zip(names_of(weights, prefix), (each.numpy() for each in weights), strict=True))))
+    write_file(
+        path, archive_of(dict(zip(names_of(weights, prefix), (weight.numpy() for weight in weights), strict=True)))
+    )
 
 
 def arrays_in(path: Path, what: str) -> dict[str, Array]:
@@ -87,11 +89,13 @@ def set_weights(
     """Set weights to arrays, in their order or by their names; all or none. Raises ProgramError for other weights."""
     held = dict(arrays)
     if MODEL in arrays:
-        held = {name.removeprefix(WEIGHTS): each for name, each in arrays.items() if name.startswith(WEIGHTS)}
+        held = {name.removeprefix(WEIGHTS): array for name, array in arrays.items() if name.startswith(WEIGHTS)}
     found: list[tuple[NamedVariable, Any]] = []
     if by_name:
         pairs = [
-            (each, held[name]) for each, name in zip(weights, names_of(weights, prefix), strict=True) if name in held
+            (weight, held[name])
+            for weight, name in zip(weights, names_of(weights, prefix), strict=True)
+            if name in held
         ]
     elif len(held) != len(weights):
         raise ProgramError(f"expected the {len(weights)} weights of the model, got {len(held)}")
@@ -108,7 +112,7 @@ def set_weights(
 def weight_arrays(model: Any) -> dict[str, Array]:
     """Return a model's weights."""
     names = names_of(model.weights, f"{model.path}/")
-    return {f"{WEIGHTS}{name}": each.numpy() for name, each in zip(names, model.weights, strict=True)}
+    return {f"{WEIGHTS}{name}": weight.numpy() for name, weight in zip(names, model.weights, strict=True)}
 
 
 def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
@@ -117,7 +121,7 @@ def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
     if state is None:
         return None, {}
     iterations = int(model.optimizer.iterations) if isinstance(model.optimizer, Optimizer) else 0
-    names = dict(zip((each.name for each in model.weights), names_of(model.weights, f"{model.path}/"), strict=True))
+    names = dict(zip((weight.name for weight in model.weights), names_of(model.weights, f"{model.path}/"), strict=True))
     arrays = _renamed(state.arrays, names)
     return {"iterations": iterations, "batches": state.batches, "arrays": list(arrays)}, arrays
 
@@ -137,7 +141,7 @@ def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Arr
         )
         return
     held = [name.removeprefix(WEIGHTS) for name in arrays if name.startswith(WEIGHTS)]
-    names = dict(zip(held, (each.name for each in model.weights), strict=True))
+    names = dict(zip(held, (weight.name for weight in model.weights), strict=True))
     found = TrainingState(_renamed(arrays, names), checks.whole("batches", state["batches"]))
     iterations = checks.whole("iterations", state["iterations"])
     model.resume(found)
@@ -147,7 +151,7 @@ def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Arr
 
 def places_of(model: Any) -> list[int]:
     """Return the place of each layer, on which its random draws depend."""
-    return [each._place for each in _all_layers(model)]
+    return [layer._place for layer in _all_layers(model)]
 
 
 def take_places(model: Any, places: Any) -> None:
@@ -155,14 +159,14 @@ def take_places(model: Any, places: Any) -> None:
     layers = list(_all_layers(model))
     if not isinstance(places, list) or len(places) != len(layers):
         checks.wrong_value("places", f"the places of {len(layers)} layers", places)
-    for each, place in zip(layers, [checks.whole("places", place) for place in places], strict=True):
-        each._place = place
+    for layer, place in zip(layers, [checks.whole("places", place) for place in places], strict=True):
+        layer._place = place
 
 
 def _all_layers(model: Any) -> Iterator[Any]:
-    for each in model.sublayers():
-        yield each
-        yield from _all_layers(each)
+    for sublayer in model.sublayers():
+        yield sublayer
+        yield from _all_layers(sublayer)
 
 
 def _renamed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:

@@ -38,9 +38,9 @@ class _Decay(LearningRateSchedule):
         """Refuse what is no such number."""
         if checks.not_negative("decay_steps", self.decay_steps) == 0:
             checks.wrong_value("decay_steps", "a number above 0", self.decay_steps)
-        for each in fields(self):
-            if each.type == "float":
-                checks.number(each.name, getattr(self, each.name))
+        for field in fields(self):
+            if field.type == "float":
+                checks.number(field.name, getattr(self, field.name))
 
 
 @dataclass(frozen=True)

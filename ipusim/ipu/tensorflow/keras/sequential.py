@@ -35,8 +35,8 @@ class Sequential(SequentialExtension, Model):
         self._input: KerasTensor | None = None
         if layers is not None and not isinstance(layers, list | tuple):
             checks.wrong_type("layers", "a list of layers", layers)
-        for each in layers or ():
-            self._push(each)
+        for layer in layers or ():
+            self._push(layer)
         self._rebuild()
 
     def add(self, layer: Any) -> None:
@@ -66,7 +66,9 @@ class Sequential(SequentialExtension, Model):
     def _rebuild(self) -> None:
         """Connect the layers, where the shape of the first one's input is known; they forget their calls before."""
         for node in () if self._graph is None else self._graph.nodes:
-            node.layer.inbound_nodes = [each for each in node.layer.inbound_nodes if each is not node]
+            node.layer.inbound_nodes = [
+                inbound_node for inbound_node in node.layer.inbound_nodes if inbound_node is not node
+            ]
         self._graph, self.built = None, False
         if self._input is not None and self._stack:
             self.build(self._input)

@@ -102,7 +102,7 @@ class Node:
     def inbound_layers(self) -> Any:
         """The layer whose tensor it takes, that of an input too, or a list of several."""
         layers = [each.input_layer if each.node is None else each.node.layer for each in self.inputs]
-        found = [each for each in layers if each is not None]
+        found = [layer for layer in layers if layer is not None]
         return found[0] if len(found) == 1 else found
 
     def run(self, values: Mapping[int, Any], **context: Any) -> Iterator[tuple[int, Any]]:
@@ -119,7 +119,7 @@ class Node:
 
 def tensors(structure: Any) -> Iterator[KerasTensor]:
     """Yield the symbolic tensors of a structure, from left to right."""
-    return (each for each in leaves(structure) if isinstance(each, KerasTensor))
+    return (leaf for leaf in leaves(structure) if isinstance(leaf, KerasTensor))
 
 
 def is_symbolic(structure: Any) -> bool:
@@ -153,7 +153,7 @@ def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
 def post_order(outputs: Any) -> list[Node]:
     """Return the calls behind tensors, each after those whose tensors it takes."""
     found: dict[int, Node] = {}
-    waiting: list[tuple[Node, bool]] = [(each.node, False) for each in tensors(outputs) if each.node][::-1]
+    waiting: list[tuple[Node, bool]] = [(tensor.node, False) for tensor in tensors(outputs) if tensor.node][::-1]
     while waiting:
         node, ready = waiting.pop()
         if id(node) in found:

@@ -114,18 +114,18 @@ class Trainer:
     @property
     def metrics_names(self) -> list[str]:
         """Their names."""
-        return [each.name for each in self.metrics]
+        return [metric.name for metric in self.metrics]
 
     def reset_states(self) -> None:
         """Let stateful layers begin with zeros again."""
-        for each in self.layers:  # type: ignore[attr-defined]  # a model's
-            if hasattr(each, "reset_states"):
-                each.reset_states()
+        for layer in self.layers:  # type: ignore[attr-defined]  # a model's
+            if hasattr(layer, "reset_states"):
+                layer.reset_states()
 
     def reset_metrics(self) -> None:
         """Begin to measure anew."""
-        for each in self.metrics:
-            each.reset_state()
+        for metric in self.metrics:
+            metric.reset_state()
 
     def fit(
         self,
@@ -179,7 +179,7 @@ class Trainer:
             if self.stop_training:
                 break
         told.on_train_end(logs)
-        history = next((each for each in told.callbacks if isinstance(each, History)), None) or History()
+        history = next((callback for callback in told.callbacks if isinstance(callback, History)), None) or History()
         self.history = history
         return history
 

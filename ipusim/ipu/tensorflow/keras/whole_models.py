@@ -222,7 +222,7 @@ def graph_config(graph: Graph, input_layers: list[Any]) -> dict[str, Any]:
         return {**described(layer), "name": layer.name, "inbound_nodes": nodes}
 
     return {
-        "layers": [entry(each) for each in [*input_layers, *graph.layers]],
+        "layers": [entry(input_layer) for input_layer in [*input_layers, *graph.layers]],
         "input_layers": mapped_tensors(named, graph.inputs),
         "output_layers": mapped_tensors(named, graph.outputs),
     }
@@ -252,7 +252,7 @@ def graph_of(config: Mapping[str, Any]) -> tuple[Any, Any]:
                 continue
             first, *others = _filled(call["args"], found)
             outputs = layer(first, *others, **_filled(call["kwargs"], found))
-            given.update(((name, number, at), each) for at, each in enumerate(tensors(outputs)))
+            given.update(((name, number, at), tensor) for at, tensor in enumerate(tensors(outputs)))
         if len(later) == len(waiting):
             raise ProgramError(f"layer {later[0][0]!r}: expected calls on tensors of other layers, got {later[0][3]}")
         waiting = later
@@ -301,7 +301,7 @@ def copied_graph(graph: Graph, made: Callable[[Layer], Layer]) -> tuple[Any, Any
     for each in tensors(graph.inputs):
         name = each.input_layer.name if each.input_layer is not None else each.name
         new[id(each)] = KerasTensor(each.shape, each.dtype, name=name)
-    layers = {id(each): made(each) for each in graph.layers}
+    layers = {id(layer): made(layer) for layer in graph.layers}
 
     def of(tensor: KerasTensor) -> Any:
         return new[id(tensor)]
