@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.resources import Resource
-
-if TYPE_CHECKING:
-    from ipusim.hardware.system import System
+from ipusim.hardware.resources import Resource, Resources
 
 
 class Disturbance(Protocol):
     """A frozen value; ``rule`` of ``machine/disturbances.py`` says for its class how it changes time."""
 
-    def check(self, system: System) -> None:
-        """Raise DeviceError where ``system`` cannot be disturbed in this way."""
+    def check(self, resources: Resources) -> None:
+        """Raise DeviceError where a system of these resources cannot be disturbed in this way."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,14 @@ class Slower:
     first: int = 0
     until: int | None = None
 
-    def check(self, system: System) -> None:
-        """Raise DeviceError for another speed, cycles in another order, and a resource that ``system`` has not."""
+    def check(self, resources: Resources) -> None:
+        """Raise DeviceError for another speed, cycles in another order, and a resource that is none of these."""
         if not 0 <= self.speed <= 1 or (not self.speed and self.until is None):
             expected = "expected a speed from 0, only until some cycle, to 1"
             raise DeviceError(f"{expected}, got {self.speed} {self._when}")
         if self.first < 0 or (self.until is not None and self.until < self.first):
             raise DeviceError(f"expected a first cycle from 0 up and an end that is no earlier, got {self._when}")
-        self.resource.check(system)
+        self.resource.check(resources)
 
     @property
     def _when(self) -> str:

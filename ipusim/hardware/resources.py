@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from ipusim.base.errors import DeviceError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
 
-if TYPE_CHECKING:
-    from ipusim.hardware.system import System
+#: The names of a system's resources of each kind.
+Resources = Mapping[str, Collection[int | str]]
 
 
 class Resource(NamedTuple):
@@ -27,25 +26,12 @@ class Resource(NamedTuple):
     name: int | str = 0
     track: int | None = None
 
-    def check(self, system: System) -> None:
-        """Raise DeviceError where ``system`` has no such resource."""
-        kinds = {"IPU", "link", "host port", "host", "network", "host program", "Streaming Memory"}
-        if self.kind not in kinds:
-            expected = f"expected a resource out of {', '.join(sorted(kinds))}, got {self.kind!r}"
-            raise DeviceError(expected + did_you_mean(self.kind, kinds))
-        names = _names(self.kind, system)
+    def check(self, resources: Resources) -> None:
+        """Raise DeviceError where ``resources`` have no such one."""
+        if self.kind not in resources:
+            expected = f"expected a resource out of {', '.join(sorted(resources))}, got {self.kind!r}"
+            raise DeviceError(expected + did_you_mean(self.kind, resources))
+        names = resources[self.kind]
         if self.name not in names:
             known = f"numbers {format_numbers(len(names))}" if isinstance(names, range) else ", ".join(map(str, names))
             raise DeviceError(f"expected a resource of the kind {self.kind!r} out of {known}, got {self.name!r}")
-
-
-def _names(kind: str, system: System) -> Collection[int | str]:
-    """Return the names of a device's resources of a kind."""
-    if kind == "link":
-        devices = [system] if system.joined is None else [system, system.joined]
-        pairs = ((device.topology, pair) for device in devices for pair in product(device.ipus, repeat=2))
-        return sorted({direction.label for topology, pair in pairs for direction in topology.route(*pair)})
-    if kind == "Streaming Memory":
-        return sorted({system.streaming_memory_of(ipu) for ipu in range(system.count)})
-    counts = {"IPU": system.count, "host port": system.replicas, "host": system.replicas}
-    return range(counts.get(kind, 1))

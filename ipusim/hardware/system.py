@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from itertools import product
 from typing import Any, Final
 
 from ipusim.base.errors import DeviceError, QuantityError
@@ -17,6 +19,7 @@ from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
+from ipusim.hardware.resources import Resources
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
@@ -78,7 +81,26 @@ class System:
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
         for disturbance in self.disturbances:
-            disturbance.check(self)
+            disturbance.check(self.resources)
+
+    @cached_property
+    def resources(self) -> Resources:
+        """The names of what works in it, by kind: numbers, and of links their labels."""
+        devices = [self] if self.joined is None else [self, self.joined]
+        pairs = ((device.topology, pair) for device in devices for pair in product(device.ipus, repeat=2))
+        links = sorted({direction.label for topology, pair in pairs for direction in topology.route(*pair)})
+        memories = sorted({self.streaming_memory_of(ipu) for ipu in range(self.count)})
+        hosts = range(self.replicas)
+        one = range(1)
+        return {
+            "IPU": range(self.count),
+            "link": links,
+            "host port": hosts,
+            "host": hosts,
+            "network": one,
+            "host program": one,
+            "Streaming Memory": memories,
+        }
 
     def __str__(self) -> str:
         """Return the system in one line."""

@@ -78,6 +78,7 @@ __getattr__, __dir__ = rows(
     __name__,
     {name: f"{_HERE}.{name}" for name in _MODULES.split()}
     | {name: f"{_HERE}.optimizers.{name}" for name in _OPTIMIZERS.split()}
+    | {"gradient_accumulation": found_in(f"{_HERE}.runtime.pipeline_options", "GradientAccumulationReductionMethod")}
     | {"dataset": f"{_TENSORFLOW}.dataset", "layers": f"{_HERE}.runtime.layers"}
     | {"data": found_in(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
     | found_in(f"{_HERE}.runtime.import_names", "install")

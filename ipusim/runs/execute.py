@@ -88,10 +88,13 @@ def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     def reports(of: Job) -> tuple[OrderReport, ...]:
         return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
 
+    found = reports(job)
+    if job.plan.shape.micro_batches == whole:
+        return found
     cycles = job.of_whole(
         lambda of: np.array([report.execution_cycles for report in reports(of)], np.int64), count, period
     )
-    return tuple(replace(report, execution_cycles=of) for report, of in zip(reports(job), cycles.tolist(), strict=True))
+    return tuple(replace(report, execution_cycles=of) for report, of in zip(found, cycles.tolist(), strict=True))
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:

@@ -17,7 +17,7 @@ class Jitter:
 
     seed: int
 
-    def check(self, system: System) -> None:
+    def check(self, resources: Resources) -> None:
         """Accept every system."""
 '''
 RULE = """

@@ -53,7 +53,10 @@ def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
     (tmp_path / "s.yaml").write_text(SCENARIO)
     before = outcome(tmp_path, f"pipeline.sync={sync}")
     put(package / "pipeline" / "instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
-    put(package / "lowering" / "around.py", *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"))
+    put(
+        package / "lowering" / "side_instructions.py",
+        *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"),
+    )
     with (package / "pricing" / "laws.py").open("a") as laws:
         laws.write(f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n")
     handlers = "Code.RELEASE: self._release"

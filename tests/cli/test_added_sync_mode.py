@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipusim.lowering.side_instructions import Around
+from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.point_to_point import point_to_point
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 
 
-def patient(order: Order, asked: Around) -> Plan:
+def patient(order: Order, side: SideInstructions) -> Plan:
     """Return the Plan in which each IPU waits for the delivery of what it sends."""
-    made = point_to_point(order, replace(asked, overlap_copies=False))
+    made = point_to_point(order, replace(side, overlap_copies=False))
     return Plan(
         order,
         Sync.PATIENT,

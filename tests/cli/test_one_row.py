@@ -66,7 +66,7 @@ def changed(tmp_path_factory):
     package = copy_package(place)
     touched = {
         insert(package, "timeline", "    LINK = (\n", KIND),
-        insert(package, "machine", "else SpanKind.OUTFEED", "", "else SpanKind.DRAIN"),
+        insert(package, "machine", "(SpanKind.INFEED, SpanKind.OUTFEED)", "", "(SpanKind.INFEED, SpanKind.DRAIN)"),
         insert(package, "pipeline", '    LIVE = "live tensors"', HOLDER),
         insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),
     }

@@ -80,8 +80,8 @@ def test_wrong_values_of_any_parameter_are_one_message(shown, tmp_path, monkeypa
     def not_done(*_, **__):
         raise IpusimError("what fits is not done")
 
-    works = ("notebook.run.execute", "study.suggest.suggestion.suggest", "study.compare.compare")
-    for work in (*works, "study.sweep.sweep.sweep", "study.page.report_page"):
+    works = ("app.notebook.run.execute", "app.suggest.suggestion.suggest", "app.compare.compare.compare")
+    for work in (*works, "app.sweep.sweep.sweep", "app.page.page.report_page"):
         monkeypatch.setattr(f"ipusim.{work}", not_done)
     monkeypatch.chdir(tmp_path)
     wrong = []

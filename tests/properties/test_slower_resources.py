@@ -66,7 +66,7 @@ def executed(plan, program, system, costs, *disturbances):
 def has(system, resource):
     """Whether a system has a resource."""
     try:
-        resource.check(system)
+        resource.check(system.resources)
     except DeviceError:
         return False
     return True

@@ -74,7 +74,7 @@ WORDS = {
     "sweep --out": (*SWEEP, "--out", "."),
 }
 #: What each command reads, and has to refuse where it is no file.
-OWN = (".ipusim", ".ipusim/lock", ".ipusim/base/files.sha256", ".ipusim/new", ".ipusim/old")
+OWN = (".ipusim", ".ipusim/lock", ".ipusim/files.sha256", ".ipusim/new", ".ipusim/old")
 RUN = ("summary.json", "timeline.npz")
 READ = {
     "report": (*RUN, "memory.npz", "scenario.yaml", *OWN),

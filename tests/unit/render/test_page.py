@@ -94,7 +94,9 @@ def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetch
 def test_every_part_of_the_page_is_shipped_with_the_package():
     shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["ipusim"]
     found = {path.name for pattern in shipped for path in (ROOT / "ipusim").glob(pattern)}
-    parts = {path.name for path in (ROOT / "ipusim" / "render" / "page").iterdir() if path.suffix not in (".py", "")}
+    parts = {
+        path.name for path in (ROOT / "ipusim" / "app" / "render" / "page").iterdir() if path.suffix not in (".py", "")
+    }
     assert parts == {"page.html", "page.css", *(f"{name}.js" for name in SCRIPTS)}
     assert parts <= found
 

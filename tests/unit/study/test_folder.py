@@ -107,7 +107,7 @@ def test_the_list_is_one_that_sha256sum_reads(tmp_path):
         pytest.skip("there is no sha256sum here")
     write(tmp_path, a="1", b="2")
     done = subprocess.run(
-        ["sha256sum", "-c", ".ipusim/base/files.sha256"], cwd=tmp_path, check=True, capture_output=True, text=True
+        ["sha256sum", "-c", ".ipusim/files.sha256"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert done.stdout == "a.txt: OK\nb.txt: OK\n"
 
