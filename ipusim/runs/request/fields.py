@@ -175,6 +175,10 @@ class CyclesOfTime(int):
         found.text = text
         return found
 
+    def __getnewargs__(self) -> tuple[int, str]:
+        """Return what a copy in another process is made of."""
+        return int(self), self.text
+
 
 class NameOfFile(str):
     """The name of a file, or of a function in one, which is relative to the folder of whoever asks."""

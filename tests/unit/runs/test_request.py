@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Annotated, get_args
 
 import pytest
@@ -23,6 +24,14 @@ def test_requests_for_the_same_are_equal_and_none_of_their_options_can_be_change
     assert one != one.replace({"steps": 2})
     with pytest.raises(ValueError, match="frozen"):
         one.options.steps = 3
+
+
+def test_a_request_goes_to_another_process_with_times_as_they_were_written():
+    request = Request.from_dict(TIMED).replace({"pipeline.stages.0.forward": "10 us"})
+    copy = pickle.loads(pickle.dumps(request))  # noqa: S301 - our own
+    assert copy == request
+    assert copy.given() == request.given()
+    assert copy.options.pipeline.stages[0].forward.text == "10 us"
 
 
 def test_an_option_is_varied_by_its_name_and_all_else_stays():
