@@ -28,7 +28,7 @@ def test_requests_for_the_same_are_equal_and_none_of_their_options_can_be_change
 
 def test_a_request_goes_to_another_process_with_times_as_they_were_written():
     request = Request.from_dict(TIMED).replace({"pipeline.stages.0.forward": "10 us"})
-    copy = pickle.loads(pickle.dumps(request))  # noqa: S301 - our own
+    copy = pickle.loads(pickle.dumps(request))
     assert copy == request
     assert copy.given() == request.given()
     assert copy.options.pipeline.stages[0].forward.text == "10 us"
