@@ -175,7 +175,7 @@ class CyclesOfTime(int):
         found.text = text
         return found
 
-    def __getnewargs__(self) -> tuple[int, str]:
+    def __getnewargs__(self) -> tuple[Any, ...]:
         """Return what a copy in another process is made of."""
         return int(self), self.text
 
