@@ -1,4 +1,4 @@
-"""The figures of a run by name: unit, meaning and path in ``summary.json``, for whoever expects, compares or varies."""
+"""The figures of a run by name: unit, meaning and path in ``summary.json``."""
 
 from __future__ import annotations
 

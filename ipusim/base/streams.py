@@ -87,7 +87,7 @@ class NumberedLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Let what has gone out go on."""
+        """Flush the stream."""
         self._stream.flush()
 
     def isatty(self) -> bool:

@@ -65,7 +65,7 @@ class Written:
         return Written(f"{self.within(_PRODUCT)} / {written(other).within(_ATOM)}", _PRODUCT)
 
     def __ceil__(self) -> Written:
-        """Return what is rounded up; a whole number is already."""
+        """Return the text of the rounded-up value; a whole number stays as it is."""
         return self if self.text.isdecimal() else Written(f"ceil({self.text})")
 
 
@@ -139,14 +139,14 @@ class Sum(int):
         return (self.parts,)
 
     def addends(self) -> Iterator[tuple[int, int]]:
-        """Yield what is added up and is no sum itself, with how often it counts."""
+        """Yield the addends that are no sums themselves, with how often each counts."""
         for part, times in self.parts:
             for addend, often in addends(part):
                 yield addend, times * often
 
 
 def addends(cycles: int) -> Iterator[tuple[int, int]]:
-    """Yield what ``cycles`` are the sum of, with how often each counts: themselves, once, where they are no sum."""
+    """Yield the addends of ``cycles`` and how often each counts; a number that is no sum is its own addend, once."""
     if isinstance(cycles, Sum):
         yield from cycles.addends()
     else:

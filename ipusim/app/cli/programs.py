@@ -114,7 +114,7 @@ def _check_hosts(hosts: int) -> None:
 
 @contextmanager
 def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
-    """Let a program run inside the block, on so many ``hosts``; with ``aside`` it prints to standard error.
+    """Run a program in the block on simulated ``hosts``; with ``aside`` its output goes to standard error.
 
     Leaves with the program's own exit code where that ends the program.
     """
@@ -133,7 +133,7 @@ def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def _numbered() -> Iterator[None]:
-    """Let lines that hosts print begin with their numbers."""
+    """Prefix lines that a host prints with its number."""
     from ipusim.base.streams import NumberedLines
     from ipusim.machine.hosts import this_host
 

@@ -103,7 +103,7 @@ class ResultsFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let others write."""
+        """Release the lock of the folder."""
         if self.is_mine:
             self._exit.close()
 

@@ -41,7 +41,7 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
 
 
 def _give_back_memory() -> None:
-    """Let go of garbage, and of what malloc keeps although it is free: a third of what a run of 64 IPUs takes."""
+    """Free garbage, and the free memory that malloc keeps: a third of what a run of 64 IPUs takes."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # of glibc alone

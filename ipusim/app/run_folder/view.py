@@ -101,7 +101,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def end_headers(self) -> None:
-        """Let the page reach no other host, and no browser keep what another run's server at this address has had."""
+        """Forbid the page to reach other hosts, and browsers to reuse what another run's server had at this address."""
         self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("Cache-Control", "no-store")
         super().end_headers()

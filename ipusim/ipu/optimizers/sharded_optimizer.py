@@ -26,5 +26,5 @@ class ShardedOptimizer(IpuOptimizer, maps_gradients=False):
     def apply_gradients(
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
-        """Let the wrapped optimizer update the variables, each on its IPU."""
+        """Update each variable by the wrapped optimizer, on the variable's IPU."""
         return super().apply_gradients(grads_and_vars, **said(global_step=global_step, name=name))

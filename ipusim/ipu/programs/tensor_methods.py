@@ -106,7 +106,7 @@ def run(code: CodeType, module: ModuleType) -> None:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module of a program's own; nothing of it is kept beside its file."""
+    """Loader of a module of the user's program; no bytecode is written beside its file."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code."""
@@ -142,7 +142,7 @@ _LIBRARIES: Final = (sysconfig.get_path("stdlib"), Path(__file__).parents[1])
 
 @contextmanager
 def in_own_modules() -> Iterator[None]:
-    """Let modules of a program's own that it imports in the block call these methods too."""
+    """Compile the modules of the user's program that are imported in the block with these methods too."""
     finder = _OwnModules()
     sys.meta_path.insert(0, finder)
     try:

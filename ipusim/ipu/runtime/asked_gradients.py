@@ -212,7 +212,7 @@ _OURS: Final = __name__.partition(".")[0]
 
 
 def trying_updates() -> AbstractContextManager[Any]:
-    """Let no optimizer of this package update a variable in the block."""
+    """Forbid the optimizers of this package to update variables in the block."""
     return setting(_TRYING, True)
 
 

@@ -54,7 +54,7 @@ class Captures:
         return self._values[tensor]
 
     def capturing(self) -> AbstractContextManager[Any]:
-        """Let the block use tensors of the host, by their values."""
+        """Allow tensors of the host in the block, by their values."""
         return setting(_CAPTURES, self)
 
 
@@ -75,7 +75,7 @@ def control_inputs() -> tuple[Fetch, ...]:
 
 
 def depending_on(inputs: Sequence[Fetch] | None) -> AbstractContextManager[Any]:
-    """Let ``inputs`` come before what is made in the block, beside those of blocks around; None: nothing at all."""
+    """Make ``inputs`` control inputs of what the block makes, beside those of outer blocks; None removes all."""
     return setting(_INPUTS, () if inputs is None else (*_INPUTS.get(), *inputs))
 
 

@@ -148,13 +148,13 @@ def device_ordinal() -> int:
 
 
 def on_device(ordinal: int) -> AbstractContextManager[Any]:
-    """Let programs that are built in the block run on the device with that number."""
+    """Build the programs in the block for the device with that number."""
     return setting(_PROGRAMS, ordinal)
 
 
 @contextmanager
 def all_on_device(ordinal: int) -> Iterator[None]:
-    """Let programs that are built in the block run on a device, and queues that name none be that device's."""
+    """Build the programs in the block for a device, to which queues that name none belong as well."""
     with setting(_QUEUES, ordinal), on_device(ordinal):
         yield
 

@@ -65,7 +65,7 @@ def in_scope_of(found: Any) -> AbstractContextManager[Any]:
 
 
 def averaging() -> AbstractContextManager[Any]:
-    """Let the hosts average the gradients of programs that are built in the block, where they would sum them up."""
+    """Average gradients over the hosts, instead of summing them, in programs that are built in the block."""
     return setting(_AVERAGING, True)
 
 

@@ -200,7 +200,7 @@ _KNOWN: Final[ContextVar[Sequence[Pair] | None]] = ContextVar("known", default=N
 
 
 def knowing(pairs: Sequence[Pair]) -> AbstractContextManager[Any]:
-    """Let compute_gradients return ``pairs`` in the block."""
+    """Make compute_gradients return ``pairs`` in the block."""
     return setting(_KNOWN, pairs)
 
 

@@ -310,7 +310,7 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
 
 
 def also_on_host(function: Function) -> Function:
-    """Let a function of arrays take tensors of the host, also in lists, and give tensors of the host then.
+    """Wrap a function of arrays so that it takes tensors of the host, also in lists, and then returns such tensors.
 
     Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors, in the name of the
     function that was called first.

@@ -119,7 +119,7 @@ VERSIONS: Final = {1: "1.15.5", 2: "2.6.3"}
 
 
 class install(MetaPathFinder):  # noqa: N801 - a function to callers
-    """Let imports of TensorFlow, Keras, Horovod and PopDist find what ipusim has in their place.
+    """Make imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules.
 
     It holds from the call on, to the end of the process or of the ``with`` block that it opens.
 

@@ -57,7 +57,7 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
     def apply_gradients(
         self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
     ) -> Any:
-        """Let the wrapped optimizer update the variables."""
+        """Update the variables by the wrapped optimizer."""
         return self._opt.apply_gradients(grads_and_vars, **said(global_step=global_step, name=name))
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Variable | None:

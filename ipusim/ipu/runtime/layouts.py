@@ -102,7 +102,7 @@ class Layouts:
     def __init__(
         self, arguments: Arguments, inputs: Inputs | None, config: IPUConfig | None, fed: Fed | None, *, waits: bool
     ) -> None:
-        """Lay the program out, for ``config`` or what is configured.
+        """Lay the program out for ``config``, by default for the configuration in effect.
 
         Args:
             arguments: what it is made of.

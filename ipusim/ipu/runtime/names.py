@@ -85,7 +85,7 @@ def counts() -> Counts:
 
 
 def counting_outside(counted: Counts) -> AbstractContextManager[Any]:
-    """Let ``counted`` count what is named in the block outside of stages."""
+    """Count the names that the block gives outside of stages in ``counted``."""
     return setting(_OF_GRAPH, counted)
 
 

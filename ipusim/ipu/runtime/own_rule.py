@@ -70,7 +70,7 @@ class OwnRule:
         return state
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Let the optimizer update each variable."""
+        """Update each variable by the optimizer's rule."""
         update = updates(self.optimizer)
         assert update is not None
         variables = [Variable(name, array, state) for name, array in parameters.items()]

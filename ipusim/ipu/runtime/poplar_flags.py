@@ -37,7 +37,7 @@ _SYNTHETIC_HERE: Final[ContextVar[bool]] = ContextVar("synthetic", default=False
 
 
 def synthetic_data(wanted: bool) -> AbstractContextManager[Any]:
-    """Let no data travel from and to the host in programs that are laid out inside the block, if that is ``wanted``."""
+    """Give programs that are laid out in the block synthetic data, if ``wanted``: none travels from or to the host."""
     return setting(_SYNTHETIC_HERE, wanted or _SYNTHETIC_HERE.get())
 
 

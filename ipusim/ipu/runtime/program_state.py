@@ -129,7 +129,7 @@ def restore(before: VariableStore) -> None:
 
 
 def wait_for_sessions(now: bool = True) -> None:
-    """Let operations on variables wait for a session from now on, or not."""
+    """Make operations on variables wait for a session from now on, or take effect at once."""
     _GRAPH_MODE.set(now)
 
 
@@ -144,12 +144,12 @@ def session_here() -> Any:
 
 
 def in_session(session: Any) -> AbstractContextManager[Any]:
-    """Let operations on variables in the block, that of a session, wait for it."""
+    """Make operations on variables wait for the session whose block this is."""
     return setting(_SESSION, session)
 
 
 def at_once() -> AbstractContextManager[Any]:
-    """Let operations in the block have their effect at once, wherever it stands."""
+    """Make operations in the block take effect at once, inside of a session's block too."""
     return setting(_AT_ONCE, True)
 
 

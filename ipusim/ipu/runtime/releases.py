@@ -29,7 +29,7 @@ _MODES: Final = ("ALL", "LAST")
 
 
 def in_any_release(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
-    """Let ``pipeline`` be called by position in the order of SDK 2.1, and with ``pipeline_depth`` by name."""
+    """Accept calls of ``pipeline`` by position in the order of SDK 2.1, and ``pipeline_depth`` by name."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> _ReturnT:
@@ -58,7 +58,7 @@ def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Let an infeed, whose arguments are in the order of SDK 2.1, be made by position in today's order too.
+    """Accept today's order of an infeed's arguments by position too, beside the declared one of SDK 2.1.
 
     Raises ProgramTypeError for positions that both orders could have, with another meaning.
     """
@@ -76,7 +76,7 @@ def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Let an outfeed, whose arguments are in the order of SDK 2.1, be made by position in today's order too.
+    """Accept today's order of an outfeed's arguments by position too, beside the declared one of SDK 2.1.
 
     Raises ProgramTypeError for positions that both orders could have, with another meaning.
     """

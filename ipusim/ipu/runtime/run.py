@@ -114,7 +114,7 @@ class Pipeline(Fetch):
             self._connect(each.queue, forms, each.packing, again=before is not None)
 
     def dequeue_at_once(self) -> None:
-        """Let what stages and the optimizer send be dequeued at once, as of a program that no session runs."""
+        """Make what stages and the optimizer enqueue available at once, as in a program without a session."""
         for each in _sent_beside(self._layout):
             each.queue.in_session = False
 

@@ -125,11 +125,11 @@ class WeightUpdate:
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Let the optimizer update the variables of one stage."""
+        """Update the variables of one stage by the optimizer."""
         self._apply([Updated(parameters, gradients, state)])
 
     def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
-        """Let the optimizer do what comes before its gradients are averaged; return the rest of the update."""
+        """Run the optimizer up to the averaging of gradients; return the rest of the update."""
         if not any(stage.parameters for stage in stages):
             return lambda: None
         if not replicated:

@@ -266,7 +266,7 @@ class SessionRun(Running):
 
 
 class PlacedTensor:
-    """A tensor's programs, one for each form of what is fed."""
+    """The compiled programs of one tensor, by the shapes and dtypes that are fed."""
 
     def __init__(self, tensor: Computed) -> None:
         """Take the tensor, which is computed of placeholders alone."""
