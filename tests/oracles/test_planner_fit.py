@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ipusim.app.fidelity import product_fit as fit
+from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.hardware.generations import BOW, GC200
-from ipusim.pricing.planner import fit
-from ipusim.pricing.planner.fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.hardware.generations import BOW, IpuSpec
-from ipusim.pricing.planner.fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, plan_product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
 
