@@ -160,7 +160,7 @@ def test_the_tip_goes_when_the_page_scrolls(show):
     page = show("short")
     assert hover(page, "IPU 1", shows(page)[1] / 2)
     page.evaluate("window.scrollBy(0, 400)")
-    page.wait_for_function("document.getElementById('tip').hidden")
+    page.locator("#tip").wait_for(state="hidden")  # the page allows no polling function
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
