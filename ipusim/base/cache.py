@@ -1,6 +1,6 @@
-"""What was made of what, to be taken again where the same is asked for.
+"""A cache of results of functions, by their arguments.
 
-Whoever asks for many things that are alike in part passes one of these along: nothing is kept anywhere else.
+Whoever assembles many requests that are alike in part passes one along: no result is kept anywhere else.
 """
 
 from __future__ import annotations

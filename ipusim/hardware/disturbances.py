@@ -19,7 +19,7 @@ class Disturbance(Protocol):
 
 @dataclass(frozen=True)
 class Slower:
-    """One resource that works more slowly for a while; work that it is at goes on with what is left of it.
+    """One IPU, link, host or memory that is slower for a while; work in progress goes on at the new speed.
 
     Attributes:
         resource: what is slower, such as ``Resource("IPU", 1)`` or ``Resource("link", "0→1 rung")``.

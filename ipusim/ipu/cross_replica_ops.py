@@ -63,7 +63,7 @@ def tensor(x: Any, kinds: str = _KINDS) -> Any:
 
 
 def factor(name: str, value: Any) -> int:
-    """Return the number of replicas in a group; raises ProgramTypeError and ProgramError for what is none."""
+    """Return the size of replica groups; raises ProgramTypeError for what is no number, ProgramError out of range."""
     found = checks.whole(name, value, least=1)
     if found > _MOST_REPLICAS:
         checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", found)

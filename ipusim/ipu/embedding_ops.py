@@ -49,7 +49,7 @@ class HostEmbeddingOptimizerSpec:
     """
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
-        """Take the step size; raises ProgramTypeError for what is no number."""
+        """Take the learning rate; raises ProgramTypeError for what is no number."""
         if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
             checks.wrong_type("learning_rate", "a number", learning_rate)
         self._learning_rate = float(learning_rate)

@@ -185,7 +185,7 @@ def logged() -> Logged | None:
 
 
 def collecting() -> AbstractContextManager[Logged]:
-    """Collect what is logged in the block."""
+    """Collect the tensors that hooks log in the block."""
     found = Logged()
     return setting(_LOGGED, found)
 

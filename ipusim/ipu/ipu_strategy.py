@@ -101,7 +101,7 @@ class HostStrategy(IPUStrategyV1):
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function in the scope; raises ProgramTypeError for what is no function."""
+        """Call a function in the strategy's scope; raises ProgramTypeError for what is no function."""
         with in_scope_of(self):
             return super().run(fn, args, kwargs)
 

@@ -29,7 +29,7 @@ class SideInstructions:
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
         collective: each (pass, stage) that has replicas do something together.
-        outside: each (pass, stage) that has the host do something.
+        host_calls: each (pass, stage) that calls the host.
         summed: whether replicas sum up their gradients.
         summed_by_hosts: whether hosts do.
         updated_by_host: whether the host updates weights, in place of the IPUs.

@@ -48,7 +48,7 @@ def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[
 
 
 def job_of(source: Source, cache: Cache | None = None) -> Job:
-    """Return what ``source`` asks for, laid out, with what is there ``cache``; raises as :func:`load_job` does."""
+    """Return the Job of a scenario, whose parts are taken from ``cache``; raises as :func:`load_job` does."""
     with _asked_by(source) as request:
         return assemble(request, cache)
 

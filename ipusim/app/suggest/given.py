@@ -109,7 +109,7 @@ def _concurrent(pipeline: PipelineSpec) -> bool:
 
 
 def given_of(request: Request, cache: Cache) -> Given:
-    """Return the plan that ``request`` has, legal or not; what others have in common with it is there ``cache``.
+    """Return the plan that ``request`` has, legal or not; its parts are taken from ``cache``.
 
     Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
     scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,

@@ -57,7 +57,7 @@ class Layouts:
     """Lays choices out, each thing that several have in common once."""
 
     def __init__(self, given: Given, cache: Cache) -> None:
-        """Lay out variants of ``given``, each thing that is asked for ``cache`` once."""
+        """Lay out variants of ``given``; parts of their Jobs are taken from ``cache``."""
         self._cache = cache
         self._given = given
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
@@ -110,7 +110,7 @@ class Layouts:
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
-        """Return what choices have in common that differ in their selection order and in what is offloaded."""
+        """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
         findings, options = Findings(request.is_set), request.options
         fixed = without_schedule_options(options, self._cache)
         requested = findings.cached(self._cache, requested_stages, fixed)

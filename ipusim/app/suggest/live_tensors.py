@@ -28,7 +28,7 @@ LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
 def live_tensors(plan: Plan) -> LiveTensors:
-    """Return what is live on each IPU under ``plan``: levels are linear in what a stage holds, so units tell them."""
+    """Return the live tensors of each IPU under ``plan``, as multiples of what each stage holds."""
     shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)

@@ -55,7 +55,7 @@ def host_part(job: Job) -> Fraction:
 
 
 def laid_out(request: Request, cache: Cache | None = None) -> Trial:
-    """Return a plan assembled, and whether it fits; not simulated. What was there ``cache`` is not made anew."""
+    """Return a plan assembled, and whether it fits; not simulated. Its parts are taken from ``cache``."""
     try:
         job = assemble(changed(request, reported(request.options)), cache)
     except IpusimError as error:  # a rule's, or that of a schedule of one's own

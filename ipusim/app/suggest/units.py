@@ -150,7 +150,7 @@ def movable(options: Options) -> bool:
 
 
 def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
-    """Return the units of ``request`` at a micro-batch size; what else is assembled of it is there ``cache``.
+    """Return the units of ``request`` at a micro-batch size; parts of its Jobs are taken from ``cache``.
 
     Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
     """

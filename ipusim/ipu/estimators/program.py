@@ -163,7 +163,7 @@ class Streamed:
         self._found: dict[str, Any] = {}
 
     def add(self, metrics: Mapping[str, object]) -> None:
-        """Add those of one run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
+        """Add the metrics of one session run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
         for name, pair in checked_metrics(metrics).items():
             before = self._found.get(name)
             if isinstance(pair, Metric) and isinstance(before, Metric):

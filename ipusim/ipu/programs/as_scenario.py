@@ -149,7 +149,7 @@ _BYTES: Final = (
 
 
 def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
-    """Return the sections of a scenario that say what is executed: ``parts`` stages run at each position."""
+    """Return the scenario's sections with stages known by their cycles, ``parts`` of them at each position."""
     stages = iter(_stages(job))
     listed = [[next(stages) for _ in range(size)] for size in parts]
     return {

@@ -108,7 +108,7 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
 
 
 def plain_name(text: str, instead: str) -> str:
-    """Return a text as a name that a scenario may have: ``instead``, and what is left of it, where it is none."""
+    """Return a text as a legal name of a scenario; ``instead`` stands before what is left of an illegal one."""
     name = _OTHERS.sub("_", text).strip("_-")
     return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
 

@@ -116,7 +116,7 @@ class Tally:
         steps: the same, step by step; the work of a layer of this package is a step by itself.
         touched_bytes: operands and result of the call where they are largest, weights left out.
         layer_weight_bytes: parameters of the layer where they are largest.
-        crossings: what the host does, and what crosses for that.
+        placements: where each array lies, on the IPU or the host, and what crosses between them.
     """
 
     def __init__(self, weights: Iterable[Array] = (), plain: Iterable[Array] = (), widest: int = 8) -> None:

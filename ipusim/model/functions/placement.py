@@ -153,12 +153,12 @@ class CountedUntrained(Untrained):
     def __init__(self, values: Mapping[str, Array], placements: Placements[Any]) -> None:
         """Begin with ``values``, which are among the plain arrays of ``placements``."""
         super().__init__(dict(values))
-        self._crossings = placements
+        self._placements = placements
 
     def read(self, name: str, initial: Array) -> Array:
         """Return a value; raises what that does."""
         found = super().read(name, initial)
-        self._crossings.use_plain([found])
+        self._placements.use_plain([found])
         return found
 
     def write(self, name: str, value: Any) -> None:
@@ -166,7 +166,7 @@ class CountedUntrained(Untrained):
         box = value
         while isbox(box):
             if (placement := getattr(box._node, "placement", None)) is not None:
-                self._crossings.use(placement, None)
+                self._placements.use(placement, None)
             box = box._value
         super().write(name, value)
 
