@@ -36,6 +36,22 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
     return found
 
 
+def v_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
+    """Return the two chunks of each IPU, there and back, IPUs in the order in which a micro-batch first comes to them.
+
+    Raises UnsupportedProgramError unless stages go over the IPUs and back, as a V: the last is where the first is.
+    """
+    half = shape.stages // 2
+    runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(half), key=shape.mapping.__getitem__)]
+    if shape.mapping != shape.mapping[::-1] or shape.stages % 2 or len(dict(runs)) < len(runs):
+        raise UnsupportedProgramError(
+            f"The schedule '{schedule}' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 "
+            f"(device_mapping: v); the mapping is {', '.join(map(str, shape.mapping))}."
+        )
+    last = shape.stages - 1
+    return {ipu: [stages, tuple(last - stage for stage in reversed(stages))] for ipu, stages in runs}
+
+
 def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
     """Return the one chunk of each IPU; raises UnsupportedProgramError where a micro-batch comes back to one."""
     found = chunks_of(shape, schedule)

@@ -1,4 +1,4 @@
-"""1F1B: after a warm-up each IPU runs a forward and a backward pass in turn.
+"""1F1B: after a warm-up each IPU runs a forward and a backward pass in turn; eager 1F1B has a longer warm-up.
 
 PipeDream-Flush in Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML 2021; the default of
 Megatron-LM. As fast as GPipe, and an IPU keeps no more micro-batches than there are IPUs from it to the end.
@@ -21,6 +21,20 @@ def order(shape: PlanShape) -> Order:
     a micro-batch that comes back to an IPU.
     """
     return one_chunk_order("1f1b", shape, lambda ahead, _: _passes(shape.micro_batches, ahead))
+
+
+def eager_order(shape: PlanShape) -> Order:
+    """Return the Order of eager 1F1B; several stages of one IPU that follow each other run as one.
+
+    Each IPU begins two micro-batches more than the next before its first backward pass, where 1F1B begins one: a copy
+    to the next IPU or back may take up to half a forward and a backward pass, and nobody waits for it.
+
+    An IPU that is ``rank`` IPUs from the end keeps 2 ``rank`` + 1 micro-batches. Source: the slackness of Wu et al.,
+    Adaptra (arXiv 2504.19232).
+
+    Raises as :func:`order` does.
+    """
+    return one_chunk_order("eager_1f1b", shape, lambda ahead, _: _passes(shape.micro_batches, 2 * ahead - 1))
 
 
 def _passes(count: int, ahead: int) -> Iterator[ChunkPass]:

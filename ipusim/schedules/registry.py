@@ -17,15 +17,18 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import (
+    breadth_first,
     gpipe,
     grouped,
     interleaved,
     interleaved_1f1b,
     one_forward_one_backward,
     serial,
+    zbv,
     zero_bubble,
 )
 from ipusim.schedules.features import PLAIN, Feature, check_supported, recomputation_modes
+from ipusim.schedules.placement import around, zigzag
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Schedule:
         period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
             where it does not, or where that is to be found in the Order.
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
+        placement: from a number of stages and how many of them an IPU has to the IPU of each.
+        per_ipu: how many stages an IPU has where nobody says.
     """
 
     name: str
@@ -56,11 +61,28 @@ class Schedule:
     shallower: str = ""
     written: PlanShape | None = None
     period: Callable[[PlanShape], int] | None = None
+    placement: Callable[[int, int], tuple[int, ...]] = around
+    per_ipu: int = 1
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
         """The modes of recomputation that it has, Auto's choice first."""
         return recomputation_modes(self.supports)
+
+    def mapping(self, stages: int, per_ipu: int | None = None) -> tuple[int, ...]:
+        """Return the IPU of each of ``stages``, with ``per_ipu`` of them on each IPU, by default its own number.
+
+        All are on one IPU under a schedule of one, and where its Order is written down they are where that has them.
+        Raises ProgramError where a number of stages on each IPU does not divide ``stages``.
+        """
+        if per_ipu is None and self.written is not None:
+            return self.written.mapping
+        if per_ipu is None and Feature.SEVERAL_IPUS not in self.supports:
+            return (0,) * stages
+        per_ipu = per_ipu or self.per_ipu
+        if stages % per_ipu:
+            raise ProgramError(f"The schedule '{self.name}' has {per_ipu} stages on each IPU, got {stages} stages.")
+        return self.placement(stages, per_ipu)
 
     def check(self, shape: PlanShape, sync: Sync | None = None) -> Sync:
         """Return the sync mode in effect; raises UnsupportedProgramError for what it, or the mode, does not support.
@@ -139,6 +161,8 @@ _SINGLE: Final = _SERIAL - {Feature.SEVERAL_IPUS}
 #: What the GPU world's schedules have: activations may be computed again inside the backward pass.
 _GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
 _GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
+#: Those that have a backward pass in its halves.
+_HALVES: Final = _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED}
 _FREE: Final = (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
 
 
@@ -209,14 +233,55 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             period=interleaved_1f1b.multiple,
         ),
         Schedule(
+            "eager_1f1b",
+            one_forward_one_backward.eager_order,
+            any_count,
+            True,
+            "1f1b with a warm-up twice as long, behind which a copy may take long",
+            _GPU_TRAINING,
+            _FREE,
+            period=any_count,
+        ),
+        Schedule(
+            "breadth_first",
+            breadth_first.order,
+            any_count,
+            True,
+            "gpipe with stages that go round the IPUs several times",
+            _GPU,
+            _FREE,
+        ),
+        Schedule(
             "zero_bubble_h1",
             zero_bubble.order,
             any_count,
             True,
             "1f1b with backward in halves, the weights' where an IPU would wait",
-            _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED},
+            _HALVES,
             _FREE,
             period=any_count,
+        ),
+        Schedule(
+            "zero_bubble_h2",
+            zero_bubble.order_h2,
+            any_count,
+            True,
+            "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
+            _HALVES,
+            _FREE,
+            period=any_count,
+        ),
+        Schedule(
+            "zbv",
+            zbv.order,
+            any_count,
+            True,
+            "zero bubble with two stages an IPU, over the IPUs and back",
+            _HALVES,
+            _FREE,
+            period=any_count,
+            placement=zigzag,
+            per_ipu=2,
         ),
     )
 }

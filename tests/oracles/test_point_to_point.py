@@ -28,6 +28,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
+from tests.house_schedules import FREE, goes_around, is_a_v, trains_only
 from tests.orders import needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -316,7 +317,7 @@ def shared(flows, rates_of_links):
 
 
 SYSTEMS = (("m2000", 4, "ZIGZAG"), ("m2000", 4, "HOOF"), ("bow_pod16", 8, "HOOF"), ("c2_server", 8, "SNAKE"))
-NAMED = ("gpipe", "1f1b", "interleaved_1f1b", "zero_bubble_h1", "grouped", "interleaved", "sequential", "sharded")
+NAMED = (*FREE, "grouped", "interleaved", "sequential", "sharded")
 
 
 def drawn_case(seed):
@@ -325,10 +326,11 @@ def drawn_case(seed):
     schedule = rng.choice((*NAMED, "drawn", "drawn", "drawn"))
     machine, most, order = rng.choice(SYSTEMS)
     ipus = rng.randint(2, min(most, 5))
-    chunks = rng.choice((1, 2)) if schedule in ("interleaved_1f1b", "gpipe", "grouped", "drawn") else 1
+    chunks = rng.choice((1, 2)) if schedule in ("gpipe", "grouped", "drawn") or goes_around(schedule) else 1
     mapping = tuple(rng.sample(range(most), ipus)) * chunks
+    mapping += mapping[::-1] if is_a_v(schedule) else ()
     stages = len(mapping)
-    training = schedule not in ("gpipe", "grouped", "interleaved", "drawn") or rng.random() < 0.8
+    training = trains_only(schedule) or rng.random() < 0.8
     multiple = {"grouped": 2 * stages if training else stages, "interleaved": ipus, "interleaved_1f1b": ipus}
     count = multiple.get(schedule, 1) * rng.choice((1, 2) if schedule in multiple else (1, 2, 3, 5))
     scale = rng.choice((2_000, 60_000))

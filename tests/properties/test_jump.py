@@ -30,9 +30,11 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
+from ipusim.schedules.registry import find
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
 from tests.effort import share, slowest
+from tests.house_schedules import FREE, mapping_of
 from tests.replay.requests import DRAWN, drawn_requests, scenario_of
 
 #: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
@@ -192,13 +194,12 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
         assemble(Request.from_dict(data, name="gpipe"))
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble_h1", "interleaved_1f1b"])
+@pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
 def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
     """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
     data = flight(0, 4, 100, 200, 1000).request.given()
     data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
-    if schedule == "interleaved_1f1b":
-        data["pipeline"]["device_mapping"] = [0, 1, 0, 1]
+    data["pipeline"]["device_mapping"] = list(mapping_of(schedule, 4))
     data["expect"] = {"time_steps": "at least 1"}
     job = assemble(Request.from_dict(data, name="lock-step"))
     assert job.plan.shape.micro_batches < 100

@@ -22,14 +22,13 @@ from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.effort import share
+from tests.house_schedules import FREE, goes_around, is_a_v, is_halved, mapping_of, trains_only
 from tests.orders import passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
 #: A schedule that runs the halves of backward passes apart.
-HALVED = "zero_bubble_h1"
 #: Random legal Orders, some of whose backward passes run in halves.
 DRAWN = "drawn"
-FREE = ("gpipe", "1f1b", "interleaved_1f1b", HALVED)
 SIZES = (
     "output_bytes",
     "gradient_bytes",
@@ -50,12 +49,15 @@ SIZES = (
 def programs(draw):
     stages = draw(st.integers(2, 4))
     schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE, DRAWN, DRAWN]))
-    training = schedule in FREE[1:] or draw(st.booleans())
+    stages -= stages % 2 if is_a_v(schedule) else 0
+    training = trains_only(schedule) or draw(st.booleans())
     mapping = tuple(draw(st.permutations(range(stages))))
     serialization = draw(st.integers(2, 3)) if schedule == "sequential" and draw(st.booleans()) else 1
     if schedule == "single" or serialization > 1:
         mapping = (0,) * stages
-    elif schedule == "interleaved_1f1b" and stages == 4:
+    elif is_a_v(schedule):
+        mapping = mapping_of(schedule, stages)
+    elif goes_around(schedule) and stages == 4:
         mapping = (1, 0) * 2
     elif schedule in ("grouped", "sequential", "gpipe", DRAWN) and draw(st.booleans()):
         mapping = tuple(draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages)))
@@ -70,7 +72,7 @@ def programs(draw):
     again = draw(st.sampled_from(["not", "before", "inside"])) if training else "not"
     if again == "before" and schedule not in ("grouped", "interleaved", DRAWN):
         again = "inside"
-    if again == "inside" and schedule in ("interleaved", HALVED):
+    if again == "inside" and (schedule == "interleaved" or is_halved(schedule)):
         again = "not"
     count = overlap * draw(st.integers(1, 2)) * serialization
     shape = PlanShape(

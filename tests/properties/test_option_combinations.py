@@ -28,6 +28,7 @@ from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import share, slowest
 from tests.explained import check_changes, check_explained
+from tests.house_schedules import FREE, goes_around, is_a_v, is_halved, trains_only
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
@@ -36,16 +37,12 @@ EXAMPLES = 300
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
 PIPELINED = ("grouped", "interleaved")
-#: Those of the GPU world, and whether one needs training.
-FREE = {"gpipe": False, "1f1b": True, "interleaved_1f1b": True, "zero_bubble_h1": True}
 INSIDE = ("Auto", "RecomputeAndBackpropagateInterleaved")
 MODES = {
     "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
     "interleaved": ("Auto", "RecomputeThenBackpropagate"),
     "sequential": INSIDE,
-    "gpipe": INSIDE,
-    "1f1b": INSIDE,
-    "interleaved_1f1b": INSIDE,
+    **{name: INSIDE for name in FREE if not is_halved(name)},
 }
 MOMENTUM = 0.75
 #: What takes as long as a run itself is held of some: of those of these seeds.
@@ -176,7 +173,9 @@ def scenarios(draw):
     schedule = draw(among("grouped", "interleaved", "sequential", "sharded", "single", *FREE))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
-    stages, training = len(splits) + 1, FREE.get(schedule, False) or draw(often)
+    if is_a_v(schedule) and len(splits) % 2 == 0:
+        splits.pop()
+    stages, training = len(splits) + 1, trains_only(schedule) or draw(often)
     mapping = places(draw, schedule, stages)
     rounds = {"grouped": 2 * stages if training else stages, "interleaved": stages}
     overlap = rounds.get(schedule, len(set(mapping)) if schedule == "interleaved_1f1b" else 1)
@@ -190,7 +189,7 @@ def scenarios(draw):
     }
     if training:
         accumulate(draw, pipeline, names)
-        pipeline["allow_recompute"] = schedule != "zero_bubble_h1" and draw(st.booleans())
+        pipeline["allow_recompute"] = not is_halved(schedule) and draw(st.booleans())
         pipeline["recomputation_mode"] = draw(among(*MODES.get(schedule, ("Auto",))))
     free = synchronise(draw, pipeline)
     if schedule not in ("single", *FREE) and not free and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
@@ -293,7 +292,9 @@ def places(draw, schedule, stages):
         return [0] * stages
     if schedule in ("grouped", "sequential", "sharded", "gpipe") and draw(st.booleans()):
         return draw(st.lists(st.integers(0, 2), min_size=stages, max_size=stages))
-    if schedule == "interleaved_1f1b" and stages == 4 and draw(often):
+    if is_a_v(schedule):
+        return mapping[: stages // 2] + mapping[: stages // 2][::-1]
+    if goes_around(schedule) and stages == 4 and draw(often):
         return draw(st.sampled_from([[0, 1, 0, 1], [2, 0, 2, 0]]))
     if schedule in FREE and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
         return [mapping[0], *mapping[:-1]]

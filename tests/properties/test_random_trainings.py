@@ -50,6 +50,7 @@ from ipusim.model.learning.accumulating_optimizers import Adagrad
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
 from tests.effort import share, slowest
+from tests.house_schedules import FREE, is_a_v, is_halved
 from tests.sharded import SHARDS, among, check_shard, drawn
 from tests.special_points import with_special_points
 
@@ -186,7 +187,7 @@ def trainings(draw):
         draw(among("", "decay", "clip")),
         draw(st.booleans()),
         draw(st.integers(0, 99)),
-        own.get("schedule") != "zero_bubble_h1" and draw(st.booleans()),
+        not is_halved(own.get("schedule", schedule.lower())) and draw(st.booleans()),
         serialization,
         sharding,
         own,
@@ -200,7 +201,10 @@ def beyond_graphcore(draw, schedule, mapping):
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))
-        own["schedule"] = draw(st.sampled_from(["gpipe", "1f1b", "zero_bubble_h1"] if once else ["gpipe"]))
+        half = len(mapping) // 2
+        back = len(mapping) % 2 == 0 and mapping == mapping[::-1] and len(set(mapping)) == half
+        fit = [name for name in FREE if (back if is_a_v(name) else once and name != "interleaved_1f1b")]
+        own["schedule"] = draw(st.sampled_from(["gpipe", *fit]))
     return own
 
 

@@ -24,6 +24,7 @@ from ipusim.schedules import registry
 from ipusim.timeline.timeline import Timeline
 from tests.effort import seeds, slowest
 from tests.folded import folded
+from tests.house_schedules import goes_around, is_a_v, mapping_of
 from tests.scenario_data import job_from
 
 SIZES = (0, 256, 90_000)
@@ -55,9 +56,9 @@ def drawn(seed):
     if rng.random() < 0.5:
         pipeline["sync"] = rng.choice(("lock_step", "point_to_point"))
     shards = 2 if count == 2 else 4
-    if schedule == "interleaved_1f1b":
+    if goes_around(schedule) or is_a_v(schedule):
         pipeline["stages"] = [dict(stage, name=f"s{number}") for number, stage in enumerate((stages + stages)[:4])]
-        pipeline["device_mapping"] = [0, 1, 0, 1]
+        pipeline["device_mapping"] = list(mapping_of(schedule, 4))
         shards = 2
     scenario = {
         "system": {"name": rng.choice(("free", "bow_pod16")), "auto_select_ipus": shards * rng.choice((1, 1, 2))},

@@ -106,10 +106,10 @@ def _sync(text: str | None) -> Sync | None:
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
-        if schedule.written is not None and stages in (None, schedule.written.stages):
-            return schedule.written.mapping, ()
-        ipus = tuple(range(2 if stages is None else stages))
-        return (ipus if Feature.SEVERAL_IPUS in schedule.supports else (0,) * len(ipus)), ()
+        if schedule.written is not None:
+            same = stages in (None, schedule.written.stages)
+            return (schedule.written.mapping if same else tuple(range(stages or 0))), ()
+        return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
         raise OptionError(

@@ -14,7 +14,7 @@ from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
-from ipusim.schedules.features import Feature
+from ipusim.schedules.placement import V, zigzag
 from ipusim.schedules.registry import Schedule
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
@@ -60,7 +60,7 @@ def resolve_mapping(
     """
     stages, before = len(requested), len(findings)
     default = _default(options, schedule, requested, findings)
-    mapping = options.pipeline.device_mapping or default
+    mapping = options.pipeline.device_mapping if isinstance(options.pipeline.device_mapping, tuple) else default
     if len(findings) > before:
         return None
     with findings.at(MAPPING):
@@ -84,35 +84,57 @@ def resolve_mapping(
 def _default(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return where the stages run if nobody says otherwise, after noting what does not fit them.
+    """Return where the stages run if no list says so, after noting what does not fit them.
 
-    They are where an Order that is written down has them; virtual stages go round the IPUs; under a schedule of one
-    IPU and with batch serialization all are on one; else each is on its own.
+    They are where the schedule puts them, in a V, or as many on each IPU as virtual_stages says; with batch
+    serialization all are on one.
     """
-    stages, given, several = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
-    if several is not None:
-        path: KeyPath = ("pipeline", "virtual_stages")
-        around = tuple(range(max(stages // several, 1))) * several
-        concurrent = any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested)
-        if concurrent or any(isinstance(ipus, tuple) for ipus in given or ()):
-            findings.add(path, "expected no virtual stages beside concurrent stages, got both: give device_mapping")
-        elif stages % several:
-            text = f"expected a number that divides the {stages} stages, got {several}"
-            findings.add(path, f"{text}; cut the model into {_multiples(stages, several)} stages, or leave it out")
-        elif given is not None and given != around:
-            text = f"expected a device_mapping of {_shown(around)} with {several} virtual stages on each IPU"
-            findings.add(path, f"{text}, got {_shown(given)}: leave one of the two out")
-        elif schedule.written is not None and schedule.written.mapping != around:
-            text = f"expected stages on IPUs {mapping_text(schedule.written)}, as {schedule.name} has them"
-            findings.add(path, f"{text}, got {_shown(around)}: leave this key out")
-        return around
-    if schedule.written is not None:
-        if given is None and schedule.written.stages != stages:
-            text = f"expected a pipeline of {schedule.written.stages} stages, as {schedule.name} has, got {stages}"
-            findings.add(("pipeline", "schedule"), text)
-        return schedule.written.mapping
-    together = Feature.SEVERAL_IPUS not in schedule.supports or options.pipeline.batch_serialization_iterations > 1
-    return (0,) * stages if together else tuple(range(stages))
+    stages, pipeline = len(requested), options.pipeline
+    if pipeline.virtual_stages is not None or pipeline.device_mapping == V:
+        return _by_formula(options, schedule, requested, findings)
+    if pipeline.device_mapping is not None:
+        return (0,) * stages
+    if schedule.written is not None and schedule.written.stages != stages:
+        text = f"expected a pipeline of {schedule.written.stages} stages, as {schedule.name} has, got {stages}"
+        findings.add(("pipeline", "schedule"), text)
+    if pipeline.batch_serialization_iterations > 1:
+        return (0,) * stages
+    with findings.at(("pipeline", "schedule")):
+        return schedule.mapping(stages)
+    return ()
+
+
+def _by_formula(
+    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
+) -> tuple[int, ...]:
+    """Return where a V or virtual stages are, after noting what does not fit them."""
+    stages, given, said = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
+    path: KeyPath = MAPPING if said is None else ("pipeline", "virtual_stages")
+    per_ipu = 2 if said is None else said
+    if any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested) or any(
+        isinstance(ipus, tuple) for ipus in given or ()
+    ):
+        what = (
+            "no virtual stages beside concurrent stages, got both" if said else "no concurrent stages in a V, got some"
+        )
+        findings.add(path, f"expected {what}: give device_mapping")
+        return ()
+    if stages % per_ipu:
+        text = (
+            f"expected a number that divides the {stages} stages, got {per_ipu}"
+            if said
+            else (f"expected an even number of stages for a V, got {stages}")
+        )
+        findings.add(path, f"{text}; cut the model into {_multiples(stages, per_ipu)} stages, or leave it out")
+        return ()
+    mapping = zigzag(stages, per_ipu) if given == V else schedule.mapping(stages, per_ipu)
+    if isinstance(given, tuple) and given != mapping:
+        text = f"expected a device_mapping of {_shown(mapping)} with {per_ipu} virtual stages on each IPU"
+        findings.add(path, f"{text}, got {_shown(given)}: leave one of the two out")
+    elif schedule.written is not None and schedule.written.mapping != mapping:
+        text = f"expected stages on IPUs {mapping_text(schedule.written)}, as {schedule.name} has them"
+        findings.add(path, f"{text}, got {_shown(mapping)}: leave this key out")
+    return mapping
 
 
 def _multiples(stages: int, several: int) -> str:

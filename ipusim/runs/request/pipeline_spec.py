@@ -42,6 +42,22 @@ def _dtype_kind(value: object) -> str:
     return "<each>" if isinstance(value, dict) else "<float32>"
 
 
+def _mapping_kind(value: object) -> str:
+    return "<each stage>" if isinstance(value, list | tuple) else "<v>"
+
+
+_Devices = Annotated[
+    Annotated[
+        tuple[_Device, ...],
+        Strict(False),
+        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
+        Tag("<each stage>"),
+    ]
+    | Annotated[Literal["v"], Choice(("v",)), Field(title="v"), Tag("<v>")],
+    Discriminator(_mapping_kind),
+]
+
+
 _DTypeName = Annotated[DType, Choice(get_args(DType))]
 _ParameterName = Annotated[
     str,
@@ -131,21 +147,19 @@ class PipelineSpec(Node, title="pipeline"):
         "scenario, with a row for each stage and columns stage, forward, backward and the others of such a list",
     )
     device_mapping: Annotated[
-        Annotated[tuple[_Device, ...], Strict(False)] | None,
+        _Devices | None,
         Argument("the IPU of each stage, several on one IPU included, and lists for concurrent stages"),
     ] = Field(
         default=None,
-        min_length=1,
-        max_length=MAX_STAGES,
-        description="the IPU of each stage, of concurrent ones a list; default: one stage on each IPU, or as "
-        "virtual_stages or the schedule's file says",
+        description="the IPU of each stage, of concurrent ones a list, or v: over the IPUs and back, as 0, 1, 1, 0; "
+        "default: one stage on each IPU, or as the schedule, its file or virtual_stages says",
     )
     virtual_stages: int | None = Field(
         default=None,
         ge=1,
         le=MAX_STAGES,
-        description="stages on each IPU, far apart in the model: they go round the IPUs so many times, as 0, 1, 0, 1; "
-        "default: as device_mapping says",
+        description="stages on each IPU, far apart in the model: they go round the IPUs so many times, as 0, 1, 0, 1, "
+        "or over them and back where the schedule or device_mapping has a V; default: as device_mapping says",
     )
     micro_batch_size: int = Field(
         default=1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)"

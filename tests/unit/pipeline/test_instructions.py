@@ -112,11 +112,9 @@ def plans():
         rows_updated=frozenset({0}),
         overlap_copies=False,
     )
-    shape = PlanShape(mapping=(0, 1), micro_batches=12)
-    alone = PlanShape(mapping=(0, 0), micro_batches=12)
     for sync in Sync:
         for name in names():
-            yield find(name).plan(alone if name == "single" else shape, sync)
+            yield find(name).plan(PlanShape(mapping=find(name).mapping(2), micro_batches=12), sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
         yield lower(drawn, sync, side)
         yield lower(drawn, sync, replace(side, updated_by_host=True))

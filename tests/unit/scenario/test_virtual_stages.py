@@ -89,3 +89,37 @@ def test_one_ipu_and_a_device_that_is_too_small(load):
         load(SCENARIO + STAGES, "pipeline.virtual_stages=4", "pipeline.schedule=single")
     with pytest.raises(ScenarioError, match="expected a device of 4 IPUs for 8 stages, got one of 2"):
         load(SCENARIO + STAGES, "pipeline.virtual_stages=2", "system.auto_select_ipus=2")
+
+
+def test_a_v_is_said_by_its_letter_and_is_where_its_schedule_runs(load):
+    back = (0, 1, 2, 3, 3, 2, 1, 0)
+    assert load(SCENARIO + STAGES, "pipeline.schedule=zbv").program.shape.mapping == back
+    assert load(SCENARIO + STAGES, "pipeline.schedule=zbv", "pipeline.virtual_stages=2").program.shape.mapping == back
+    assert load(SCENARIO + STAGES, "pipeline.schedule=gpipe", "pipeline.device_mapping=v").program.shape.mapping == back
+    waves = load(SCENARIO + STAGES, "pipeline.schedule=gpipe", "pipeline.device_mapping=v", "pipeline.virtual_stages=4")
+    assert waves.program.shape.mapping == (0, 1, 1, 0, 0, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "text"),
+    [
+        (["pipeline.device_mapping=w"], "pipeline.device_mapping", "expected v, got 'w'"),
+        (
+            ["pipeline.schedule=zbv", "pipeline.device_mapping=[0, 1, 2, 3, 0, 1, 2, 3]"],
+            "pipeline.device_mapping",
+            "The schedule 'zbv' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 (device_mapping: v); "
+            "the mapping is 0, 1, 2, 3, 0, 1, 2, 3.",
+        ),
+    ],
+)
+def test_what_is_no_v_is_refused(load, overrides, path, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(SCENARIO + STAGES, *overrides)
+    assert [(problem.key, problem.text) for problem in caught.value.problems] == [(path, text)]
+
+
+def test_an_odd_number_of_stages_makes_no_v(load):
+    scenario = SCENARIO + "".join(STAGES.splitlines(keepends=True)[:7])
+    for override in ("pipeline.schedule=zbv", "pipeline.device_mapping=v"):
+        with pytest.raises(ScenarioError, match=r"an even number of stages|has 2 stages on each IPU, got 7 stages"):
+            load(scenario, override)

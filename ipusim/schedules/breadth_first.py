@@ -1,0 +1,37 @@
+"""Breadth first: all micro-batches go through a stage of an IPU before any of them comes to its next.
+
+Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
+takes micro-batches backward from the last one, as here. Its ramps are those of interleaved 1F1B, one stage of an IPU
+long, but an IPU keeps all micro-batches; what it gains is that the gradients of a stage are complete early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.chunks import ChunkPass, chunks_of, order_of
+
+
+def order(shape: PlanShape) -> Order:
+    """Return the Order.
+
+    Raises ProgramError for fewer than two stages, CountError for a count below 1, and UnsupportedProgramError unless
+    a micro-batch goes round all IPUs in one order, equally often.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, 1)
+    chunks = chunks_of(shape, "breadth_first")
+    return order_of("breadth_first", shape, {ipu: (own, _passes(shape, len(own))) for ipu, own in chunks.items()})
+
+
+def _passes(shape: PlanShape, chunks: int) -> Iterator[ChunkPass]:
+    for chunk in range(chunks):
+        for micro_batch in range(shape.micro_batches):
+            yield Pass.FORWARD, chunk, micro_batch
+    for chunk in reversed(range(chunks if shape.training else 0)):
+        for micro_batch in reversed(range(shape.micro_batches)):
+            yield Pass.BACKWARD, chunk, micro_batch

@@ -1,0 +1,36 @@
+"""Where stages run by formula: round and round the IPUs, or back and forth over them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The word for stages that go over the IPUs and back.
+V: Final = "v"
+
+
+def around(stages: int, per_ipu: int) -> tuple[int, ...]:
+    """Return the IPU of each stage where stages go round the IPUs ``per_ipu`` times, as 0, 1, 0, 1.
+
+    ``per_ipu`` divides ``stages``.
+
+    >>> around(6, 2)
+    (0, 1, 2, 0, 1, 2)
+    """
+    return tuple(range(stages // per_ipu)) * per_ipu
+
+
+def zigzag(stages: int, per_ipu: int) -> tuple[int, ...]:
+    """Return the IPU of each stage where stages go over the IPUs and back, in ``per_ipu`` runs: two make a V.
+
+    A tensor that turns back stays on its IPU. ``per_ipu`` divides ``stages``.
+
+    Source: the V of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6; the waves of Liu et al.,
+    Hanayo, SC 2023.
+
+    >>> zigzag(6, 2)
+    (0, 1, 2, 2, 1, 0)
+    >>> zigzag(8, 4)
+    (0, 1, 1, 0, 0, 1, 1, 0)
+    """
+    there = tuple(range(stages // per_ipu))
+    return tuple(ipu for run in range(per_ipu) for ipu in (reversed(there) if run % 2 else there))

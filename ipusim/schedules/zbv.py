@@ -1,0 +1,64 @@
+"""ZB-V: two stages on each IPU, placed as a V, with backward in halves; no bubble where all passes take equally long.
+
+Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6; ScheduleZBVZeroBubble of
+torch.distributed.pipelining. The last stage is on the first IPU, so that gradients begin their way back where
+activations began theirs, and no IPU keeps more than 1F1B's first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.chunks import ChunkPass, order_of, v_chunks_of
+
+#: The two stages of an IPU: on a micro-batch's way there, and on its way back.
+_THERE, _BACK = 0, 1
+_F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
+
+
+def order(shape: PlanShape) -> Order:
+    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+
+    Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
+    stages that are not placed as a V.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, 1)
+    chunks = v_chunks_of(shape, "zbv")
+    passes = {
+        ipu: (own, _passes(shape.micro_batches, rank, len(chunks))) for rank, (ipu, own) in enumerate(chunks.items())
+    }
+    return order_of("zbv", shape, passes)
+
+
+def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
+    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``.
+
+    The rule needs 2 ``ipus`` - 1 micro-batches: of fewer, the passes of those that there are not are left out.
+    """
+    done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_THERE, _BACK)}
+    for kind, chunk in _turns(max(count, 2 * ipus - 1), rank, ipus):
+        micro_batch = done[kind, chunk]
+        done[kind, chunk] += 1
+        if micro_batch < count:
+            yield kind, chunk, micro_batch
+
+
+def _turns(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int]]:
+    """Yield kind and chunk of each pass; each takes the next micro-batch of its kind and chunk."""
+    left = ipus - rank  # this IPU and those behind it
+    yield from [(_F, _THERE)] * (2 * left - 1)
+    yield from [(_F, _BACK), (_F, _THERE)] * rank
+    yield from [(_F, _BACK), (_I, _BACK), (_W, _BACK)] * left
+    for forward in range(2 * left - 1 + rank, count + left - 1):
+        if forward < count:
+            yield _F, _THERE
+        yield from ((_I, _THERE), (_W, _THERE), (_F, _BACK), (_I, _BACK), (_W, _BACK))
+    yield from [(_I, _THERE), (_I, _BACK)] * rank
+    yield from [(_I, _THERE), (_W, _THERE)] * left
+    yield from [(_W, _BACK)] * rank
+    yield from [(_W, _THERE)] * rank

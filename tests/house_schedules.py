@@ -1,0 +1,38 @@
+"""What tests that draw schedules ask of those of the house, so that a further one is drawn everywhere."""
+
+from __future__ import annotations
+
+from ipusim.pipeline.plan import Sync
+from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import find, names
+
+#: Those of the GPU world, whose IPUs go on by themselves.
+FREE = tuple(name for name in names() if find(name).syncs[0] is Sync.POINT_TO_POINT)
+
+
+def trains_only(name: str) -> bool:
+    return name in FREE and Feature.INFERENCE not in find(name).supports
+
+
+def is_halved(name: str) -> bool:
+    """Whether a schedule has a backward pass in its halves, and so none that recomputes."""
+    return name in FREE and Feature.RECOMPUTE_INTERLEAVED not in find(name).supports
+
+
+def takes_one_chunk(name: str) -> bool:
+    """Whether the stages of an IPU follow each other."""
+    return name in ("1f1b", "eager_1f1b") or (is_halved(name) and not is_a_v(name))
+
+
+def goes_around(name: str) -> bool:
+    """Whether stages may go round the IPUs several times."""
+    return name in ("interleaved_1f1b", "breadth_first")
+
+
+def is_a_v(name: str) -> bool:
+    return name in FREE and find(name).per_ipu > 1
+
+
+def mapping_of(name: str, stages: int) -> tuple[int, ...]:
+    """Return the IPUs of an even number of stages under a schedule, with two on each where that is its point."""
+    return find(name).mapping(stages, 2 if goes_around(name) else None)

@@ -1,0 +1,139 @@
+"""The GPU world's schedules against closed forms, rows and tables of the papers and of torch that have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ipusim.analysis.bubble import bubble
+from ipusim.analysis.executions import find_execution
+from ipusim.pipeline.program import PlanShape
+from ipusim.pricing.costs import Costs, Send
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+from ipusim.runs.time_alone import time_alone
+from ipusim.schedules.placement import around, zigzag
+from ipusim.schedules.registry import find
+from ipusim.schedules.torch_csv import write
+from tests import torch_schedules
+from tests.oracles.test_point_to_point import free, most_kept
+from tests.orders import passes_of
+
+SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
+#: Cycles of forward, of the whole backward pass, and of its halves.
+EQUAL = (1, 2, 1, 1)
+#: Qi et al. 2024, table 5, in microseconds: IPUs, count, forward, the input's half, the weights' half, a copy; and
+#: the bubble rates of 1F1B, H1 and H2.
+TABLE_5 = [
+    (8, 24, 18522, 18086, 9337, 601, 0.2431, 0.1585, 0.1083),
+    (8, 32, 18513, 18086, 9331, 626, 0.1985, 0.1242, 0.0837),
+    (8, 64, 18546, 18097, 9321, 762, 0.1240, 0.0674, 0.0444),
+    (8, 24, 29718, 29444, 19927, 527, 0.2347, 0.1323, 0.0698),
+    (8, 32, 29802, 29428, 19530, 577, 0.1898, 0.1045, 0.0559),
+    (8, 64, 29935, 29621, 19388, 535, 0.1091, 0.0554, 0.0294),
+    (16, 48, 11347, 11248, 8132, 377, 0.2552, 0.1397, 0.0672),
+    (16, 64, 11307, 11254, 8101, 379, 0.2082, 0.1088, 0.0516),
+    (16, 128, 11325, 11308, 8109, 378, 0.1251, 0.0576, 0.0266),
+    (32, 96, 10419, 10207, 7715, 408, 0.2646, 0.1421, 0.0641),
+    (32, 128, 10408, 10204, 7703, 408, 0.2168, 0.1106, 0.0490),
+    (32, 256, 10402, 10248, 7698, 460, 0.1352, 0.0594, 0.0257),
+]
+
+
+@pytest.mark.parametrize("row", TABLE_5, ids=str)
+def test_zero_bubbles_table(row):
+    """Copies occupy no IPU there, and the cost is the longest time from an IPU's first pass to its last."""
+    ipus, count, forward, first, second, copy, *rates = row
+    for schedule, rate in zip(("1f1b", "zero_bubble_h1", "zero_bubble_h2"), rates, strict=True):
+        stage = {"forward": forward, "backward": first + second, "output_bytes": 8, "gradient_bytes": 8}
+        stage |= {} if schedule == "1f1b" else {"backward_input": first, "backward_weights": second}
+        stages = [dict(stage, name=f"s{number}") for number in range(ipus)]
+        del stages[0]["gradient_bytes"], stages[-1]["output_bytes"]
+        pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
+        request = Request.from_dict({"training": True, "system": {"name": "bow_pod64"}, "pipeline": pipeline}, name="5")
+
+        def priced(job: Job, cycles: int = copy) -> tuple[Costs, object]:
+            sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
+            return replace(job.costs, sends=sends), job.system
+
+        timeline = time_alone(assemble(request), priced=priced)
+        assert round(bubble(timeline, find_execution(timeline, 0)).rank_cost_rate, 4) == rate
+
+
+@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 7), (5, 40)])
+def test_zero_bubble_h2_has_none_but_the_way_to_the_first_pass(ipus, count):
+    """Qi et al. 2024, table 2: (N - 1)(F + I - 2W), and the first IPU keeps 2N - 1 micro-batches."""
+    mapping = tuple(range(ipus))
+    if count >= 2 * ipus - 1:
+        assert free("zero_bubble_h2", mapping, count, EQUAL) == 3 * count + ipus - 1
+    kept = most_kept("zero_bubble_h2", mapping, 3 * ipus, "I")
+    assert kept == [2 * (ipus - rank) - 1 for rank in range(ipus)]
+    assert max(most_kept("zero_bubble_h2", mapping, 3 * ipus, "W")) == 2 * ipus - 1
+
+
+@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 3), (5, 1)])
+@pytest.mark.parametrize("cycles", [(1, 2), (3, 3), (5, 2)])
+def test_eager_1f1b_takes_as_long_as_1f1b_where_copies_take_none(ipus, count, cycles):
+    mapping = tuple(range(ipus))
+    assert free("eager_1f1b", mapping, count, cycles) == (count + ipus - 1) * sum(cycles)
+    assert most_kept("eager_1f1b", mapping, 3 * ipus, "B") == [2 * (ipus - 1 - rank) + 1 for rank in range(ipus)]
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize(("ipus", "count"), [*SIZES[:3], (3, 3), (5, 7)])
+def test_breadth_first_has_ramps_as_short_as_its_chunks(ipus, count, chunks):
+    """Lamy-Poirier 2023: the bubble of interleaved 1F1B, and an IPU keeps all micro-batches of all its chunks."""
+    mapping = around(ipus * chunks, chunks)
+    for forward, backward in ((1, 2), (2, 2)):
+        right = (count * chunks + ipus - 1) * (forward + backward)
+        assert free("breadth_first", mapping, count, (forward, backward)) == right
+    assert most_kept("breadth_first", mapping, count, "B") == [count * chunks] * ipus
+
+
+def test_breadth_first_is_torchs_looped_bfs():
+    """Torch's ScheduleLoopedBFS: each stage's forward passes, then backward from the last stage and micro-batch."""
+    shape = PlanShape(mapping=(0, 1, 0, 1), micro_batches=3)
+    assert passes_of(find("breadth_first").order(shape))[1] == (
+        ["F1.0", "F1.1", "F1.2", "F3.0", "F3.1", "F3.2", "B3.2", "B3.1", "B3.0", "B1.2", "B1.1", "B1.0"]
+    )
+
+
+@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 5), (5, 40)])
+def test_zbv_has_no_bubble_where_passes_take_equally_long(ipus, count):
+    """6 m + N - 1 cycles of a chunk, an IPU's own span 6 m, and as much kept everywhere as 1F1B's first IPU keeps."""
+    mapping = zigzag(2 * ipus, 2)
+    assert free("zbv", mapping, count, EQUAL) == 6 * count + ipus - 1
+    assert most_kept("zbv", mapping, count, "W") == [2 * ipus] * ipus
+
+
+@pytest.mark.parametrize(
+    ("cycles", "right"), [((2, 4, 3, 1), (52, 108, 316, 636)), ((3, 6, 4, 2), (76, 156, 460, 924))]
+)
+def test_zbv_of_passes_of_unequal_length_waits_as_long_for_every_count(cycles, right):
+    """An IPU waits 4 (N - 1) cycles with either, whatever the count."""
+    for (ipus, count), makespan in zip(SIZES, right, strict=True):
+        assert free("zbv", zigzag(2 * ipus, 2), count, cycles) == makespan
+
+
+@pytest.mark.parametrize(("ipus", "count"), [(2, 2), (3, 4), (4, 4), (4, 8), (5, 13)])
+def test_zbv_has_torchs_order(ipus, count):
+    """Of fewer micro-batches than the rule needs too; torch's idle cells are where its passes would wait."""
+    shape = PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count)
+    rows = [[cell for cell in row if cell] for row in torch_schedules.zbv(ipus, count)]
+    made = write(find("zbv").order(shape)).splitlines()
+    assert [[cell for cell in line.split(",") if cell] for line in made] == rows
+
+
+@pytest.mark.parametrize(
+    ("mapping", "text"),
+    [
+        ((0, 1, 0, 1), "needs stages that go over all IPUs and back, such as 0, 1, 1, 0 .*the mapping is 0, 1, 0, 1"),
+        ((0, 1, 0), "needs stages that go over all IPUs and back"),
+        ((0, 1, 0, 0, 1, 0), "needs stages that go over all IPUs and back"),
+    ],
+)
+def test_what_is_no_v_is_refused(mapping, text):
+    with pytest.raises(Exception, match=text):
+        find("zbv").order(PlanShape(mapping=mapping, micro_batches=4))
