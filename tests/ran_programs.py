@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from ipusim.api import datasets
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recording
-from ipusim.ipu.tensorflow.keras import datasets
 from tests.places import SCENARIOS
 
 PROGRAMS = SCENARIOS / "python"

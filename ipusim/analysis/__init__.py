@@ -1,1 +1,43 @@
-"""What a Timeline says about a run: phases, utilisation, bubble, throughput; pure functions, vectorised."""
+"""What a Timeline says about a run: phases, utilisation, bubble, throughput; pure functions, vectorised.
+
+As ``analysis`` of :mod:`ipusim.api` this room offers these functions and what they return.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.analysis.bubble import bubble as bubble_of
+    from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes
+    from ipusim.analysis.critical_path import CriticalPath, PathPart, path_parts
+    from ipusim.analysis.critical_path import critical_path as critical_path_of
+    from ipusim.analysis.effects import effects as effects_of
+    from ipusim.analysis.executions import executions as executions_of
+    from ipusim.analysis.executions import find_execution
+    from ipusim.analysis.figures import Figure, figure, known_figures
+    from ipusim.analysis.fit import Fit, remote_verdict
+    from ipusim.analysis.learning import LOSS, Learning, received
+    from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
+    from ipusim.analysis.memory_summary import FullestMemory, fullest
+    from ipusim.analysis.orders import OrderReport, faster_order
+    from ipusim.analysis.phases import (
+        MAIN,
+        PHASES,
+        RAMP_DOWN,
+        RAMP_UP,
+        WEIGHT_UPDATE,
+        Phase,
+        execution_phases,
+        time_steps,
+    )
+    from ipusim.analysis.phases import phases as phases_of
+    from ipusim.analysis.plain import plain as as_plain
+    from ipusim.analysis.run_times import RunTimes
+    from ipusim.analysis.run_times import run_times as run_times_of
+    from ipusim.analysis.summary import LearningSummary
+    from ipusim.analysis.throughput import throughput as throughput_of
+    from ipusim.analysis.utilisation import IpuUse, ratio
+    from ipusim.analysis.verdict import Verdict, slowest_stage
+else:
+    __getattr__, __dir__ = lazy(__name__)

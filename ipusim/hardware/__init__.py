@@ -1,1 +1,28 @@
-"""IPUs, IPU-Links, hosts and the named systems that are built of them."""
+"""IPUs, IPU-Links, hosts and the named systems that are built of them.
+
+As ``hardware`` of :mod:`ipusim.api` this room offers the tables of machines, generations, rates and selection orders,
+and :func:`build_system`, which makes a System of them.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.hardware.build import build_system, replication_factor, shards_of
+    from ipusim.hardware.collectives.choose import fastest_all_reduce
+    from ipusim.hardware.copies import FixedParts
+    from ipusim.hardware.devices import Device, device_listing, devices_of, first_device, select_device
+    from ipusim.hardware.disturbances import Disturbance
+    from ipusim.hardware.formulas import number
+    from ipusim.hardware.generations import BOW, IpuSpec, find_ipu
+    from ipusim.hardware.host import HostSpec
+    from ipusim.hardware.links import LinkDirection
+    from ipusim.hardware.machines import MACHINES, find_machine
+    from ipusim.hardware.orders import ORDERS, laid_out
+    from ipusim.hardware.rate import Rate
+    from ipusim.hardware.rates import DEFAULT_RATES, RATES
+    from ipusim.hardware.streaming import StreamingMemory
+    from ipusim.hardware.system import FRAMEWORKS
+else:
+    __getattr__, __dir__ = lazy(__name__)

@@ -45,9 +45,11 @@ from typing import TYPE_CHECKING, Final
 from ipusim.ipu.runtime.offered import found_in, rows
 
 if TYPE_CHECKING:
+    from ipusim.api import functions
     from ipusim.ipu.programs.profiling import profile
     from ipusim.ipu.runtime.import_names import install
-    from ipusim.model.functions.variables import get_variable
+
+    get_variable = functions.get_variable
 
 __all__ = [
     "config",
@@ -83,7 +85,7 @@ __getattr__, __dir__ = rows(
     | {"data": found_in(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
     | found_in(f"{_HERE}.runtime.import_names", "install")
     | found_in(f"{_HERE}.programs.profiling", "profile")
-    | found_in("ipusim.model.functions.variables", "get_variable"),
+    | {"get_variable": "ipusim.api:functions.get_variable"},
 )
 
 

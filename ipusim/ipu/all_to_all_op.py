@@ -6,9 +6,9 @@ from typing import Any
 
 from autograd import numpy as anp
 
+from ipusim.api import functions
 from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
 from ipusim.ipu.runtime import checks
-from ipusim.model.functions import collectives
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
@@ -22,7 +22,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     check_inside("all_gather")
     if size == 1:
         return x[None]
-    return collectives.all_gather(x, size)
+    return functions.all_gather(x, size)
 
 
 def all_to_all(
@@ -47,7 +47,7 @@ def all_to_all(
     if size == 1:
         return x
     blocks = anp.stack(anp.split(x, size, axis=split))
-    return anp.concatenate(list(collectives.all_to_all(blocks, size)), axis=joined)
+    return anp.concatenate(list(functions.all_to_all(blocks, size)), axis=joined)
 
 
 def _dimension(name: str, value: int, x: Any) -> int:

@@ -9,9 +9,9 @@ from enum import Enum, IntEnum
 from fractions import Fraction
 from typing import Any, Final
 
+from ipusim.api import System, hardware, pipelines, runs
+from ipusim.api import machine as core_machine
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.hardware.build import build_system, replication_factor, shards_of
-from ipusim.hardware.system import System
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.attributes import (
     AttributeMetadata,
@@ -30,9 +30,6 @@ from ipusim.ipu.runtime.devices import chosen_device, device_count
 from ipusim.ipu.runtime.options_table import KeyId, VerificationOptions
 from ipusim.ipu.runtime.pipeline_options import plan_options, poplar_options
 from ipusim.ipu.runtime.program_state import configure, configured
-from ipusim.machine.hosts import this_host
-from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, attributes
 
 __all__ = [
     "AttributeMetadata",
@@ -159,17 +156,17 @@ _OTHERS: Final[Mapping[str, Field]] = {
 def _fields() -> Fields:
     """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
     found: dict[str, Any] = {}
-    for row in OTHER_ATTRIBUTES:
+    for row in runs.OTHER_ATTRIBUTES:
         *above, name = row.name.split(".")
         _within(found, above)[name] = replace(_OTHERS.get(row.name, flag()), without_effect=row.effect)
-    for row in attributes():
+    for row in runs.attributes():
         *above, name = row.name.split(".")
         _within(found, above)[name] = _field(row)
     _put(found, _OWN)
     return found
 
 
-def _field(row: GraphcoreOption) -> Field:
+def _field(row: runs.GraphcoreOption) -> Field:
     """Return the attribute of a row, by its kind; Graphcore's defaults are those of a scenario."""
     if row.kind is bool:
         return flag(row.default)
@@ -212,7 +209,7 @@ class IPUConfig(Category):
     Graphcore's other attributes are there as well; a run's notes say why a value of theirs has no effect.
 
     One is this simulator's:
-        machine: name of the machine, one of ``ipusim.hardware.machines.MACHINES``; when empty, the smallest
+        machine: name of the machine, one of ``ipusim.api.hardware.MACHINES``; when empty, the smallest
             of GC200 that has the IPUs of all devices.
     """
 
@@ -245,7 +242,7 @@ class IPUConfig(Category):
     def options(self) -> dict[str, Any]:
         """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
         found: dict[str, Any] = {}
-        for row in attributes():
+        for row in runs.attributes():
             value: Any = self
             for name in row.name.split("."):
                 value = getattr(value, name)
@@ -267,10 +264,10 @@ class IPUConfig(Category):
         self.check()
         if configured and not device_count(self):
             raise ProgramStateError("No IPU devices configured.")
-        machine, count, device = chosen_device(self, ordinal, shards_of(mapping))
+        machine, count, device = chosen_device(self, ordinal, hardware.shards_of(mapping))
 
         def found(stages: Sequence[int]) -> System:
-            return build_system(
+            return hardware.build_system(
                 machine.name,
                 mapping=stages,
                 ipus=count,
@@ -282,7 +279,7 @@ class IPUConfig(Category):
             )
 
         if count is not None or device is not None:  # attached to first, and then compiled for
-            replication_factor(found((0,)).count, shards_of(mapping))
+            hardware.replication_factor(found((0,)).count, hardware.shards_of(mapping))
         found(mapping)
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
@@ -305,7 +302,9 @@ class IPUConfig(Category):
         if self.statistics_group > 1 and tiles.num_io_tiles:
             raise ProgramError(f"{_GROUP} is not supported with I/O tiles.")
         _check_processes(self.experimental.multi_replica_distribution)
-        IoTiles(tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion)))
+        pipelines.IoTiles(
+            tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion))
+        )
 
 
 def _check_processes(asked: Any) -> None:
@@ -313,7 +312,7 @@ def _check_processes(asked: Any) -> None:
     if asked.process_count and asked.process_index >= asked.process_count:
         raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")
     if asked.process_count > 1:
-        host = this_host()
+        host = core_machine.this_host()
         if host is None or host.count != asked.process_count:
             most, there = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
             raise UnsupportedProgramError(

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from autograd.tracer import isbox
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import captured
 from ipusim.ipu.tensorflow import array_functions
-from ipusim.model.functions import collectives
-from ipusim.model.functions.variables import inside
 
 #: What Graphcore's collectives take: float16, float32 and int32, here in any width.
 _KINDS: Final = "fiu"
@@ -34,7 +33,7 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
     check_inside("cross_replica_sum")
     if size == 1:
         return x
-    return collectives.all_reduce(x, size)
+    return functions.all_reduce(x, size)
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
@@ -45,7 +44,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
 
 def check_inside(function: str) -> None:
     """Refuse to call ``function`` outside of a stage; raises ProgramError."""
-    if not inside():
+    if not functions.inside():
         raise ProgramError(f"{function} was called outside of a pipeline stage: call it inside its function")
 
 

@@ -22,16 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, layers, models
 from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
-from ipusim.model.functions.counting import count_passes
-from ipusim.model.functions.host_scope import on_host, on_ipu_alone
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.python_file import load_file
-from ipusim.model.functions.users_code import Failing
-from ipusim.model.layers.layer import Array, LayerCost, Saved, Shape
-from ipusim.model.work import MeasuredWork, VectorWork, Work
 
 
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> Any:
@@ -44,7 +38,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         checks.wrong_type("vertex_expression", "a function", vertex_expression)
     if not args:
         checks.wrong_value("args", "at least one tensor", args)
-    return operate(Expression(vertex_expression), *map(tensor, args))[0]
+    return functions.operate(Expression(vertex_expression), *map(tensor, args))[0]
 
 
 def cpu_user_operation(
@@ -67,7 +61,7 @@ def cpu_user_operation(
     functions that are not as above.
     """
     given = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    with on_host(checks.text("name", name)):
+    with functions.on_host(checks.text("name", name)):
         return _operation(inputs, library_path, outs, name, op_name, *given)
 
 
@@ -130,7 +124,7 @@ def _operation(
         checks.truth("separate_gradients", separate),
         places,
     )
-    return list(operate(operation, *given))
+    return list(functions.operate(operation, *given))
 
 
 def _outputs(outs: Any) -> tuple[Any, ...]:
@@ -161,7 +155,7 @@ def _library(library: str) -> ModuleType:
 @lru_cache(maxsize=64)
 def _loaded(library: str, path: Path, _changed: int) -> ModuleType:
     """Run a file once as long as it is the same: a stage's function asks for it in every micro-batch."""
-    return load_file(library, path)[0]
+    return functions.load_file(library, path)[0]
 
 
 @dataclass(frozen=True)
@@ -191,9 +185,9 @@ class UserOperation:
     separate: bool = False
     learns: tuple[int, ...] | None = None
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the results; raises ModelError for others than were said, and for what the function raises."""
-        with Failing(f"user operation {self.name!r}"):
+        with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
         found = tuple(np.asarray(each) for each in (made if isinstance(made, tuple | list) else _some(made)))
         forms = [(each.dtype, each.shape) for each in found]
@@ -204,7 +198,7 @@ class UserOperation:
             )
         return found, (arrays, found)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
 
         None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
@@ -217,7 +211,7 @@ class UserOperation:
             )
         places = list(range(len(arrays)) if self.learns is None else self.learns)
         rest = list(grads), list(results), list(arrays)
-        with Failing(f"gradient of user operation {self.name!r}"):
+        with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
                 given = [
                     self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in wanted
@@ -245,7 +239,7 @@ class UserOperation:
         """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
         size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
-            with Failing(f"cost of user operation {self.name!r}"):
+            with functions.Failing(f"cost of user operation {self.name!r}"):
                 given = self.cycles(*arrays)
                 return LayerCost(_measured(given, "forward", size), _measured(given, "backward", size))
         written = sum(math.prod(shape) for _, shape in self.outputs)
@@ -268,15 +262,15 @@ class Expression:
 
     function: Callable[..., Any]
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
-        with Failing("vertex_expression"), on_ipu_alone("a vertex_expression"):
+        with functions.Failing("vertex_expression"), functions.on_ipu_alone("a vertex_expression"):
             found = np.asarray(self.function(*arrays))
             if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(array.shape for array in arrays)):
                 raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")
         return (found,), None
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Refuse. Raises ModelError."""
         raise ModelError(
             "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
@@ -289,7 +283,7 @@ class Expression:
         size = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]
         with np.errstate(all="ignore"):
-            counted, _, _ = count_passes(self.function, floats, range(len(floats)))
+            counted, _, _ = functions.count_passes(self.function, floats, range(len(floats)))
         moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
         work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
@@ -307,4 +301,4 @@ def _measured(given: Any, side: str, itemsize: int) -> Work:
     cycles = given.get(side, 0) if isinstance(given, dict) else None
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
         raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {given!r}")
-    return MeasuredWork(cycles=cycles, itemsize=itemsize)
+    return models.MeasuredWork(cycles=cycles, itemsize=itemsize)

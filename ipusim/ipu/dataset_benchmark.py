@@ -25,13 +25,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Running
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.dataset import Dataset
-from ipusim.model.layers.layer import Array
 
 #: What an iterator gives after its last element, which may be anything.
 _END: Final = object()

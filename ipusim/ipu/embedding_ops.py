@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers, models
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Operation, Running
@@ -18,10 +19,6 @@ from ipusim.ipu.runtime.program_state import add
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.layer import Array, Key, LayerCost, Saved
-from ipusim.model.work import VectorWork, Work, in_turn
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
@@ -34,7 +31,7 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         return nn.embedding_lookup(table, ids)
     if table.ndim != 2 or table.shape[0] % parts:
         checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {table.shape}", parts)
-    return operate(SerializedLookup(parts), table, tensor(ids))[0]
+    return functions.operate(SerializedLookup(parts), table, tensor(ids))[0]
 
 
 _STRATEGIES: Final = ("TOKEN", "ENCODING")
@@ -208,11 +205,11 @@ class _Table:
         self._touched: list[Array] = []
         self._complete = 0
         #: The rows that look-ups have given, by micro-batch and look-up, until their gradients come.
-        self._given: dict[Key, dict[int, Array]] = {}
+        self._given: dict[layers.Key, dict[int, Array]] = {}
 
     def look_up(self, indices: Any, clip: bool) -> Any:
         """Return rows in a stage."""
-        from ipusim.model.functions.host_rows import look_up  # noqa: PLC0415 - autograd takes a while to import
+        from ipusim.api import functions  # noqa: PLC0415 - autograd takes a while to import
 
         ids = np.asarray(indices)
         if ids.dtype.kind not in "iu":
@@ -223,9 +220,9 @@ class _Table:
         elif ids.size and (ids.min() < 0 or ids.max() >= tokens):
             wrong = int(ids.min() if ids.min() < 0 else ids.max())
             checks.wrong_value("indices", f"numbers from 0 to {tokens - 1}, as the table {self.name!r} has", wrong)
-        return look_up(self, ids, unique(self.name))
+        return functions.look_up(self, ids, unique(self.name))
 
-    def rows(self, ids: Array, key: Key | None) -> Array:
+    def rows(self, ids: Array, key: layers.Key | None) -> Array:
         """Return rows; those of a look-up of a micro-batch again as they were."""
         if key is None or not self.learns:
             return self._now().take(ids, axis=0)
@@ -239,7 +236,7 @@ class _Table:
             given[which] = self._now().take(ids, axis=0)
         return given[which]
 
-    def learn(self, ids: Array, gradients: Array, key: Key) -> None:
+    def learn(self, ids: Array, gradients: Array, key: layers.Key) -> None:
         """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
         assert self._spec is not None
         values, (*micro_batch, which) = self._now(), key
@@ -294,23 +291,23 @@ class SerializedLookup:
 
     parts: int
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the rows, (..., elements); raises ModelError for ids that the table does not have."""
         table, ids = arrays
-        rows, _ = Embedding(*table.shape).forward({"W": table}, ids)
+        rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
         return (rows,), (table, ids)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the table's gradient, of each row the sum of those of its uses."""
         table, ids = saved
-        found = Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
+        found = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
         return [found["W"] for _ in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
         table, ids = arrays
         size, taken = table.dtype.itemsize, ids.size * table.shape[1]
-        one = Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
+        one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
         add = Work(vector=VectorWork(taken), sram_bytes=3 * taken * size, itemsize=size)
         there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
-        return LayerCost(in_turn(there, size), in_turn((one.backward,) * self.parts, size))
+        return LayerCost(models.in_turn(there, size), models.in_turn((one.backward,) * self.parts, size))

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.work import VectorWork, Work
 
 
 def normalise_image(
@@ -33,7 +31,7 @@ def normalise_image(
             checks.wrong_value(argument, "an array or tensor of shape [3]", given.shape)
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
         checks.wrong_type("scale", "a number", scale)
-    return operate(NormaliseImage(float(scale)), x, offsets, scales)[0]
+    return functions.operate(NormaliseImage(float(scale)), x, offsets, scales)[0]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class NormaliseImage:
 
     scale: float
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the images with four channels: in float16 where they come as bytes, else as they come."""
         image, offsets, scales = arrays
         kind = np.dtype(np.float16) if image.dtype == np.uint8 else image.dtype
@@ -55,7 +53,7 @@ class NormaliseImage:
         found[..., :3] = difference * scales.astype(kind)
         return (found,), (difference, offsets, scales)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of images, offsets and scales."""
         difference, offsets, scales = saved
         grad, over = grads[0][..., :3], tuple(range(difference.ndim - 1))

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, Work, functions, layers
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Operation, Running, Tensor
 from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.runtime.stage_call import is_running
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.operation_call import operate_without_gradient
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.work import Work
 
 
 def print_tensor(input: Any, name: str = "") -> Operation:
@@ -28,7 +26,7 @@ def print_tensor(input: Any, name: str = "") -> Operation:
     x, called = tensor(input), checks.text("name", name)
     if isinstance(x, Tensor):
         return _PrintOfHost(called, x)
-    operate_without_gradient(_Print(called), x)
+    functions.operate_without_gradient(_Print(called), x)
     return Operation(called or "PrintTensor")
 
 
@@ -51,7 +49,7 @@ class _Print(WithoutGradient):
 
     name: str
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Print it; there is no result."""
         if is_running():
             _print(self.name, arrays[0])

@@ -9,20 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, datasets, rules, runs
 from ipusim.base.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.function_body import calling
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.releases import infeed_in_any_release
-from ipusim.model.data.datasets import Dataset
-from ipusim.model.data.feed import Feed
-from ipusim.model.layers.layer import Array
-from ipusim.pipeline.rules import check_prefetch_depth
-from ipusim.runs.request.schema import InfeedSpec
 
 #: Elements that the host keeps ready, unless another number is given.
-_PREFETCH_DEPTH: Final = InfeedSpec().prefetch_depth
+_PREFETCH_DEPTH: Final = runs.InfeedSpec().prefetch_depth
 #: What an iterator gives after its last element, which may be anything.
 _END: Final = object()
 #: What messages of the compiler call the queue.
@@ -54,15 +50,15 @@ def _repeated(dataset: Iterable[Any]) -> Iterator[Any]:
             )
 
 
-def micro_batches(dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> Iterator[Arrays]:
+def micro_batches(dataset: datasets.Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> Iterator[Arrays]:
     """Yield (inputs, labels) of ``batch_size`` samples of one of ipusim's own datasets, without end.
 
     Every epoch is in a new order, drawn from ``seed``. Raises ModelError for a batch that is larger than the dataset,
     ProgramTypeError and ProgramError for what is no dataset, size, seed or truth value.
     """
-    if not isinstance(dataset, Dataset):
+    if not isinstance(dataset, datasets.Dataset):
         checks.wrong_type("dataset", "an ipusim Dataset", dataset)
-    feed = Feed(
+    feed = datasets.Feed(
         dataset, checks.whole("batch_size", batch_size, 1), checks.whole("seed", seed), checks.truth("shuffle", shuffle)
     )
     return (feed.element(index) for index in count())
@@ -108,7 +104,7 @@ class IPUInfeedQueue:
         if prefetch_depth is None:
             prefetch_depth = ahead if ahead > 1 else _PREFETCH_DEPTH
         self.prefetch_depth = checks.integer("prefetch_depth", prefetch_depth)
-        check_prefetch_depth(self.prefetch_depth)
+        rules.check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         #: What the elements come from.
         self.dataset = dataset

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ipusim.api import Array, pipelines, rules, runs
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
@@ -22,13 +23,9 @@ from ipusim.ipu.runtime.loop_body import enqueue
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.runtime.stage_outfeeds import Arrivals, current
 from ipusim.ipu.runtime.variable import waits_for_session
-from ipusim.model.layers.layer import Array
-from ipusim.pipeline.program import OutfeedMode
-from ipusim.pipeline.rules import check_buffer_depth
-from ipusim.runs.request.schema import OutfeedSpec
 
 #: Elements that the host's buffer holds, unless another number is given.
-_BUFFER_DEPTH: Final = OutfeedSpec().buffer_depth
+_BUFFER_DEPTH: Final = runs.OutfeedSpec().buffer_depth
 #: Why a release's batches of elements have no effect.
 _NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
 
@@ -125,7 +122,7 @@ class IPUOutfeedQueue:
         batches = checks.whole("io_batch_size", io_batch_size, 1) > 1
         #: What a run that sends here has to say of it.
         self.notes: tuple[str, ...] = (_NO_BATCHES,) if batches else ()
-        check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
+        rules.check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
         self.outfeed_mode = mode
         self.buffer_depth = buffer_depth
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
@@ -136,7 +133,7 @@ class IPUOutfeedQueue:
         self.in_session = False
 
     @property
-    def mode(self) -> OutfeedMode:
+    def mode(self) -> pipelines.OutfeedMode:
         """The core's name of the mode."""
         return self.outfeed_mode.value
 

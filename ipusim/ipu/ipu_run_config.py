@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+from ipusim.api import rules
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import device_count
 from ipusim.ipu.tensorflow import run_config
-from ipusim.pipeline.rules import check_prefetch_depth
 
 
 class _Fields(NamedTuple):
@@ -54,7 +54,7 @@ class IPURunConfig(_Fields):
         replicas, shards = checks.whole("num_replicas", num_replicas, 1), checks.whole("num_shards", num_shards, 1)
         checks.whole("ordinal", ordinal)
         if prefetch_depth is not None:
-            check_prefetch_depth(checks.integer("prefetch_depth", prefetch_depth))
+            rules.check_prefetch_depth(checks.integer("prefetch_depth", prefetch_depth))
         if checks.truth("compile_summary", compile_summary):
             raise UnsupportedProgramError(
                 "Generating compilation summaries for the IPUEstimator through IPURunConfig.compile_summary is "

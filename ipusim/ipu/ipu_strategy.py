@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ipusim.api import machine
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
 from ipusim.ipu.runtime.distribution import in_scope_of, reduced
@@ -16,7 +17,6 @@ from ipusim.ipu.runtime.function_body import calling
 from ipusim.ipu.runtime.host import Fetch, example
 from ipusim.ipu.runtime.loop_body import check_call, check_takes
 from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
-from ipusim.machine.hosts import host_count
 
 
 class IPUStrategyV1:
@@ -92,7 +92,7 @@ class HostStrategy(IPUStrategyV1):
     @property
     def num_replicas_in_sync(self) -> int:
         """The hosts over which gradients are summed up."""
-        return host_count()
+        return machine.host_count()
 
     @contextmanager
     def scope(self) -> Iterator[Self]:

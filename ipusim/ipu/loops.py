@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from ipusim.api import models
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -19,7 +20,6 @@ from ipusim.ipu.runtime.program_state import using
 from ipusim.ipu.runtime.repeated import once
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.stage_call import Inputs
-from ipusim.model.stages.function_stage import as_results
 
 #: Most iterations that a condition is tried for.
 _LIMIT: Final = 100_000
@@ -144,10 +144,10 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
         with device():
             if not ran.program.sends_as_before():
                 return False
-            ran.pipeline.run(as_results(values) or None)
+            ran.pipeline.run(models.as_results(values) or None)
         return True
 
     ran = once((n, infeed), [body], make, run_on)
     if symbols is None:
         return list(ran.program.final()), ran
-    return [_Final(ran, place) for place in range(len(as_results(values)))], ran
+    return [_Final(ran, place) for place in range(len(models.as_results(values)))], ran

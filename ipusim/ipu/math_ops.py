@@ -10,12 +10,9 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import Array, LayerCost, Work, functions, layers, models
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.layers.serialized_matmul import SerializedMatmul
-from ipusim.model.work import Product, Work
 
 
 def serialized_matmul(
@@ -42,24 +39,24 @@ def serialized_matmul(
         found = f"{left.dtype}{list(left.shape)}", f"{right.dtype}{list(right.shape)}"
         checks.wrong_value("a and b", "as many columns as rows, and one type", found)
     factor = checks.whole("serialization_factor", serialization_factor, 1)
-    parts = SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
+    parts = layers.SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
     parts.check(left.shape[-2], left.shape[-1], right.shape[-1])
-    return operate(SerializedProduct(parts), left, right)[0]
+    return functions.operate(SerializedProduct(parts), left, right)[0]
 
 
 @dataclass(frozen=True)
 class SerializedProduct:
     """The products of (a, b), stacks of matrices, in parts as the core's dense layer has them."""
 
-    parts: SerializedMatmul
+    parts: layers.SerializedMatmul
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return a @ b for each of the stack."""
         a, b = arrays
         made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
         return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return grad @ b.T and a.T @ grad, in parts too."""
         a, b = saved
         of = self.parts.left_gradient, self.parts.right_gradient
@@ -75,7 +72,7 @@ class SerializedProduct:
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
         size, y = a.dtype.itemsize, groups * m * n
         once = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
-        whole = Product(m, k, n, groups), (Product(m, n, k, groups), Product(k, m, n, groups))
+        whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
         back = tuple(self.parts.parts(whole[1][place], ("mnk", "kmn")[place]) for place in wanted)
         return LayerCost(
             Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=once * size, itemsize=size, compute_sets=0),

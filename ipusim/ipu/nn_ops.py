@@ -8,6 +8,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import Array, functions, layers
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import embedding_ops
 from ipusim.ipu.runtime import checks
@@ -18,9 +19,6 @@ from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.activations import Activation
 from ipusim.ipu.tensorflow.array_functions import cast, stop_gradient, tensor, whole_numbers
 from ipusim.ipu.tensorflow.random import log_uniform_candidate_sampler
-from ipusim.model.functions.operation_call import operate, operate_without_gradient
-from ipusim.model.layers.ctc import CTC
-from ipusim.model.layers.layer import Array
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> Any:
@@ -134,11 +132,11 @@ def _ctc(labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any
         checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", rows)
     steps = _whole(f"{kind.removesuffix('s')}_length", data_length, (batch,))
     own = np.concatenate([np.where(used, rows, -1), steps[:, None]], axis=1)
-    loss = CTC(rows.shape[1], blank, timed=True, log_probabilities=kind == "data")
+    loss = layers.CTC(rows.shape[1], blank, timed=True, log_probabilities=kind == "data")
     outputs = anp.transpose(x, (1, 0, 2))
     found = EachLoss(
         (batch,),
-        lambda: operate(EachCTC(loss), outputs, own)[0],
+        lambda: functions.operate(EachCTC(loss), outputs, own)[0],
         lambda: run_loss(loss, outputs, own, {}),
     )
     return found if out_dtype in (None, x.dtype) else cast(found, out_dtype)
@@ -184,7 +182,7 @@ def _decoded(kind: str, data: Any, lengths: Any, width: Any, paths: Any, blank: 
     if not -classes <= checks.integer("blank_index", blank) < classes:
         checks.wrong_value("blank_index", f"one of {classes} classes", blank)
     operation = BeamSearch(beams, paths, blank % classes, kind != "logits")
-    losses, sizes, labels = operate_without_gradient(operation, anp.transpose(x, (1, 0, 2)), counts)
+    losses, sizes, labels = functions.operate_without_gradient(operation, anp.transpose(x, (1, 0, 2)), counts)
     return losses, sizes, labels
 
 

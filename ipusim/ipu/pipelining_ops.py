@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ipusim.api import models
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -22,7 +23,6 @@ from ipusim.ipu.runtime.pipeline_options import (
 from ipusim.ipu.runtime.releases import in_any_release
 from ipusim.ipu.runtime.repeated import once
 from ipusim.ipu.runtime.run import Pipeline
-from ipusim.model.stages.function_stage import as_results
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -113,7 +113,7 @@ def pipeline(
     OutOfMemoryError for what the device does not have.
     """
     given = dict(locals())
-    given["inputs"] = tuple(map(example, as_results(inputs)))
+    given["inputs"] = tuple(map(example, models.as_results(inputs)))
     arguments = check_arguments(given)  # also where no session will run it, as Graphcore's do
     symbols, values = examples(inputs)
     arguments = arguments.with_inputs(values)

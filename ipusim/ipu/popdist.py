@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import sys
 
+from ipusim.api import machine
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.horovod import init, rank, size
-from ipusim.machine.hosts import this_host
 
 __all__ = [
     "getInstanceIndex",
@@ -35,7 +35,7 @@ tensorflow = sys.modules[__name__]
 
 def isPopdistEnvSet() -> bool:  # noqa: N802 - PopDist's name
     """Return whether several hosts run the program, as PopRun's instances do."""
-    return this_host() is not None
+    return machine.this_host() is not None
 
 
 def getInstanceIndex() -> int:  # noqa: N802 - PopDist's name

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ipusim.api import functions
 from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
 from ipusim.ipu.runtime import checks
-from ipusim.model.collective_call import Combination
-from ipusim.model.functions import collectives
 
 _ADD: Final = "COLLECTIVE_OP_ADD"
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
 #: No reduction: each replica keeps its own part of its own values.
 _LOCAL: Final = "COLLECTIVE_OP_LOCAL"
-_COMBINATIONS: Final[dict[str, Combination]] = {
+_COMBINATIONS: Final[dict[str, functions.Combination]] = {
     _ADD: "add",
     "COLLECTIVE_OP_MUL": "multiply",
     "COLLECTIVE_OP_MIN": "minimum",
@@ -41,8 +40,8 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
         checks.wrong_value("x", "a tensor of rank 1", tuple(x.shape))
     check_inside("reduce_scatter")
     if op == _LOCAL:
-        return collectives.own_chunk(x, size)
+        return functions.own_chunk(x, size)
     values = x * x if op == _SQUARE_ADD else x
     if size == 1:
         return (values != 0).astype(values.dtype) if logical else values
-    return collectives.reduce_scatter(values, size, _COMBINATIONS[op])
+    return functions.reduce_scatter(values, size, _COMBINATIONS[op])

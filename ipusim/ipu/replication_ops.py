@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.ipu.cross_replica_ops import check_inside
-from ipusim.model.functions.replica import index
 
 
 def replication_index(name: str | None = None) -> Any:
@@ -16,4 +16,4 @@ def replication_index(name: str | None = None) -> Any:
     Raises ModelError in a sharded loop, whose body is written down once for all replicas.
     """
     check_inside("replication_index")
-    return np.array(index(), np.int32)
+    return np.array(functions.index(), np.int32)

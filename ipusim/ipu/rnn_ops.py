@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import functions, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Constant, GlorotUniform
@@ -20,11 +21,6 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 from ipusim.ipu.tensorflow.rnn_cell import LSTMStateTuple
 from ipusim.ipu.tensorflow.scoping import get_variable
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.variables import check_inside
-from ipusim.model.layers.augru import AUGRU
-from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.lstm import LSTM
 
 
 class _Popnn:
@@ -89,7 +85,7 @@ class _Popnn:
         """Run over the time steps."""
         raise NotImplementedError
 
-    def _layer(self) -> LSTM | GRU:
+    def _layer(self) -> layers.LSTM | layers.GRU:
         """Return the core's layer."""
         raise NotImplementedError
 
@@ -98,7 +94,7 @@ class _Popnn:
 
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
-        check_inside(self.name)
+        functions.check_inside(self.name)
         called = unique(self.kind) if self._given_name is None else self._given_name
         if self._scope is None:
             self._scope = f"{scope().prefix}{called}/"
@@ -124,7 +120,7 @@ class _Popnn:
     def _run(self, x: Any, beside: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:
         kernel, biases = self._variables(x.shape[-1])
         operation = RecurrentOperation(self._layer(), bool(states), self._partials)
-        return operate(operation, x, kernel, biases, *beside, *states)
+        return functions.operate(operation, x, kernel, biases, *beside, *states)
 
 
 class PopnnLSTM(_Popnn):
@@ -132,8 +128,8 @@ class PopnnLSTM(_Popnn):
 
     kind, gates = "popnn_lstm", 4
 
-    def _layer(self) -> LSTM | GRU:
-        return LSTM(self.num_units, *self._activations, return_sequences=True)
+    def _layer(self) -> layers.LSTM | layers.GRU:
+        return layers.LSTM(self.num_units, *self._activations, return_sequences=True)
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, LSTMStateTuple]:
         """Return outputs (time steps, batch, units), and the states after the last step.
@@ -187,8 +183,8 @@ class PopnnGRU(_Popnn):
             name,
         )
 
-    def _layer(self) -> LSTM | GRU:
-        return GRU(self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after)
+    def _layer(self) -> layers.LSTM | layers.GRU:
+        return layers.GRU(self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after)
 
     def _bias_shape(self) -> list[int]:
         return [self.gates, 2, self.num_units] if self._reset_after else super()._bias_shape()
@@ -215,8 +211,8 @@ class PopnnDynamicGRU(PopnnGRU):
 
     kind = "popnn_dynamic_gru"
 
-    def _layer(self) -> LSTM | GRU:
-        return GRU(
+    def _layer(self) -> layers.LSTM | layers.GRU:
+        return layers.GRU(
             self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
         )
 
@@ -256,8 +252,8 @@ class PopnnAUGRU(PopnnDynamicGRU):
 
     kind = "popnn_augru"
 
-    def _layer(self) -> LSTM | GRU:
-        return AUGRU(
+    def _layer(self) -> layers.LSTM | layers.GRU:
+        return layers.AUGRU(
             self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import ON_IPU, SHARD
@@ -13,7 +14,6 @@ from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.devices import device_ordinal, on_device, ordinal_of
 from ipusim.ipu.runtime.loop_body import asking
 from ipusim.ipu.runtime.names import in_stage
-from ipusim.model.functions.host_scope import on_host
 
 
 @contextmanager
@@ -97,5 +97,5 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     Raises ProgramTypeError for what is no text, ModelError for replicas that do something together in the block, and
     for a look-up in a table on the host.
     """
-    with on_host(checks.text("name", name)):
+    with functions.on_host(checks.text("name", name)):
         yield

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.work import VectorWork, Work
 
 
 def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool) -> Any:
@@ -89,7 +87,9 @@ def _sliced(dst: Any, src: Any, counts: Array, sources: Array, places: Array, ze
         if outside.any():
             at = int(outside.argmax())
             checks.wrong_value(name, f"at least {offsets[at] + counts[at]} rows for slice {at}, from row 0 on", rows)
-    (found,) = operate(SequenceSlice(checks.truth("zero_unused", zero_unused)), dst, src, counts, sources, places)
+    (found,) = functions.operate(
+        SequenceSlice(checks.truth("zero_unused", zero_unused)), dst, src, counts, sources, places
+    )
     return found
 
 
@@ -105,7 +105,7 @@ class SequenceSlice:
 
     zero_unused: bool
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return dst with the slices in it."""
         dst, src, counts, sources, places = arrays
         taken = np.full(len(dst), -1)
@@ -115,7 +115,7 @@ class SequenceSlice:
         kept[taken >= 0] = src[taken[taken >= 0]]
         return (kept,), (taken, src.shape)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
         taken, shape = saved
         (grad,) = grads

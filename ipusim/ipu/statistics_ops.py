@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.operation_call import operate_without_gradient
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.work import VectorWork, Work
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
@@ -22,7 +20,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
     values = tensor(inputs)
     if values.dtype.kind != "f" or values.ndim != 1 or not values.shape[0]:
         checks.wrong_value("inputs", "a rank-1 tensor of floating-point values", (values.dtype, values.shape))
-    return operate_without_gradient(FixedWidthBins(checks.whole("n_bins", n_bins, 1)), values)[0]
+    return functions.operate_without_gradient(FixedWidthBins(checks.whole("n_bins", n_bins, 1)), values)[0]
 
 
 def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
@@ -55,7 +53,7 @@ def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: boo
 
 def _counted(values: Any, levels: Any, before: Any, absolute: bool) -> Any:
     operation = Histogram(checks.truth("absolute_of_input", absolute))
-    return operate_without_gradient(operation, values, levels, before)[0]
+    return functions.operate_without_gradient(operation, values, levels, before)[0]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class FixedWidthBins(WithoutGradient):
 
     levels: int
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the levels."""
         (values,) = arrays
         return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
@@ -92,7 +90,7 @@ class Histogram(WithoutGradient):
 
     absolute: bool
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return (levels + 1,) counts in float32, as popops counts with ``useFloatArithmetic``."""
         values, levels, before = arrays
         bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ipusim.api import Array
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Running
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.utils import IpuTraceEvent, IpuTraceEventType
-from ipusim.model.layers.layer import Array
 
 __all__ = ["TensorSummary", "ipu_compile_summary", "tensor_summary"]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, hardware
 from ipusim.base.errors import ModelError, ProgramError
 from ipusim.base.files import archive_of, write_file
-from ipusim.hardware.build import build_system
 from ipusim.ipu.config import get_ipu_config
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -31,7 +31,6 @@ from ipusim.ipu.runtime.offered import found_in, rows
 from ipusim.ipu.runtime.poplar_flags import uses_synthetic_data
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.dataset import Dataset
-from ipusim.model.layers.layer import Array
 
 
 class SyntheticDataCategory(Enum):
@@ -52,7 +51,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
     found = get_ipu_config()[0].device((0,), ordinal=ordinal)
-    system = build_system(
+    system = hardware.build_system(
         found["name"], mapping=(0,), ipus=found["auto_select_ipus"], select=found["select_ipus"], pipelined=False
     )
     return system.count

@@ -1,1 +1,18 @@
-"""The simulated machine: the only code that knows SimPy."""
+"""The simulated machine: the only code that knows SimPy.
+
+As ``machine`` of :mod:`ipusim.api` this room offers what runs beside the road: several hosts in one process and what
+they do together, and the one BLAS thread that gives the same bits on every number of cores.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.machine.extent import most_spans
+    from ipusim.machine.host_collectives import all_gather, all_reduce, broadcast, broadcast_all
+    from ipusim.machine.hosts import Host, host_count, run_together, this_host
+    from ipusim.machine.one_thread import one_blas_thread
+    from ipusim.machine.timeline_info import timeline_info as info_of
+else:
+    __getattr__, __dir__ = lazy(__name__)

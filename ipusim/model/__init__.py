@@ -1,1 +1,21 @@
-"""The models that simulated IPUs execute: layers, losses, optimizers, datasets, and what each costs."""
+"""The models that simulated IPUs execute: layers, losses, optimizers, datasets, and what each costs.
+
+As ``models`` of :mod:`ipusim.api` this room offers the stages of a model, the work that they ask for, and their
+options; ``layers``, ``functions``, ``learning`` and ``datasets`` stand beside it.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.model.profile import PassCost, StageProfile
+    from ipusim.model.rows import Row
+    from ipusim.model.stages.function_profile import Summed
+    from ipusim.model.stages.function_profile import profile as profile_function
+    from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
+    from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
+    from ipusim.model.work import MappingWork, MeasuredWork, Product, in_turn
+    from ipusim.model.workload import Reduction
+else:
+    __getattr__, __dir__ = lazy(__name__)

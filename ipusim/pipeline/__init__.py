@@ -1,1 +1,25 @@
-"""A pipeline as data: the program, its operations, the Plan, and the rules that every Plan keeps."""
+"""A pipeline as data: the program, its operations, the Plan, and the rules that every Plan keeps.
+
+As ``pipelines`` of :mod:`ipusim.api` this room offers the parts of a program and of a Plan, and what holds memory in
+it; ``rules`` stands beside it.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.pipeline.check import check as check_plan
+    from ipusim.pipeline.footprint import StageFootprint
+    from ipusim.pipeline.grid import format_grid, parse_mapping
+    from ipusim.pipeline.holders import LAYERS, Holder
+    from ipusim.pipeline.instructions import text_of
+    from ipusim.pipeline.io_tiles import IoTiles
+    from ipusim.pipeline.liveness import Levels, Peak, alive, spread
+    from ipusim.pipeline.offload import Offload
+    from ipusim.pipeline.ops import Op, Pass
+    from ipusim.pipeline.order import CopyRule, Edge
+    from ipusim.pipeline.plan import order_and_sync
+    from ipusim.pipeline.program import Outfeed, OutfeedMode, PlanShape
+else:
+    __getattr__, __dir__ = lazy(__name__)

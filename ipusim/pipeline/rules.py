@@ -11,6 +11,27 @@ from typing import Final
 
 from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
 
+__all__ = [
+    "INTERLEAVED",
+    "THEN_BACKPROPAGATE",
+    "check_buffer_depth",
+    "check_concurrent",
+    "check_count",
+    "check_count_range",
+    "check_interleaved",
+    "check_mapping",
+    "check_not_serialized",
+    "check_outfeed",
+    "check_outfeed_mask",
+    "check_prefetch_depth",
+    "check_serialization",
+    "check_serialized",
+    "check_stage_options",
+    "check_stages",
+    "check_weight_updates",
+    "nearest_counts",
+]
+
 _ALSO_CALLED: Final = (
     "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` "
     "or `steps_per_execution` depending on the API used."

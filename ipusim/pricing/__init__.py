@@ -1,1 +1,29 @@
-"""What a Plan costs on a System: work, bytes and meetings become whole cycles here, once for a run."""
+"""What a Plan costs on a System: work, bytes and meetings become whole cycles here, once for a run.
+
+As ``pricing`` of :mod:`ipusim.api` this room offers prices with their terms, and the prices of single parts, for what
+compares parts without a Plan.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.pricing.code import least_code
+    from ipusim.pricing.collectives import all_gathers, host_update_cycles
+    from ipusim.pricing.collectives import all_reduce as all_reduce_cycles
+    from ipusim.pricing.copies import copy_costs, send_costs, traffic
+    from ipusim.pricing.costs import HostCosts, Send, StepCopy
+    from ipusim.pricing.exchanges import HostExchange
+    from ipusim.pricing.laws import laws_with
+    from ipusim.pricing.passes import pass_cycles
+    from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan, plan_product
+    from ipusim.pricing.planner.product import Product as PlannedProduct
+    from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
+    from ipusim.pricing.planner.work import SplitWork, smooth_cycles
+    from ipusim.pricing.price import counts_update
+    from ipusim.pricing.price import price as price_plan
+    from ipusim.pricing.terms import Row as TermRow
+    from ipusim.pricing.terms import terms as terms_of
+else:
+    __getattr__, __dir__ = lazy(__name__)

@@ -1,1 +1,44 @@
-"""The one road from a request to a result: Request, assemble, Job, execute, Run."""
+"""The one road from a request to a result: Request, assemble, Job, execute, Run.
+
+As ``runs`` of :mod:`ipusim.api` this room offers what stands beside the road: the parts of a request, their places in
+files and messages about them, Graphcore's names of options, limits, and YAML.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.runs.assemble.lay_out import lay_out
+    from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_RUN_BYTES, MAX_SAMPLE_ELEMENTS, SPAN_BYTES
+    from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
+    from ipusim.runs.assemble.rates import resolve_rates
+    from ipusim.runs.assemble.schedule_options import without_schedule_options
+    from ipusim.runs.assemble.stages import requested_stages
+    from ipusim.runs.assemble.system import resolve_offloads
+    from ipusim.runs.content import Content
+    from ipusim.runs.execute import sum_up
+    from ipusim.runs.findings import Findings
+    from ipusim.runs.places import Place, PlacedProblem
+    from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
+    from ipusim.runs.request.expectation import Expectation
+    from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes
+    from ipusim.runs.request.layer_spec import BuiltSpec
+    from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec
+    from ipusim.runs.request.pipeline_spec import MAX_STAGES, PipelineSpec
+    from ipusim.runs.request.profile import (
+        MeasuredStage,
+        has_stages,
+        misplaced,
+        read_profile,
+        read_profiles,
+        wrong_number,
+    )
+    from ipusim.runs.request.request import given, index_of, plain, validate
+    from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
+    from ipusim.runs.session import Hook
+    from ipusim.runs.time_alone import time_alone as timeline_of
+    from ipusim.runs.titles import title_of
+    from ipusim.runs.yaml_text import Located, dump, edited
+else:
+    __getattr__, __dir__ = lazy(__name__)

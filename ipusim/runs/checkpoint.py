@@ -16,6 +16,21 @@ from ipusim.base.errors import FileError
 from ipusim.model.layers.layer import Array
 from ipusim.runs.session import Session, SessionState
 
+__all__ = [
+    "OPTIMIZER",
+    "Arrays",
+    "Wanted",
+    "arrays_of",
+    "check_arrays",
+    "check_arrays_of",
+    "everything",
+    "is_own",
+    "is_variable",
+    "set_arrays_of",
+    "slot_names",
+    "slots_of",
+]
+
 Arrays = Mapping[str, Array]
 #: Whether an array of a name is wanted.
 Wanted = Callable[[str], bool]

@@ -1,1 +1,17 @@
-"""Pipeline schedules: each is a function from a program's shape to a Plan, found by name in the registry."""
+"""Pipeline schedules: each is a function from a program's shape to an Order, found by name in the registry.
+
+As ``schedules`` of :mod:`ipusim.api` this room offers the registry, and schedules of files.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.schedules.features import Feature
+    from ipusim.schedules.named import FILE, schedule_of
+    from ipusim.schedules.registry import HOUSE, find, is_of_the_house, names, register
+    from ipusim.schedules.registry import serialized as default_serialized
+    from ipusim.schedules.torch_csv import write as write_torch_csv
+else:
+    __getattr__, __dir__ = lazy(__name__)

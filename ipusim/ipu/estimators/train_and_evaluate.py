@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ipusim.api import machine
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.runtime import checks
@@ -15,7 +16,6 @@ from ipusim.ipu.tensorflow.session_run_hooks import (
     SessionRunHook,
     checked_listeners,
 )
-from ipusim.machine.hosts import host_count
 
 
 class _TrainFields(NamedTuple):
@@ -115,7 +115,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
         if not isinstance(given, kind):
             raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(given)}")
     config = estimator.config
-    if config.eval_distribute is not None and host_count() > 1:
+    if config.eval_distribute is not None and machine.host_count() > 1:
         raise UnsupportedProgramError(
             "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there by "
             "itself: call the estimator's evaluate on each host instead"

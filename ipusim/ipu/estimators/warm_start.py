@@ -8,11 +8,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipusim.api import checkpoint
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.checkpoint_files import of_checkpoint, read_checkpoint
 from ipusim.ipu.tensorflow.saver import go_on_from, latest_checkpoint, state_now
-from ipusim.runs.checkpoint import is_variable
 
 
 class WarmStartSettings(NamedTuple):
@@ -57,7 +57,7 @@ def warm_start(settings: WarmStartSettings) -> None:
     wanted = {
         name
         for name in state_now()
-        if is_variable(name)
+        if checkpoint.is_variable(name)
         and name != "global_step"
         and (name in before or _matches(settings.vars_to_warm_start, name))
     }

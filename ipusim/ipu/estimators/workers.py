@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ipusim.api import Array, machine
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.estimators.program import Of
 from ipusim.ipu.ipu_strategy import HostStrategy
@@ -15,8 +16,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import averaging, gathered, in_scope_of, reduced
 from ipusim.ipu.runtime.host import Fetch
 from ipusim.ipu.tensorflow.distribute import InputContext
-from ipusim.machine.hosts import this_host
-from ipusim.model.layers.layer import Array
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ class Workers:
     def __init__(self, strategy: HostStrategy | None) -> None:
         """Take the strategy of what runs next."""
         self._strategy = strategy
-        host = this_host()
+        host = machine.this_host()
         self._host = None if strategy is None or host is None or host.count == 1 else host
 
     @property

@@ -22,6 +22,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
+from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import broadcasted, gathered, reduced
@@ -29,7 +30,6 @@ from ipusim.ipu.runtime.host import Fetch
 from ipusim.ipu.runtime.loop_body import check_call
 from ipusim.ipu.runtime.offered import rows
 from ipusim.ipu.runtime.recording import recorder, recording
-from ipusim.machine.hosts import Host, host_count, run_together, this_host
 
 __all__ = [
     "Adasum",
@@ -73,12 +73,12 @@ def is_initialized() -> bool:
 
 def size() -> int:
     """Return how many hosts there are."""
-    return host_count()
+    return machine.host_count()
 
 
 def rank() -> int:
     """Return the number of this one, from 0 up."""
-    host = this_host()
+    host = machine.this_host()
     return 0 if host is None else host.rank
 
 
@@ -113,7 +113,7 @@ def run(
     count = checks.whole("np", np, 1)
     if count > MOST:
         checks.wrong_value("np", f"at most {MOST:,} hosts", count)
-    if this_host() is not None:
+    if machine.this_host() is not None:
         raise ProgramStateError(
             "horovod.run: expected to be called outside of the hosts that it or `ipusim run --hosts` starts, got a "
             "call on one"
@@ -131,7 +131,7 @@ def on_hosts(function: Callable[[], Any], count: int, turn: Callable[[int], None
         with recording(recorder() if rank() == 0 else None):
             return function()
 
-    return run_together([call] * count, turn)
+    return machine.run_together([call] * count, turn)
 
 
 class Operation(Enum):
@@ -148,7 +148,9 @@ class Operation(Enum):
 Average, Sum, Min, Max, Product, Adasum = Operation
 
 #: A host, and of each collective its calls without a name so far.
-_CALLS: Final[ContextVar[tuple[Host | None, dict[str, int]]]] = ContextVar("collectives_called", default=(None, {}))
+_CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
+    "collectives_called", default=(None, {})
+)
 
 
 def allreduce(tensor: Any, op: Operation | None = None) -> Any:
@@ -169,7 +171,7 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
         checks.wrong_value("op", "Average or Sum of tf.IndexedSlices", operation.name)
     values, indices = allgather(tensor.values), allgather(tensor.indices)
     return IndexedSlices(
-        values / values.dtype.type(host_count()) if operation is Average else values,
+        values / values.dtype.type(machine.host_count()) if operation is Average else values,
         indices,
         tensor.dense_shape,
     )
@@ -200,7 +202,7 @@ def _named(what: str, name: str | None) -> str:
     """Return what hosts wait for: a collective by its name, or by its number among those without."""
     if name is not None:
         return f"horovod.{what} of {checks.text('name', name)!r}"
-    host, (of, calls) = this_host(), _CALLS.get()
+    host, (of, calls) = machine.this_host(), _CALLS.get()
     number = 1 + (calls.get(what, 0) if of is host else 0)
     _CALLS.set((host, {**(calls if of is host else {}), what: number}))
     return f"horovod.{what} number {number}"

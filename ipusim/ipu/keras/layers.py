@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import layers as core_layers
+from ipusim.api import models
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime.layers import run
 from ipusim.ipu.runtime.pipeline_options import partials_itemsize
@@ -14,8 +16,6 @@ from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
 from ipusim.ipu.tensorflow.rnn_cell import LSTMStateTuple
-from ipusim.model.layers.dropout import Dropout as CoreDropout
-from ipusim.model.stages.stage_options import PARTIALS_BYTES
 
 #: What Keras' weights begin with, where nothing says it.
 _DEFAULTS: Final = {
@@ -164,7 +164,7 @@ class _Popnn(RecurrentLayer):
             given.pop(name, None)
         self._partials = partials_itemsize(given.pop("partials_dtype"))
         rate = given.pop("dropout")
-        self._dropout = CoreDropout(rate) if rate else None
+        self._dropout = core_layers.Dropout(rate) if rate else None
         named = {name: given.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
         super().__init__(**given, **_chosen(**named))
 
@@ -177,7 +177,7 @@ class _Popnn(RecurrentLayer):
 
     def _has_states(self, initial_state: Any) -> bool:
         """Return whether it runs as an operation, which takes states, and partial sums in half precision."""
-        return super()._has_states(initial_state) or self._partials == PARTIALS_BYTES["half"]
+        return super()._has_states(initial_state) or self._partials == models.PARTIALS_BYTES["half"]
 
     def _from_state(self, given: Any) -> Sequence[Any]:
         return (given,)

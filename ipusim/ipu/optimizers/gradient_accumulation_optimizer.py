@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipusim.api import learning
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.optimizer import Accumulation, Optimizer
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
-from ipusim.model.learning import optimizers as core
 
 __all__ = [
     "CrossReplicaGradientAccumulationOptimizer",
@@ -116,7 +116,7 @@ class GradientAccumulationOptimizer(_Accumulating):
         """
         super().__init__(opt, name)
         self._accumulation = Accumulation(_mini_batches(num_mini_batches))
-        if checks.truth("verify_usage", verify_usage) and not isinstance(self.rule, core.SGD | core.Momentum):
+        if checks.truth("verify_usage", verify_usage) and not isinstance(self.rule, learning.SGD | learning.Momentum):
             raise ProgramError(
                 "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
                 f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"

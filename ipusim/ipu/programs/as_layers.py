@@ -8,20 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, Job, layers, learning, models, runs
+from ipusim.api import functions as core_functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.programs.written_calls import WrittenStage, arrays_of, layer_of, plain_name, short_names_of, written
 from ipusim.ipu.runtime.functions import TracedFunctions, accumulator_dtype
 from ipusim.ipu.runtime.shards import RecordedNode
 from ipusim.ipu.tensorflow.keras.rules import KerasMomentum
-from ipusim.model.functions.layer_call import Call
-from ipusim.model.functions.users_code import name_of
-from ipusim.model.layers import table as layers
-from ipusim.model.layers.layer import Array, TakesTokens
-from ipusim.model.learning import table as optimizers
-from ipusim.model.learning.optimizers import Momentum
-from ipusim.model.rows import Row
-from ipusim.runs.assemble.limits import MAX_SAMPLE_ELEMENTS
-from ipusim.runs.job import Job
 
 #: What stays with the program, in a scenario of its layers.
 NOT_SAID: Final = (
@@ -44,7 +37,7 @@ class Chained:
         input, labels: the arrays that it was called on; no labels but for a loss.
     """
 
-    call: Call
+    call: core_functions.Call
     variables: Mapping[str, tuple[str, Array]]
     input: Array
     labels: Array | None
@@ -121,7 +114,7 @@ def _chained(node: RecordedNode, end: RecordedNode | None, stage: WrittenStage) 
     """Return the layer that a call runs on the ``end`` of the chain before it, None for its beginning."""
     name, call = stage.stage.stage.name, layer_of(node)
     if call is None:
-        raise NotLayersError(f"stage {name!r} calls {name_of(node.function)}, which is no layer")
+        raise NotLayersError(f"stage {name!r} calls {core_functions.name_of(node.function)}, which is no layer")
     first, *rest = arrays_of(node)
     if first is None or (first not in stage.takes if end is None else first is not end):
         raise NotLayersError(f"stage {name!r} runs layers that are not one after the other")
@@ -149,7 +142,7 @@ def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
         raise NotLayersError(f"variable {shared!r} is of several layers")
 
 
-def _row(thing: Any, rows: Sequence[Row]) -> Row:
+def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
     """Return the row of a layer, loss or optimizer; raises NotLayersError where a scenario has none."""
     found = next((row for row in rows if row.makes is type(thing)), None)
     if found is None:
@@ -157,7 +150,7 @@ def _row(thing: Any, rows: Sequence[Row]) -> Row:
     return found
 
 
-def _said(thing: Any, rows: Sequence[Row]) -> dict[str, Any]:
+def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     """Return type and keys of a layer, loss or optimizer, those that are not their defaults."""
     row = _row(thing, rows)
     given = {key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default}
@@ -184,16 +177,16 @@ def _optimizer(functions: TracedFunctions) -> dict[str, Any]:
         raise NotLayersError("the optimizer changes gradients by functions of its own")
     rule = update.optimizer.rule
     if isinstance(rule, KerasMomentum):  # a scenario's step size stays, so that it is TensorFlow 1's
-        rule = Momentum(**vars(rule))
-    return _said(rule, optimizers.rows())
+        rule = learning.Momentum(**vars(rule))
+    return _said(rule, learning.rows())
 
 
 def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
     """Return data of the form of the program's."""
     first, last = chain[0], chain[-1]
     shape, labels = list(first.input.shape[1:]), last.labels
-    samples = max(len(first.input), min(samples, MAX_SAMPLE_ELEMENTS // max(first.input[0].size, 1)))
-    if isinstance(first.call.layer, TakesTokens):
+    samples = max(len(first.input), min(samples, runs.MAX_SAMPLE_ELEMENTS // max(first.input[0].size, 1)))
+    if isinstance(first.call.layer, layers.TakesTokens):
         vocabulary = getattr(first.call.layer, "input_dim", None)
         if len(shape) != 1 or vocabulary is None or (labels is not None and list(labels.shape[1:]) != shape):
             raise NotLayersError("a scenario has no such tokens as the data")

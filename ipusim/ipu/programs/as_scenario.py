@@ -9,16 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Job, Request, Session, Span, Timeline, assemble, pipelines, runs
 from ipusim.base.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.programs import as_layers
 from ipusim.ipu.programs.written_calls import short_names
 from ipusim.ipu.runtime.functions import TracedFunctions
-from ipusim.pipeline.ops import Pass
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request, plain
-from ipusim.runs.session import Session
-from ipusim.timeline.timeline import Span, Timeline
 
 #: Characters of a line of comment.
 _LINE: Final = 110
@@ -109,7 +104,7 @@ def _request(job: Job, said: Mapping[str, Any], description: str, functions: Tra
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,
     }
-    found = Request.from_dict(plain(data), name=job.request.name, description=description)
+    found = Request.from_dict(runs.plain(data), name=job.request.name, description=description)
     return replace(found, options=Request.from_dict(found.without_defaults()).options)
 
 
@@ -170,11 +165,11 @@ def _stages(job: Job) -> list[dict[str, Any]]:
     updates = dict(costs.updates) if shape.training else {}
     found = []
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
-        cycles = {"forward": costs.passes[Pass.FORWARD, number]}
+        cycles = {"forward": costs.passes[pipelines.Pass.FORWARD, number]}
         if shape.training:
             # What is computed again inside of it comes with the option once more.
-            again = costs.passes[Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
-            cycles["backward"] = costs.passes[Pass.BACKWARD, number] - again
+            again = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
+            cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - again
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         held = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if (

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from ipusim.api import Run
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
@@ -18,7 +19,6 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recorder, recording
-from ipusim.runs.run import Run
 
 #: From a run, the folder that it goes to, and comments on its scenario, to the content of each file by name.
 Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from ipusim.api import functions, machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
 from ipusim.ipu.programs import tensor_methods
 from ipusim.ipu.runtime.import_names import install
-from ipusim.machine.hosts import this_host
-from ipusim.model.functions.users_code import line_of, told
 
 #: How the name of a program ends.
 _SUFFIX: Final = ".py"
@@ -100,12 +99,16 @@ class ProgramFile:
         try:
             tensor_methods.run(tensor_methods.compiled(self._tree, self._file), module)
         except IpusimError as error:
-            place = (line_of(error.__cause__) if error.__cause__ else "") or line_of(error) or self._file
+            place = (
+                (functions.line_of(error.__cause__) if error.__cause__ else "")
+                or functions.line_of(error)
+                or self._file
+            )
             if place.startswith(self._file):  # as it was named
                 place = f"{self.path}{place.removeprefix(self._file)}"
-            host = this_host()
+            host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(f"{place}: {who}{told(error)}") from error
+            raise ProgramError(f"{place}: {who}{functions.told(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)

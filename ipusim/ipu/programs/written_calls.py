@@ -10,18 +10,13 @@ from typing import Final
 import numpy as np
 from autograd.tracer import isbox, new_box, trace_stack
 
+from ipusim.api import functions as core_functions
+from ipusim.api import models, timelines
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.shards import RecordedNode, boxing
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.traced import TracedStage
-from ipusim.model.functions.layer_call import Call, run_layer
-from ipusim.model.functions.traced_array import refusing_plain_numpy
-from ipusim.model.functions.untrained import Untrained, holding
-from ipusim.model.functions.users_code import Failing
-from ipusim.model.functions.variables import looking_up
-from ipusim.model.stages.function_stage import as_results
-from ipusim.timeline.timeline import layers_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +46,17 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
     running, inputs.running = inputs.running, False
     try:
         with (
-            Failing(f"stage {stage.stage.name!r} fails where its inputs are written down"),
-            refusing_plain_numpy(),
+            core_functions.Failing(f"stage {stage.stage.name!r} fails where its inputs are written down"),
+            core_functions.refusing_plain_numpy(),
             trace_stack.new_trace() as trace,
             np.errstate(all="ignore"),
         ):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in stage.inputs[own:]]
-            with looking_up(boxing(calls, trace)), holding(Untrained({}, takes_new=True)):
-                results = as_results(stage.stage.function(*inputs.values[:own], *boxes))
+            with (
+                core_functions.looking_up(boxing(calls, trace)),
+                core_functions.holding(core_functions.Untrained({}, takes_new=True)),
+            ):
+                results = models.as_results(stage.stage.function(*inputs.values[:own], *boxes))
     finally:
         inputs.running = running
     takes = (*(None for _ in range(own)), *(box._node for box in boxes))
@@ -67,9 +65,9 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
     )
 
 
-def layer_of(node: RecordedNode) -> Call | None:
+def layer_of(node: RecordedNode) -> core_functions.Call | None:
     """Return the layer, or loss, that a call runs; None for another function."""
-    return node.arguments[0] if node.function is run_layer else None
+    return node.arguments[0] if node.function is core_functions.run_layer else None
 
 
 def arrays_of(node: RecordedNode) -> Sequence[RecordedNode | None]:
@@ -130,7 +128,7 @@ def scopes_of(functions: TracedFunctions) -> tuple[str, ...]:
     except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
         return ()
     found = short_names_of([list(dict.fromkeys(_scoped(stage))) for stage in stages])
-    return tuple(map(layers_text, found)) if any(found) else ()
+    return tuple(map(timelines.layers_text, found)) if any(found) else ()
 
 
 def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

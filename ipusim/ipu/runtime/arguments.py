@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final
 
+from ipusim.api import models, rules, runs
 from ipusim.base.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -25,20 +26,6 @@ from ipusim.ipu.runtime.pipeline_options import (
     check_update_options,
 )
 from ipusim.ipu.runtime.stage_call import Holder
-from ipusim.model.stages.function_stage import as_results
-from ipusim.pipeline.rules import (
-    check_concurrent,
-    check_count_range,
-    check_interleaved,
-    check_mapping,
-    check_not_serialized,
-    check_outfeed,
-    check_serialization,
-    check_serialized,
-    check_stages,
-    check_weight_updates,
-)
-from ipusim.runs.request.graphcore_options import GraphcoreOption, arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +128,14 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     method = given["reduction_method"]
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
-    plain = {row.path[-1]: row for row in arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
+    plain = {row.path[-1]: row for row in runs.arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
 
     def value(key: str) -> Any:
         return _plain(plain[key], given)
 
     batch_iterations = value("batch_serialization_iterations")
-    check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
-    check_weight_updates(value("continuous_weight_updates"))
+    rules.check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
+    rules.check_weight_updates(value("continuous_weight_updates"))
     schedule, mode = _modes(given, batch_iterations)
     mapping = _checked_mapping(given, schedule, batch_iterations)
     stages = given["computational_stages"]
@@ -158,7 +145,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     )
     update = check_update_options(given[UPDATE_OPTIONS] if training else None)
     mask = _mask(given["outfeed_mask"])
-    check_outfeed(
+    rules.check_outfeed(
         training=training,
         mask=bool(mask),
         loss=value("outfeed_loss"),
@@ -190,7 +177,7 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
     )
 
 
-def _plain(row: GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
+def _plain(row: runs.GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
     """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
     if row.kind is int:
         return checks.whole(row.name, given[row.name], row.least)
@@ -238,7 +225,7 @@ def _count(count: Any) -> int:
     if count is None:
         raise CountError("gradient_accumulation_count must be specified.")
     found = checks.integer("gradient_accumulation_count", count)
-    check_count_range(found)
+    rules.check_count_range(found)
     return found
 
 
@@ -251,7 +238,7 @@ def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
 
 
 def _inputs(values: Any) -> tuple[Any, ...]:
-    found = as_results(values)
+    found = models.as_results(values)
     for position, value in enumerate(found):
         checks.numbers(f"inputs[{position}]", value)
     return found
@@ -270,7 +257,7 @@ def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSch
     if not isinstance(schedule, PipelineSchedule):
         raise ProgramTypeError("The given pipeline_schedule is not a member of the PipelineSchedule enumeration.")
     if schedule is not PipelineSchedule.Sequential:
-        check_not_serialized(batch_iterations)
+        rules.check_not_serialized(batch_iterations)
     mode = RecomputationMode.Auto if mode is None else mode
     if not isinstance(mode, RecomputationMode):
         raise ProgramTypeError("The given recomputation_mode is not a member of the RecomputationMode enumeration.")
@@ -288,10 +275,10 @@ def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
     if given["outfeed_queue"] is not None and not isinstance(given["outfeed_queue"], IPUOutfeedQueue):
         raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
-    check_stages(len(stages))
+    rules.check_stages(len(stages))
     if not isinstance(mapping, list | tuple):
         raise ProgramTypeError("device_mapping argument needs to be a list or a tuple.")
-    check_mapping(len(mapping), len(stages))
+    rules.check_mapping(len(mapping), len(stages))
     for stage, device in zip(stages, mapping, strict=True):
         if isinstance(device, list | tuple) and not isinstance(stage, list | tuple):
             checks.wrong_type("device_mapping", "one IPU for a stage that is one function", device)
@@ -299,8 +286,8 @@ def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch
             checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
         each_stages = [each if isinstance(each, list | tuple) else [each] for each in mapping]
-        check_interleaved(each_stages, given["optimizer_function"] is not None)
-    check_serialized(batch_iterations, _flat(mapping))
+        rules.check_interleaved(each_stages, given["optimizer_function"] is not None)
+    rules.check_serialized(batch_iterations, _flat(mapping))
     return mapping
 
 
@@ -315,7 +302,7 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
             continue
         if not stage:
             checks.wrong_value("computational_stages", "a function, or a list of functions", stage)
-        check_concurrent(len(stage), len(device) if isinstance(device, list | tuple) else None)
+        rules.check_concurrent(len(stage), len(device) if isinstance(device, list | tuple) else None)
         if any(isinstance(function, list | tuple) for function in stage):
             raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
     for stage in stages:

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ipusim.api import Array, checkpoint, learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
@@ -22,10 +23,6 @@ from ipusim.ipu.runtime.loop_body import Asked, asking
 from ipusim.ipu.runtime.program_state import store
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.model.layers.layer import Array
-from ipusim.model.learning.optimizers import Optimizer as Rule
-from ipusim.model.learning.optimizers import State
-from ipusim.runs.checkpoint import slot_names, slots_of
 
 Values = Mapping[str, Array]
 
@@ -278,7 +275,11 @@ def host_pairs(pairs: Any) -> list[HostPair] | None:
 
 
 def apply_on_host(
-    rule: Rule, apply: Callable[..., Any], pairs: Sequence[HostPair], args: Sequence[Any], kwargs: Mapping[str, Any]
+    rule: learning.Optimizer,
+    apply: Callable[..., Any],
+    pairs: Sequence[HostPair],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> Operation | None:
     """Let ``apply`` of an optimizer with a ``rule`` update variables of the host, whose slots are there as well.
 
@@ -308,20 +309,20 @@ def apply_on_host(
     return None
 
 
-def _state(rule: Rule, variables: Sequence[NamedVariable]) -> State:
+def _state(rule: learning.Optimizer, variables: Sequence[NamedVariable]) -> learning.State:
     """Return the optimizer's arrays for these variables: those that they have on the host, others as they begin."""
     kept = {name: array for variable in variables for name, array in variable.slots.items()}
     names = [variable.name for variable in variables]
     first = rule.initial_state({variable.name: variable.value_now() for variable in variables})
-    return {key: kept.get(slot_names(names, key)[0], array) for key, array in first.items()}
+    return {key: kept.get(checkpoint.slot_names(names, key)[0], array) for key, array in first.items()}
 
 
-def _keep(state: State, variables: Sequence[NamedVariable]) -> None:
+def _keep(state: learning.State, variables: Sequence[NamedVariable]) -> None:
     """Keep the optimizer's arrays beside the variables that they belong to."""
     names = [variable.name for variable in variables]
-    kept = {name: array for key, array in state.items() for name in slot_names(names, key)}
+    kept = {name: array for key, array in state.items() for name in checkpoint.slot_names(names, key)}
     for variable in variables:
-        variable.slots = slots_of(variable.name, kept)
+        variable.slots = checkpoint.slots_of(variable.name, kept)
 
 
 class _Update(Operation):

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from ipusim.api import Array
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
-from ipusim.model.layers.layer import Array
 
 #: What the body that is running captures; None where none is, as in a stage of a pipeline, which may capture nothing.
 _CAPTURES: Final[ContextVar[Captures | None]] = ContextVar("captures", default=None)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from ipusim.api import Array
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import archive_of, array_names, open_file, read_arrays, read_up_to, write_file
-from ipusim.model.layers.layer import Array
 
 #: Ending of an archive's name.
 _ENDING: Final = ".npz"

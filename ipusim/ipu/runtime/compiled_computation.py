@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipusim.api import Array
 from ipusim.base.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
@@ -22,7 +23,6 @@ from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.traced import as_tensor
 from ipusim.ipu.runtime.variable import plain
-from ipusim.model.layers.layer import Array
 
 
 class TrialError(Exception):

@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
+from ipusim.api import Machine, hardware
 from ipusim.base.errors import DeviceError, ProgramError
-from ipusim.hardware.devices import Device, devices_of, first_device, select_device
-from ipusim.hardware.machines import MACHINES, Machine, find_machine
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 
@@ -53,19 +52,22 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
     names = (config.machine,) if config.machine else _USUAL_MACHINES
     count = device_count(config)
     if not count:
-        large = [name for name in names if config.machine or MACHINES[name].count >= least]
-        return ChosenDevice(find_machine((large or names)[0 if large else -1]))
+        large = [name for name in names if config.machine or hardware.MACHINES[name].count >= least]
+        return ChosenDevice(hardware.find_machine((large or names)[0 if large else -1]))
     if ordinal >= count:
         argument = "auto_select_ipus" if sizes else "select_ipus"
         raise DeviceError(
             f"Device ordinal {ordinal} not in device configuration list. Expected a device from /device:IPU:0 to "
             f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
         )
-    machine = next((each for each in map(find_machine, names) if _has_all(each, sizes, ids)), find_machine(names[-1]))
+    machine = next(
+        (each for each in map(hardware.find_machine, names) if _has_all(each, sizes, ids)),
+        hardware.find_machine(names[-1]),
+    )
     found = list(_attached(machine, sizes, ids))[ordinal]
     if ids:
         return ChosenDevice(machine, device=found.id)
-    if found == first_device(machine, found.count):
+    if found == hardware.first_device(machine, found.count):
         return ChosenDevice(machine, ipus=found.count)
     return ChosenDevice(machine, device=found.id)
 
@@ -73,18 +75,18 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
 def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
     """Tell whether a machine has devices of these sizes beside each other, or of these ids."""
     if ids:
-        return max(ids) < len(devices_of(machine))
+        return max(ids) < len(hardware.devices_of(machine))
     try:
         return bool(list(_attached(machine, sizes, ())))
     except DeviceError:
         return False
 
 
-def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[Device]:
+def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
     """Yield the devices in the order in which they are attached to, which is that of their numbers."""
     taken: set[int] = set()
     for ordinal, wanted in enumerate(ids or sizes):
-        device = _free(machine, wanted, ordinal, taken) if sizes else select_device(machine, wanted)
+        device = _free(machine, wanted, ordinal, taken) if sizes else hardware.select_device(machine, wanted)
         if device is None or not taken.isdisjoint(device.positions):
             size = wanted if device is None else device.count
             raise DeviceError(
@@ -98,14 +100,14 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
         yield device
 
 
-def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> Device | None:
+def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardware.Device | None:
     """Return the first device of a size whose IPUs are free; None where there is none. Raises DeviceError."""
     if size not in machine.sizes:
         raise DeviceError(
             f"Unsupported number of IPUs requested - could not find an IPU device with {size} IPUs for the TensorFlow "
             f"virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the available device configurations."
         )
-    fitting = (device for device in devices_of(machine) if device.count == size)
+    fitting = (device for device in hardware.devices_of(machine) if device.count == size)
     return next((each for each in fitting if taken.isdisjoint(each.positions)), None)
 
 

@@ -12,16 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, Job, Session, machine, pricing
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Fetch, Running, Tensor
-from ipusim.machine import host_collectives
-from ipusim.machine.host_collectives import broadcast_all
-from ipusim.machine.hosts import Host, host_count, this_host
-from ipusim.model.layers.layer import Array
-from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.job import Job
-from ipusim.runs.session import Session
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Distribution:
         averaged: whether the sum is divided by the hosts.
     """
 
-    host: Host
+    host: machine.Host
     over_links: bool = False
     averaged: bool = False
 
@@ -76,7 +70,7 @@ def averages() -> bool:
 
 def distribution(processes: int = 0) -> Distribution | None:
     """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
-    host, found = this_host(), strategy()
+    host, found = machine.this_host(), strategy()
     if host is None or host.count == 1 or (found is None and processes < 2):
         return None
     return Distribution(host, found.over_links if found is not None else True, averages())
@@ -89,7 +83,7 @@ def variables_on_host() -> bool:
 
 def replicas_in_sync() -> int:
     """Return the hosts over which gradients are summed up in the scope that the caller is in."""
-    return 1 if strategy() is None else host_count()
+    return 1 if strategy() is None else machine.host_count()
 
 
 class HostProgram:
@@ -120,15 +114,15 @@ class HostProgram:
         """Run the program's functions in the block as in the scope of its strategy, from the first host's variables."""
         if self._begins and self.distribution is not None and session.computes:
             name = f"the first variables of the program {session.job.name!r}"
-            session.set_variables(broadcast_all(self.distribution.host, name, session.variables()))
+            session.set_variables(machine.broadcast_all(self.distribution.host, name, session.variables()))
         self._begins = False
         with in_scope_of(None), in_scope_of(self._strategy):
             yield
 
     @staticmethod
-    def owed() -> tuple[HostExchange, ...]:
+    def owed() -> tuple[pricing.HostExchange, ...]:
         """Return what hosts have done together since the last program run of this one."""
-        host = this_host()
+        host = machine.this_host()
         return () if host is None else host.settle()
 
 
@@ -151,7 +145,7 @@ def reduced(name: str, value: Any, operation: str, before: Callable[[Array], Arr
     """Return ``before`` of the value, reduced over all hosts as ``host_collectives.all_reduce`` does."""
 
     def of(array: Array) -> Array:
-        return host_collectives.all_reduce(this_host(), name, before(array), operation)
+        return machine.all_reduce(machine.this_host(), name, before(array), operation)
 
     return _made(of, value, before)
 
@@ -161,17 +155,17 @@ def gathered(name: str, value: Any) -> Any:
 
     A session's tensor is tried on as many rows as this host has, times the hosts: each may have others.
     """
-    host = this_host()
+    host = machine.this_host()
 
     def example(array: Array) -> Array:
         return array if host is None else np.concatenate([array] * host.count) if array.ndim else array
 
-    return _made(lambda array: host_collectives.all_gather(this_host(), name, array), value, example)
+    return _made(lambda array: machine.all_gather(machine.this_host(), name, array), value, example)
 
 
 def broadcasted(name: str, value: Any, root: int) -> Any:
     """Return the value of the host with rank ``root``, as ``host_collectives.broadcast`` does."""
-    return _made(lambda array: host_collectives.broadcast(this_host(), name, array, root), value, np.asarray)
+    return _made(lambda array: machine.broadcast(machine.this_host(), name, array, root), value, np.asarray)
 
 
 def _made(function: Callable[[Array], Array], value: Any, example: Callable[[Array], Array]) -> Any:

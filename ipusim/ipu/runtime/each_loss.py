@@ -8,9 +8,9 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import layers
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import depends_on_a_variable, run_loss
-from ipusim.model.layers.losses import MeanSquaredError
 
 
 class EachLoss:
@@ -105,4 +105,4 @@ def squared_errors(x: Any, y: Any) -> Any:
         predictions, targets = targets, predictions
     if depends_on_a_variable(targets) or predictions.dtype.kind != "f":
         return each()
-    return EachLoss(anp.shape(predictions), each, lambda: run_loss(MeanSquaredError(), predictions, targets, {}))
+    return EachLoss(anp.shape(predictions), each, lambda: run_loss(layers.MeanSquaredError(), predictions, targets, {}))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -23,7 +24,6 @@ from ipusim.ipu.runtime.program_state import using
 from ipusim.ipu.runtime.repeated import Made, repeating
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.model.functions.variables import inside
 
 
 class Function:
@@ -47,7 +47,7 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it; raises UnsupportedProgramError for a loop that cannot be one on the device, and as loops do."""
-        if not calls_device() or inside() or compiling() is not None:
+        if not calls_device() or functions.inside() or compiling() is not None:
             return self._function(*args, **kwargs)
         form = _form((args, kwargs))
         made = self._made.setdefault(form, [])

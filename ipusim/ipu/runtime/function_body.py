@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ipusim.api import machine
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.loop_body import asking
-from ipusim.machine.one_thread import one_blas_thread
 
 
 class Infeed(Protocol):
@@ -242,5 +242,5 @@ def device() -> Iterator[None]:
     What runs in it is no part of a function whose loop is looked for. Several BLAS threads spin longer over matrices
     of a few hundred rows than they compute.
     """
-    with _DEVICE, one_blas_thread(), calling(device=False):
+    with _DEVICE, machine.one_blas_thread(), calling(device=False):
         yield

@@ -9,21 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.analysis.learning import LOSS
+from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
-from ipusim.hardware.system import System
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.traced import Traced, TracedStage, as_tensor
-from ipusim.model.layers.layer import Array
-from ipusim.model.profile import StageProfile
-from ipusim.model.stages.function_profile import Summed, profile
-from ipusim.model.workload import Workload
-from ipusim.pipeline.offload import Offload
-from ipusim.pipeline.program import Outfeed
-from ipusim.runs.content import Content
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +59,7 @@ class TracedFunctions:
         """Whether they train."""
         return self.arguments.training
 
-    def content(self, system: System, offload: Offload) -> Content:
+    def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what they cost and compute on ``system``.
 
         Raises UnsupportedProgramError for replicas that learn by themselves, and for variables of several stages
@@ -83,7 +75,7 @@ class TracedFunctions:
             check_groups(each, system.replicas)
         if not traced.sums_gradients:
             _refuse_replicas_that_learn_by_themselves(profiles, system)
-        return Content(
+        return runs.Content(
             profiles,
             _bytes(first) if arguments.infeed else 0,
             outfeed,
@@ -120,7 +112,7 @@ def stage_name(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() and not own else ""
 
 
-def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[StageProfile], system: System) -> None:
+def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[models.StageProfile], system: System) -> None:
     """Refuse replicas whose stages do not exchange gradients, or cannot; raises UnsupportedProgramError."""
     exchanged = any(each.backward_collectives for each in profiles) and not any(
         each.tables.gradients for each in profiles
@@ -152,14 +144,14 @@ def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dt
     return checks.dtype("gradient_accumulation_dtype", asked)
 
 
-def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[StageProfile, ...]:
+def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) -> tuple[models.StageProfile, ...]:
     last = len(traced.stages) - 1
 
     def accumulator(name: str, variable: Array) -> np.dtype[Any]:
         return accumulator_dtype(arguments, name, variable)
 
     found = [
-        profile(
+        models.profile_function(
             stage.stage,
             stage.inputs,
             stage.outputs,
@@ -175,7 +167,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: Outfeed) -> tuple[S
     return tuple(map(_with_untrained, found, traced.stages))
 
 
-def _with_untrained(found: StageProfile, each: TracedStage) -> StageProfile:
+def _with_untrained(found: models.StageProfile, each: TracedStage) -> models.StageProfile:
     """Return a stage's profile with the variables that no optimizer trains."""
     arrays = each.stage.untrained
     return replace(
@@ -185,14 +177,14 @@ def _with_untrained(found: StageProfile, each: TracedStage) -> StageProfile:
     )
 
 
-def outfeed_of(arguments: Arguments, traced: Traced) -> Outfeed:
+def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
     """Return which of the last stage's results are sent, and how."""
     outputs = traced.stages[-1].outputs
-    names = (LOSS,) if arguments.outfeed_loss else tuple(_result_names(traced.loss, len(outputs)))
+    names = (analysis.LOSS,) if arguments.outfeed_loss else tuple(_result_names(traced.loss, len(outputs)))
     if arguments.outfeed is None:
-        return Outfeed(names=names, mask=(True,) * len(names))
+        return pipelines.Outfeed(names=names, mask=(True,) * len(names))
     dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
-    found = Outfeed(
+    found = pipelines.Outfeed(
         mode=arguments.outfeed.mode,
         buffer_depth=arguments.outfeed.buffer_depth,
         accumulate=arguments.accumulate_outfeed,
@@ -210,21 +202,21 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> Outfeed:
 def _result_names(loss: int | None, count: int) -> Iterator[str]:
     """Yield what results are called: the loss so, others by their numbers."""
     for position in range(count):
-        yield LOSS if position == loss else f"output {position}"
+        yield analysis.LOSS if position == loss else f"output {position}"
 
 
-def sent_dtype(outfeed: Outfeed, output: Array) -> np.dtype[Any]:
+def sent_dtype(outfeed: pipelines.Outfeed, output: Array) -> np.dtype[Any]:
     """Return the dtype in which an output is sent."""
     return np.dtype(outfeed.accumulate_dtype or output.dtype)
 
 
-def _summed(outfeed: Outfeed, outputs: tuple[Array, ...]) -> Summed:
+def _summed(outfeed: pipelines.Outfeed, outputs: tuple[Array, ...]) -> models.Summed:
     kept = [outputs[position] for position in outfeed.kept]
     width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
-    return Summed(sum(output.size for output in kept), width)
+    return models.Summed(sum(output.size for output in kept), width)
 
 
-def _refuse_shared_variables_in_parts(offload: Offload, traced: Traced) -> None:
+def _refuse_shared_variables_in_parts(offload: pipelines.Offload, traced: Traced) -> None:
     """Refuse a variable of several stages whose parts replicas store; raises UnsupportedProgramError."""
     for stage in traced.stages:
         shared = [name for name in stage.stage.variables if name not in stage.owned]
@@ -300,7 +292,7 @@ class Feed:
             self._queue.go_to(index)
 
 
-def check_groups(profile: StageProfile, replicas: int) -> None:
+def check_groups(profile: models.StageProfile, replicas: int) -> None:
     """Refuse groups of replicas that the device cannot be divided into; raises ProgramError."""
     for call in (*profile.forward_collectives, *profile.backward_collectives):
         size = call.size(replicas)

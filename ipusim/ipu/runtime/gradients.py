@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ipusim.api import Array, learning, models
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Fetch, Running, Tensor
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.model.layers.layer import Array
-from ipusim.model.learning.optimizers import State
-from ipusim.model.stages.function_stage import FunctionStage, try_stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +32,7 @@ class Variable(NDArrayOperatorsMixin):
 
     name: str
     array: Array
-    state: State
+    state: learning.State
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,17 +99,17 @@ def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
     A loss of several elements counts as their sum. Raises ModelError for a loss that fails or cannot be traced, and
     ProgramTypeError for one that gives several results.
     """
-    from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.api import functions  # noqa: PLC0415 - autograd takes a while to import
 
-    tried = try_stage("loss", loss, ())
+    tried = models.try_stage("loss", loss, ())
     if len(tried.outputs) != 1:
         raise ProgramTypeError(f"loss: expected one tensor of it, got {len(tried.outputs)}")
     values = [array.copy() for array in tried.variables.values()]
-    stage = FunctionStage("loss", loss, tried.variables, (), True)
+    stage = models.FunctionStage("loss", loss, tried.variables, (), True)
     with stage.tracing():
-        pull, (value,) = pullback_of_several(stage.call, values, stage.wanted(()))
+        pull, (value,) = functions.pullback_of_several(stage.call, values, stage.wanted(()))
         found = pull([np.ones_like(value)])
-    state: State = {}
+    state: learning.State = {}
     return [
         (np.asarray(gradient, array.dtype), Variable(name, array, state))
         for name, array, gradient in zip(tried.variables, values, found, strict=True)

@@ -16,14 +16,12 @@ from typing import Any, Final, Self, TypeVar, cast
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import ON_IPU, SHARD, captures, compiling, control_inputs, is_late
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.model.functions.users_code import name_of, told
-from ipusim.model.functions.variables import Readable, inside
-from ipusim.model.layers.layer import Array
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -186,7 +184,7 @@ class Tensor(Fetch):
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Return its value in a loop; else raises ProgramTypeError, in a stage ProgramError as Graphcore does."""
-        if inside():
+        if functions.inside():
             return captured(self)
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
@@ -285,7 +283,7 @@ def captured(value: Any) -> Any:
 
     Raises ProgramError in a stage of a pipeline, where it is no input of the program.
     """
-    if inside() and isinstance(value, Tensor):
+    if functions.inside() and isinstance(value, Tensor):
         if (body := captures()) is not None:
             return body.value_of(value)
         raise ProgramError(
@@ -301,8 +299,8 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
     Messages call it ``name``, by default what it is called itself. Raises ProgramTypeError and ProgramError outside of
     stages, where no stage says which of them failed.
     """
-    called = name_of(function) if name is None else name
-    if inside():
+    called = functions.name_of(function) if name is None else name
+    if functions.inside():
         return function(*map(captured, arguments))
     if any(isinstance(argument, Tensor) for argument in arguments):
         return Computed(called, function, arguments)
@@ -315,11 +313,11 @@ def also_on_host(function: Function) -> Function:
     Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors, in the name of the
     function that was called first.
     """
-    name = name_of(function)
+    name = functions.name_of(function)
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if inside():
+        if functions.inside():
             return function(*args, **kwargs)
         tensors = [leaf for leaf in leaves((args, kwargs)) if _waits(leaf)]
         if not tensors:
@@ -340,7 +338,7 @@ def also_on_host(function: Function) -> Function:
 
 def _waits(value: Any) -> bool:
     """Tell whether a value is a tensor of the host, or a variable that is one to the caller."""
-    return isinstance(value.read_value() if isinstance(value, Readable) else value, Tensor)
+    return isinstance(value.read_value() if isinstance(value, functions.Readable) else value, Tensor)
 
 
 def _part_of(function: Callable[..., Any], place: int, *values: Any) -> Any:
@@ -363,7 +361,7 @@ def _computed(
         raise
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
-        raise kind(f"{name}: expected tensors that go together, got {told(error)}") from error
+        raise kind(f"{name}: expected tensors that go together, got {functions.told(error)}") from error
 
 
 def _array(value: Any) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, learning, models
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.asked_gradients import AskedGradient, loss_of
 from ipusim.ipu.runtime.distribution import variables_on_host
@@ -15,12 +16,9 @@ from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.loop_body import Asked
 from ipusim.ipu.runtime.optimizer import Optimizer
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.model.layers.layer import Array
-from ipusim.model.learning.optimizers import SGD
-from ipusim.model.stages.function_stage import as_results
 
 #: The rule of an update that leaves all as it is.
-_NO_STEP = SGD(0.0)
+_NO_STEP = learning.SGD(0.0)
 Element = tuple[Array, ...]
 
 
@@ -138,4 +136,4 @@ class _HandOut(IpuOptimizer, maps_gradients=False):
 
 def _items(enqueued: Any) -> dict[Any, Any]:
     """Return tensors by their names, or by their places."""
-    return dict(enqueued) if isinstance(enqueued, Mapping) else dict(enumerate(as_results(enqueued)))
+    return dict(enqueued) if isinstance(enqueued, Mapping) else dict(enumerate(models.as_results(enqueued)))

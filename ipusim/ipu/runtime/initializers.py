@@ -12,12 +12,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ipusim.api import Array, Shape, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import offering
 from ipusim.ipu.runtime.program_state import seed_of
-from ipusim.model.layers.layer import Array, Shape
-from ipusim.model.layers.recurrent import orthogonal
 
 #: Standard deviation of a normal distribution that is cut at two of them.
 _CUT: Final = 0.87962566103423978
@@ -187,7 +186,7 @@ class Orthogonal(Initializer):
         """Draw; raises ProgramError for fewer than two axes."""
         if len(shape) < 2:
             checks.wrong_value("shape", "two axes or more, for an orthogonal matrix", shape)
-        flat = orthogonal((math.prod(shape[:-1]), shape[-1]), rng, np.float64)
+        flat = layers.orthogonal((math.prod(shape[:-1]), shape[-1]), rng, np.float64)
         return self.gain * flat.reshape(shape)
 
 

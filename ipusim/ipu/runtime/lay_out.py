@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from ipusim.api import models
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_outfeed_queue import sending_to
@@ -21,7 +22,6 @@ from ipusim.ipu.runtime.program_state import add
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.model.stages.function_stage import as_results
 
 #: Whether a computation is being tried that may build no program of its own.
 _STOPPING: Final[ContextVar[bool]] = ContextVar("stopping", default=False)
@@ -44,7 +44,7 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     """
     if _STOPPING.get():
         raise ProgramReached
-    values = as_results(inputs)
+    values = models.as_results(inputs)
     if compiling() is not None:
         return values, tuple(map(example, values))
     inputs = tuple(each.value_now() if isinstance(each, NamedVariable) else each for each in values)

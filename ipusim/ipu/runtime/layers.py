@@ -1,9 +1,8 @@
 """Layers and losses of ipusim in a stage that is a Python function: the same arithmetic and cost as in a scenario.
 
->>> from ipusim.ipu import layers
->>> from ipusim.model.layers.layers import Dense
+>>> from ipusim import api, ipu
 >>> def stage(x):
-...     return layers.layer("hidden", Dense(64, "relu"), x)
+...     return ipu.layers.layer("hidden", api.layers.Dense(64, "relu"), x)
 
 Written with ``autograd.numpy``, ``maximum(dot(x, w) + b, 0)`` would do the same as that layer, but
 count as three operations, and keep what autograd keeps.
@@ -21,19 +20,17 @@ import numpy.typing as npt
 from autograd.core import VJPNode
 from autograd.tracer import isbox
 
+from ipusim.api import Array, Shape, functions, layers
 from ipusim.base.errors import ModelError
 from ipusim.ipu.runtime import checks
-from ipusim.model.functions.layer_call import Call, run_layer
-from ipusim.model.functions.variables import get_variable
-from ipusim.model.layers.layer import Array, Layer, Loss, Shape, SharesParameters
 
 
-def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
+def layer(name: str, of: layers.Layer, x: Any, seed: int = 0) -> Any:
     """Return a layer's output (batch, ...) for ``x`` (batch, ...).
 
     Arguments:
         name: its parameters are the variables ``name/W`` and so on, of the dtype of ``x``.
-        of: a layer such as ``Dense(64, "relu")`` of :mod:`ipusim.model.layers.layers`.
+        of: a layer such as ``Dense(64, "relu")`` of :data:`ipusim.api.layers`.
         x: the input, whose first axis is the batch.
         seed: of the initial parameters, together with the name.
 
@@ -41,7 +38,7 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
     other types. Dropout draws in training, by the name.
     """
     _check(name, of, "output_shape", x, seed)
-    if isinstance(of, SharesParameters):
+    if isinstance(of, layers.SharesParameters):
         table = "/".join(next(iter(of.shared.values())))
         raise ModelError(
             f"layer {name!r}: expected a layer with parameters of its own, got one that shares {table}: ask for that "
@@ -51,7 +48,7 @@ def layer(name: str, of: Layer, x: Any, seed: int = 0) -> Any:
     return run(of, x, _parameters(name, of, x, seed), draws_as=name)
 
 
-def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
+def loss(name: str, of: layers.Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     """Return a loss's mean over the micro-batch, a scalar, for ``x`` (batch, ...) and ``labels`` (batch, ...).
 
     Raises ModelError for labels that do not fit, or that depend on a variable, as no gradient goes back to them;
@@ -63,21 +60,23 @@ def loss(name: str, of: Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     return run_loss(of, x, labels, _parameters(name, of, x, seed))
 
 
-def run(of: Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, place: int | None = None) -> Any:
+def run(of: layers.Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, place: int | None = None) -> Any:
     """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names.
 
     What it draws is seeded by its name, or by its ``place`` in a network as in a scenario.
     """
     batch, *shape = x.shape
-    call = Call(of, tuple(parameters), tuple(shape), batch, _itemsize(x, parameters), draws_as=draws_as, place=place)
-    return run_layer(call, x, *parameters.values())
+    call = functions.Call(
+        of, tuple(parameters), tuple(shape), batch, _itemsize(x, parameters), draws_as=draws_as, place=place
+    )
+    return functions.run_layer(call, x, *parameters.values())
 
 
-def run_loss(of: Loss, x: Any, labels: Any, parameters: Mapping[str, Any]) -> Any:
+def run_loss(of: layers.Loss, x: Any, labels: Any, parameters: Mapping[str, Any]) -> Any:
     """Return a loss's mean over the micro-batch; raises ModelError for labels that do not fit."""
     targets = labels if isbox(labels) else checks.numbers("labels", labels)
-    call = Call(of, tuple(parameters), tuple(x.shape[1:]), len(x), _itemsize(x, parameters), is_loss=True)
-    return run_layer(call, x, targets, *parameters.values())
+    call = functions.Call(of, tuple(parameters), tuple(x.shape[1:]), len(x), _itemsize(x, parameters), is_loss=True)
+    return functions.run_layer(call, x, targets, *parameters.values())
 
 
 def depends_on_a_variable(x: Any) -> bool:
@@ -99,7 +98,7 @@ def _check(name: object, of: object, method: str, x: Any, seed: object) -> None:
 def _parameters(name: str, of: Any, x: Any, seed: int) -> dict[str, Any]:
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
     drawn = initial_parameters(of, tuple(x.shape[1:]), dtype, (seed, zlib.crc32(name.encode())))
-    return {own: get_variable(f"{name}/{own}", array) for own, array in drawn.items()}
+    return {own: functions.get_variable(f"{name}/{own}", array) for own, array in drawn.items()}
 
 
 @lru_cache(maxsize=256)

@@ -13,9 +13,24 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ipusim.analysis.fit import Fit, remote_verdict
+from ipusim.api import (
+    Array,
+    Job,
+    KeyPath,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Schedule,
+    System,
+    analysis,
+    assemble,
+    models,
+    pipelines,
+    rules,
+    runs,
+    schedules,
+)
 from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError, RemoteMemoryError
-from ipusim.hardware.system import System
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
@@ -26,18 +41,6 @@ from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured, using
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.traced import Traced, trace
-from ipusim.model.layers.layer import Array
-from ipusim.model.stages.stage_options import StageOptions
-from ipusim.pipeline.holders import Holder
-from ipusim.pipeline.program import Outfeed, PlanShape
-from ipusim.pipeline.rules import check_count
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.memory import RequestMemoryError
-from ipusim.runs.job import Job
-from ipusim.runs.problems import KeyPath, RequestError, dotted
-from ipusim.runs.request.graphcore_options import arguments, attributes
-from ipusim.runs.request.request import Request, validate
-from ipusim.schedules.registry import Schedule, find
 
 Values = Sequence[Any]
 #: Values of tensors of the host that a body captures, by tensor.
@@ -86,7 +89,7 @@ class Layout:
         return 1 if self.job is None else self.job.system.replicas
 
     @property
-    def outfeed(self) -> Outfeed:
+    def outfeed(self) -> pipelines.Outfeed:
         """Which of the last stage's results are sent, and how."""
         return outfeed_of(self.arguments, self.traced)
 
@@ -198,7 +201,7 @@ def job_of(
 
 def _leaves_io_tiles(asked: Arguments, config: IPUConfig) -> bool:
     """Tell whether a loop without a pipeline asks for feeds on I/O tiles: none of its passes runs beside them."""
-    return config.io_tiles.place_ops_on_io_tiles and not find(asked.schedule.value).pipelined
+    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(asked.schedule.value).pipelined
 
 
 def _request(
@@ -210,10 +213,10 @@ def _request(
     *,
     configured: bool,
 ) -> Request:
-    schedule = find(asked.schedule.value)
+    schedule = schedules.find(asked.schedule.value)
     if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
-        shape = PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
-        check_count(0, schedule.multiple(shape))
+        shape = pipelines.PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
+        rules.check_count(0, schedule.multiple(shape))
     device = config.device(asked.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
     functions = TracedFunctions(asked, traced, feed)
     options: dict[str, Any] = config.options()
@@ -227,7 +230,7 @@ def _request(
         options["use_synthetic_data"] = True
     if asked.infeed is not None:
         options["infeed"] = {"prefetch_depth": asked.infeed.prefetch_depth}
-    return Request(validate(options), name=asked.name, functions=functions)
+    return Request(runs.validate(options), name=asked.name, functions=functions)
 
 
 def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
@@ -251,7 +254,7 @@ def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _options(options: StageOptions) -> dict[str, Any]:
+def _options(options: models.StageOptions) -> dict[str, Any]:
     return {
         "matmul_options": poplar_options(options.matmul),
         "convolution_options": poplar_options(options.convolution),
@@ -260,41 +263,41 @@ def _options(options: StageOptions) -> dict[str, Any]:
 
 def _argument(path: KeyPath) -> str:
     """Return an option by the name that it has in Graphcore's API, or would have there."""
-    for prefix, rows in (("", arguments()), ("IPUConfig.", attributes())):
+    for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
         for row in rows:
             if path[: len(row.path)] == row.path:
-                return prefix + dotted((row.name, *path[len(row.path) :]))
+                return prefix + runs.dotted((row.name, *path[len(row.path) :]))
     section, *rest = path
-    return dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
+    return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
 
 
 _STAGES: Final = "the model into more computational_stages on more IPUs"
 
 
-def check_memory(found: Fit, system: System, schedule: Schedule) -> None:
+def check_memory(found: analysis.Fit, system: System, schedule: Schedule) -> None:
     """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
     if found.too_large:
         raise OutOfMemoryError(f"{found.verdict()} {_remedy(found, system, schedule)}")
-    if text := remote_verdict(found.footprint, system):
+    if text := analysis.remote_verdict(found.footprint, system):
         raise OutOfMemoryError(f"{text} Offload less, or cut {_STAGES}.")
 
 
-def _remedy(found: Fit, system: System, schedule: Schedule) -> str:
+def _remedy(found: analysis.Fit, system: System, schedule: Schedule) -> str:
     """Return what makes the largest holder of the fullest IPU smaller, as a sentence."""
     shape, updating = found.plan.shape, found.too_large[0].op is None
     match found.largest:
-        case Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
+        case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
             other = schedule.shallower
             name = other and PipelineSchedule(other).name
             shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
             return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
-        case Holder.STREAMS:
+        case pipelines.Holder.STREAMS:
             return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."
-        case Holder.LIVE if updating:
+        case pipelines.Holder.LIVE if updating:
             return f"Cut {_STAGES}."
-        case Holder.FIFOS | Holder.LIVE | Holder.COPIES:
+        case pipelines.Holder.FIFOS | pipelines.Holder.LIVE | pipelines.Holder.COPIES:
             return f"Feed smaller micro-batches, or cut {_STAGES}."
-        case Holder.STATE:
+        case pipelines.Holder.STATE:
             enabled = "IPUConfig.device_connection.enable_remote_buffers"
             wanted = enabled if system.streaming is None else "offload_weight_update_variables"
             return f"Keep the optimizer's state in Streaming Memory with {wanted}, or cut {_STAGES}."

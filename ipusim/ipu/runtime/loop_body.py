@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import functions, models
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.stage_outfeeds import current
-from ipusim.model.functions.variables import noting
-from ipusim.model.stages.function_stage import as_results
 
 
 @dataclass
@@ -75,7 +74,7 @@ def asking() -> Asked | None:
 @contextmanager
 def _noting(at_once: bool) -> Iterator[Asked]:
     found = Asked(at_once=at_once)
-    with setting(_ASKED, found), noting(found.note):
+    with setting(_ASKED, found), functions.noting(found.note):
         yield found
 
 
@@ -117,7 +116,7 @@ def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int, at_on
     many tensors.
     """
     with _noting(at_once) as asked:
-        returned = as_results(body(*given))
+        returned = models.as_results(body(*given))
     asked.depend(returned)
     asked.carried = tuple(each for each in returned if not is_operation(each))
     if len(asked.carried) != carried:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, functions, models
 from ipusim.base.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -30,18 +31,18 @@ from ipusim.ipu.runtime.pipeline_options import (
 from ipusim.ipu.runtime.shards import Shards
 from ipusim.ipu.runtime.stage_call import Holder, Inputs
 from ipusim.ipu.runtime.traced import as_tensor
-from ipusim.model.functions.untrained import Untrained, holding
-from ipusim.model.functions.users_code import Failing, line_of, told
-from ipusim.model.functions.variables import looking_up
-from ipusim.model.layers.layer import Array
-from ipusim.model.stages.function_stage import as_results
 
 
 @contextmanager
 def trying() -> Iterator[None]:
     """Try a body in the block: on plain arrays, with the variables at their initial values."""
-    untrained = Untrained({}, takes_new=True)
-    with looking_up(lambda _, initial: initial), holding(untrained), ProgramNames().stage(0), np.errstate(all="ignore"):
+    untrained = functions.Untrained({}, takes_new=True)
+    with (
+        functions.looking_up(lambda _, initial: initial),
+        functions.holding(untrained),
+        ProgramNames().stage(0),
+        np.errstate(all="ignore"),
+    ):
         yield
 
 
@@ -66,7 +67,7 @@ class LoopProgram:
         that it uses without being given them, by default of their examples' forms. Raises ProgramError and
         UnsupportedProgramError for a body that does not return tensors as it takes them.
         """
-        values = as_results(inputs)
+        values = models.as_results(inputs)
         for place, value in enumerate(values):
             checks.numbers(f"inputs[{place}]", value)
         self._body, self._infeed, self._at_once = body, infeed, at_once
@@ -164,8 +165,8 @@ class LoopProgram:
             except (IpusimError, KeyboardInterrupt, ProgramReached, LoopFound):
                 raise
             except BaseException as error:  # a user's function may do anything
-                place = line_of(error)
-                raise ModelError(f"body failed: {place + ': ' if place else ''}{told(error)}") from error
+                place = functions.line_of(error)
+                raise ModelError(f"body failed: {place + ': ' if place else ''}{functions.told(error)}") from error
 
     def _called(self, *given: Any) -> Asked:
         keywords = () if self._infeed is None else self._infeed.keywords
@@ -219,7 +220,7 @@ def holds(condition: Callable[..., Any], values: Sequence[Any]) -> bool:
     Raises ModelError for one that fails.
     """
     check_takes("condition", condition, values, {})
-    with Failing("condition failed"):
+    with functions.Failing("condition failed"):
         found = np.asarray(condition(*values))
     if found.size != 1 or found.dtype.kind not in "biuf":
         checks.wrong_type("condition", "True or False from it", found)

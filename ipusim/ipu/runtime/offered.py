@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -58,7 +59,7 @@ def resolved(name: str, row: Row) -> Any:
         return _Namespace(name, row)
     home, _, attribute = row.partition(":")
     module = import_module(home)
-    return getattr(module, attribute) if attribute else module
+    return attrgetter(attribute)(module) if attribute else module
 
 
 class _Namespace(ModuleType):

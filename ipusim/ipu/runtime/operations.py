@@ -9,18 +9,13 @@ from typing import Any, Final
 import numpy as np
 from autograd.extend import defvjp_argnums, primitive
 
-from ipusim.model.layers.ctc import CTC
-from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.recurrent import Recurrent
-from ipusim.model.work import VectorWork, Work
+from ipusim.api import Array, LayerCost, VectorWork, Work, layers
 
 
 class WithoutGradient:
     """What an operation says that none goes back through; it is never asked."""
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return none."""
         return []
 
@@ -29,16 +24,16 @@ class WithoutGradient:
 class EachCTC:
     """The core's loss of (outputs, labels) for each sample, with the cost of the core's."""
 
-    loss: CTC
+    loss: layers.CTC
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the losses (batch,); raises ModelError for labels that do not fit."""
         x, labels = arrays
         self.loss.check_labels(x.shape[1:], labels)
         losses, saved = self.loss.each(x, labels)
         return (losses,), saved
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradient of the outputs."""
         return [self.loss.each_back(saved, grads[0]) for _ in wanted]
 
@@ -67,7 +62,7 @@ class BeamSearch(WithoutGradient):
     blank: int
     log_probabilities: bool
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return negative log probabilities, lengths, and labels with -1 behind them, in int32."""
         scores, steps = arrays
         x = scores.astype(np.result_type(scores, np.float32))
@@ -144,7 +139,7 @@ class BeamSearch(WithoutGradient):
 
 
 #: The place in Graphcore's kernel of each of the core's gates (popnn/LstmDef.hpp, popnn/GruDef.hpp).
-_PLACES: Final[dict[type[Recurrent], tuple[int, ...]]] = {LSTM: (1, 0, 2, 3), GRU: (1, 0, 2)}
+_PLACES: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1, 0, 2, 3), layers.GRU: (1, 0, 2)}
 
 
 @dataclass(frozen=True)
@@ -162,7 +157,7 @@ class RecurrentOperation:
         partials_itemsize: bytes of the products' partial sums.
     """
 
-    layer: LSTM | GRU
+    layer: layers.LSTM | layers.GRU
     given: bool
     partials_itemsize: int = 4
 
@@ -172,20 +167,20 @@ class RecurrentOperation:
 
     @property
     def _beside(self) -> int:
-        return self.layer.beside if isinstance(self.layer, GRU) else 0
+        return self.layer.beside if isinstance(self.layer, layers.GRU) else 0
 
     @property
     def _attended(self) -> bool:
-        return isinstance(self.layer, GRU) and self.layer.attended
+        return isinstance(self.layer, layers.GRU) and self.layer.attended
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return outputs (time steps, batch, units) and states (batch, units)."""
         x = self._joined(arrays)
         parameters = self._unpacked(arrays[0].shape[-1], *arrays[1:3])
         outputs, states, saved = self.layer.run(parameters, x, arrays[3 + self._beside :] if self.given else None)
         return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of what is wanted; those of lengths are never."""
         parameters, inner, elements, biases = saved
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
@@ -214,7 +209,7 @@ class RecurrentOperation:
         parts = [x]
         if self._attended:
             parts.append(arrays[3][..., None].astype(x.dtype))
-        if isinstance(self.layer, GRU) and self.layer.masked:
+        if isinstance(self.layer, layers.GRU) and self.layer.masked:
             mask = np.arange(x.shape[1]) < arrays[2 + self._beside][:, None]
             parts.append(mask[..., None].astype(x.dtype))
         return np.concatenate(parts, axis=-1)

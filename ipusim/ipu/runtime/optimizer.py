@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ipusim.api import learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import AskedUpdate, applying, computing
@@ -24,8 +25,6 @@ from ipusim.ipu.runtime.loop_body import Asked, asking
 from ipusim.ipu.runtime.own_rule import LeftToAnother, OwnUpdates, own_rule, updates
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.model.learning import adaptive_optimizers, optimizers
-from ipusim.model.learning import optimizers as core
 
 _GATES: Final = (0, 1, 2)
 
@@ -81,7 +80,7 @@ class Optimizer(OwnUpdates):
                 setattr(cls, name, inside(own[name]))
 
     def __init__(
-        self, rule: core.Optimizer | bool | None = None, name: str = "Optimizer", *, use_locking: bool = False
+        self, rule: learning.Optimizer | bool | None = None, name: str = "Optimizer", *, use_locking: bool = False
     ) -> None:
         """Apply gradients by ``rule``, or as a subclass says in ``_resource_apply_dense`` of its own.
 
@@ -105,7 +104,7 @@ class Optimizer(OwnUpdates):
         self._updated: dict[str, Variable] = {}
 
     @property
-    def rule(self) -> core.Optimizer:
+    def rule(self) -> learning.Optimizer:
         """The core's rule of the weight update."""
         return self._rule if self._left is None else self._left.optimizer.rule  # type: ignore[no-any-return]
 
@@ -338,22 +337,22 @@ def _check_step(global_step: object) -> None:
 
 #: The names of a rule's slots; that of a rule which keeps one array stands for the variable's own name in the state.
 _NAMES: Final = {
-    optimizers.SGD: (),
-    optimizers.Momentum: ("momentum",),
-    adaptive_optimizers.Adam: ("m", "v"),
-    adaptive_optimizers.LAMB: ("m", "v"),
+    learning.SGD: (),
+    learning.Momentum: ("momentum",),
+    learning.Adam: ("m", "v"),
+    learning.LAMB: ("m", "v"),
 }
 
 
-def slot_names(rule: optimizers.Optimizer) -> list[str]:
+def slot_names(rule: learning.Optimizer) -> list[str]:
     """Return the names of a rule's slots in alphabetical order; none of a rule that says none."""
     names: tuple[str, ...] = _NAMES.get(type(rule), getattr(rule, "slots", ()))
     return sorted(names)
 
 
-def slot_of(rule: optimizers.Optimizer, variable: Variable, slot: str) -> Variable | None:
+def slot_of(rule: learning.Optimizer, variable: Variable, slot: str) -> Variable | None:
     """Return a slot of a variable as a variable; None where there is none of that name."""
-    key = variable.name if isinstance(rule, optimizers.Momentum) else f"{variable.name}/{slot}"
+    key = variable.name if isinstance(rule, learning.Momentum) else f"{variable.name}/{slot}"
     if slot not in slot_names(rule) or key not in variable.state:
         return None
     return Variable(f"{variable.name}/{slot}", variable.state[key], variable.state)

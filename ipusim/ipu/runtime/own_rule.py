@@ -10,14 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import VectorWork, Work, layers, learning
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.initializers import initial_value
-from ipusim.model.layers.layer import Parameters
-from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import State
-from ipusim.model.work import VectorWork, Work
 
 #: Methods that update one variable, in the order in which TensorFlow prefers them.
 _METHODS: Final = ("_resource_apply_dense", "_apply_dense")
@@ -54,7 +51,7 @@ class OwnRule:
     """
 
     optimizer: Any
-    gradient_map: GradientMap | None = None
+    gradient_map: learning.GradientMap | None = None
 
     @cached_property
     def slots(self) -> tuple[str, ...]:
@@ -63,13 +60,13 @@ class OwnRule:
         self.optimizer._create_slots([tried])
         return tuple(key.removeprefix("variable/") for key in tried.state)
 
-    def initial_state(self, parameters: Parameters) -> State:
+    def initial_state(self, parameters: layers.Parameters) -> learning.State:
         """Return the slots before the first update."""
-        state: State = {}
+        state: learning.State = {}
         self.optimizer._create_slots([Variable(name, array, state) for name, array in parameters.items()])
         return state
 
-    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+    def apply(self, parameters: layers.Parameters, gradients: layers.Parameters, state: learning.State) -> None:
         """Update each variable by the optimizer's rule."""
         update = updates(self.optimizer)
         assert update is not None

@@ -11,13 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import models, rules, runs
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
-from ipusim.model.workload import Reduction
-from ipusim.pipeline import rules
-from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.runs.problems import show
 
 
 class PipelineSchedule(Enum):
@@ -39,8 +35,8 @@ class RecomputationMode(Enum):
     """When a stage's activations are computed again; the value is the core's name."""
 
     Auto = "Auto"
-    RecomputeThenBackpropagate = THEN_BACKPROPAGATE
-    RecomputeAndBackpropagateInterleaved = INTERLEAVED
+    RecomputeThenBackpropagate = rules.THEN_BACKPROPAGATE
+    RecomputeAndBackpropagateInterleaved = rules.INTERLEAVED
 
 
 class GradientAccumulationReductionMethod(Enum):
@@ -66,7 +62,7 @@ class GradientAccumulationReductionMethod(Enum):
         )
 
     @property
-    def reduction(self) -> Reduction:
+    def reduction(self) -> models.Reduction:
         """The core's name."""
         return self.value
 
@@ -119,17 +115,17 @@ class PipelineStageOptions:
         self.matmul_options = matmul_options or {}
         self.slice_options = slice_options or {}
 
-    def simulated(self, argument: str) -> StageOptions:
+    def simulated(self, argument: str) -> models.StageOptions:
         """Return what is simulated of the options; raises UnsupportedProgramError for another, naming ``argument``."""
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
-        return StageOptions(
+        return models.StageOptions(
             plan_options(self.matmul_options, argument),
             plan_options(self.convolution_options, argument),
         )
 
 
-def plan_options(options: Mapping[str, Any], argument: str) -> PlanOptions:
+def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOptions:
     """Return what ``options`` of products say: availableMemoryProportion, a number or its text, and partialsType.
 
     Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1 and a type
@@ -141,28 +137,28 @@ def plan_options(options: Mapping[str, Any], argument: str) -> PlanOptions:
         raise UnsupportedProgramError(f"{argument}: expected no option but {expected}, got {', '.join(others)}")
     partials = None
     if _PARTIALS in options:
-        partials = PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
+        partials = models.PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
         if partials is None:
-            expected = " or ".join(PARTIALS_BYTES)
-            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {show(options[_PARTIALS])}")
-    return PlanOptions(_proportion(options, argument), partials)
+            expected = " or ".join(models.PARTIALS_BYTES)
+            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {runs.show(options[_PARTIALS])}")
+    return models.PlanOptions(_proportion(options, argument), partials)
 
 
 def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     if _PROPORTION not in options:
         return None
     value = options[_PROPORTION]
-    written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else show(value)
+    written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else runs.show(value)
     found = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
     if not 0 < found <= 1:
-        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {show(value)}")
+        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {runs.show(value)}")
     return found
 
 
-def poplar_options(options: PlanOptions) -> dict[str, Any]:
+def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
     """Return them as a scenario has them."""
     share = options.memory_proportion
-    names = {size: name for name, size in PARTIALS_BYTES.items()}
+    names = {size: name for name, size in models.PARTIALS_BYTES.items()}
     return {
         _PROPORTION: None if share is None else float(share),
         _PARTIALS: None if options.partials_itemsize is None else names[options.partials_itemsize],
@@ -201,6 +197,6 @@ def check_update_options(options: Any) -> PipelineStageOptions:
 def partials_itemsize(partials_dtype: Any) -> int:
     """Return the bytes of a partial sum; raises ProgramError for another type than float16 and float32."""
     dtype = checks.dtype("partials_dtype", partials_dtype)
-    if dtype.itemsize not in PARTIALS_BYTES.values():
+    if dtype.itemsize not in models.PARTIALS_BYTES.values():
         checks.wrong_value("partials_dtype", "float16 or float32", dtype.name)
     return dtype.itemsize

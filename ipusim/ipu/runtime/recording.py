@@ -11,20 +11,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ipusim.analysis.learning import Learning, received
+from ipusim.api import Array, Job, Request, Run, Session, Timeline, analysis, machine, pricing, runs
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.context import setting
-from ipusim.machine.extent import most_spans
-from ipusim.model.layers.layer import Array
-from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import MAX_RUN_BYTES, SPAN_BYTES
-from ipusim.runs.execute import sum_up
-from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
-from ipusim.runs.run import Run
-from ipusim.runs.session import Session
-from ipusim.runs.titles import title_of
-from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(eq=False)
@@ -44,7 +33,7 @@ class Recorded:
     _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
     _weights: dict[str, Array] = field(default_factory=dict)
     _not_finite: str = ""
-    _between: dict[int, tuple[HostExchange, ...]] = field(default_factory=dict)
+    _between: dict[int, tuple[pricing.HostExchange, ...]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
 
     def keep(self, session: Session, timeline: Timeline) -> None:
@@ -88,16 +77,16 @@ class Recorded:
             name=job.name,
             stages=stages or timeline.info.stages,
             layers=layers,
-            title=title_of(request.description),
+            title=runs.title_of(request.description),
         )
         timeline = timeline.about(info)
-        return sum_up(job, timeline, self._learning())
+        return runs.sum_up(job, timeline, self._learning())
 
-    def _learning(self) -> Learning | None:
+    def _learning(self) -> analysis.Learning | None:
         if not self._results:
             return None
-        losses, outputs = received(self.job.program, self._results)
-        return Learning(losses, outputs, self._weights, (), None, self._not_finite)
+        losses, outputs = analysis.received(self.job.program, self._results)
+        return analysis.Learning(losses, outputs, self._weights, (), None, self._not_finite)
 
 
 class Recorder:
@@ -138,11 +127,11 @@ class Recorder:
     def _most(self, session: Session) -> int:
         """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
         job = session.job
-        spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
+        spans = machine.most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
         first = [np.asarray(each) for results in session.results for element in results[:1] for each in element]
         # Each is kept as it comes, in one array with the others, and in the file.
         results = 3 * sum(each.nbytes for each in first) * max(map(len, session.results), default=0)
-        fit = max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + results))
+        fit = max(1, runs.MAX_RUN_BYTES // (runs.SPAN_BYTES * spans + results))
         return fit if self._steps is None else min(self._steps, fit)
 
 

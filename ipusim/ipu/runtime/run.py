@@ -7,10 +7,20 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.analysis.fit import Fit
-from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.api import (
+    Array,
+    Job,
+    PipelineProgram,
+    Plan,
+    Session,
+    System,
+    Timeline,
+    analysis,
+    checkpoint,
+    models,
+    schedules,
+)
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
-from ipusim.hardware.system import System
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
 from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal, on_device
@@ -21,24 +31,6 @@ from ipusim.ipu.runtime.host import Fetch, Running
 from ipusim.ipu.runtime.layouts import Layout, Layouts
 from ipusim.ipu.runtime.recording import note, recorder
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeed
-from ipusim.model.layers.layer import Array
-from ipusim.model.stages.function_stage import as_results
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
-from ipusim.runs.checkpoint import (
-    OPTIMIZER,
-    Arrays,
-    Wanted,
-    arrays_of,
-    check_arrays_of,
-    everything,
-    set_arrays_of,
-    slots_of,
-)
-from ipusim.runs.job import Job
-from ipusim.runs.session import Session
-from ipusim.schedules.registry import find
-from ipusim.timeline.timeline import Timeline
 
 #: Name of the elements of the infeed that have been read, among what a program goes on from.
 _INFEED: Final = "ipusim/infeed"
@@ -63,7 +55,7 @@ class Pipeline(Fetch):
         first = layouts.first
         arguments, stages = first.arguments, first.traced.stages
         self._layouts, self._symbols, self._ordinal = layouts, symbols, device_ordinal()
-        self.pipelined, self.training = find(arguments.schedule.value).pipelined, arguments.training
+        self.pipelined, self.training = schedules.find(arguments.schedule.value).pipelined, arguments.training
         self._hosts = HostProgram()
         self._more_notes: tuple[str, ...] = ()
         self._timeline: Timeline | None = None
@@ -84,7 +76,7 @@ class Pipeline(Fetch):
     def _take(self, layout: Layout, before: Layout | None) -> None:
         """Go on as another layout says than the one ``before``, if there was one, from where that has come to."""
         self._connect_queues(layout, before)
-        state = None if self._placed_session is None else arrays_of(self._placed_session)
+        state = None if self._placed_session is None else checkpoint.arrays_of(self._placed_session)
         self._layout = layout
         if layout.job is None:
             return
@@ -92,7 +84,7 @@ class Pipeline(Fetch):
         self._hosts.distribution = layout.distribution
         self._placed_session = self._hosts.session(layout.job, goes_on=not self._initial)
         if state is not None:
-            set_arrays_of(self._placed_session, state)
+            checkpoint.set_arrays_of(self._placed_session, state)
 
     def _connect_queues(self, layout: Layout, before: Layout | None) -> None:
         replicas, gradients = layout.replicas, layout.arguments.host_gradients
@@ -187,7 +179,7 @@ class Pipeline(Fetch):
         return self._job.system
 
     @property
-    def memory(self) -> Fit:
+    def memory(self) -> analysis.Fit:
         """What its IPUs hold."""
         return self._job.memory
 
@@ -209,9 +201,9 @@ class Pipeline(Fetch):
         return self._layout.arguments.outfeed is not None
 
     @property
-    def summary(self) -> RunTimes:
+    def summary(self) -> analysis.RunTimes:
         """The times of the last run."""
-        return run_times(self.timeline)
+        return analysis.run_times_of(self.timeline)
 
     @property
     def variables(self) -> dict[str, Array]:
@@ -261,7 +253,7 @@ class Pipeline(Fetch):
             self.take_layout()
             layout = self._layout
             if inputs is not None:
-                layout.feed.replace_inputs(as_results(inputs))
+                layout.feed.replace_inputs(models.as_results(inputs))
             session, self._initial = self.session, False
             layout.feed.go_on(session.elements)
             for stage in layout.traced.outfeeds:
@@ -287,13 +279,13 @@ class Pipeline(Fetch):
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
         slots = {name: array.copy() for each in self._named.values() for name, array in each.slots.items()}
-        return arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
+        return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
 
-    def check_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
+    def check_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
-        check_arrays_of(self.session, arrays, wanted)
+        checkpoint.check_arrays_of(self.session, arrays, wanted)
 
-    def set_arrays(self, arrays: Arrays, wanted: Wanted = everything) -> None:
+    def set_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
         """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
 
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
@@ -305,9 +297,9 @@ class Pipeline(Fetch):
             self._layout.feed.go_to(int(arrays[_INFEED]))
         if self._layout.arguments.host_gradients is not None:  # the optimizer is on the host
             for variable in self._named.values():
-                variable.slots = slots_of(variable.name, arrays, wanted)
-            arrays = {name: array for name, array in arrays.items() if not name.startswith(OPTIMIZER)}
-        set_arrays_of(self.session, arrays, wanted)
+                variable.slots = checkpoint.slots_of(variable.name, arrays, wanted)
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(checkpoint.OPTIMIZER)}
+        checkpoint.set_arrays_of(self.session, arrays, wanted)
         self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
         self._initial = False
 

@@ -16,20 +16,13 @@ import numpy as np
 from autograd.core import VJPNode
 from autograd.tracer import Node, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.building import shard
 from ipusim.ipu.runtime.loop_body import Asked, as_numbers
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.model.functions.counting import unseen
-from ipusim.model.functions.host_scope import scope, within
-from ipusim.model.functions.layer_call import Call
-from ipusim.model.functions.replica import Acting, Replica
-from ipusim.model.functions.traced_array import refusing_plain_numpy
-from ipusim.model.functions.untrained import Untrained, held, holding
-from ipusim.model.functions.variables import Lookup, get_variable, looking_up
-from ipusim.model.layers.layer import Array
 
 
 class RecordedNode(Node):  # type: ignore[misc]
@@ -54,7 +47,7 @@ class RecordedNode(Node):  # type: ignore[misc]
         self.function, self.arguments, self.keywords, self.places, self.parents = fun, args, kwargs, argnums, parents
         self.variable: tuple[str, Array] | None = None
         self.calls = parents[0].calls
-        self.scope = scope()
+        self.scope = functions.scope()
         here = shard()
         self.shard = max((parent.shard for parent in parents), default=0) if here is None else here
         self.number = len(self.calls)
@@ -68,7 +61,7 @@ class RecordedNode(Node):  # type: ignore[misc]
         self.calls, self.variable, self.parents, self.shard, self.number = calls, variable, (), 0, -1
 
 
-def boxing(calls: list[RecordedNode], trace: int) -> Lookup:
+def boxing(calls: list[RecordedNode], trace: int) -> functions.Lookup:
     """Return what gives trained variables while ``calls`` are written down: a box of each, from its initial value."""
     boxes: dict[str, Any] = {}
 
@@ -143,16 +136,16 @@ class Shards:
             return
         calls: list[RecordedNode] = []
         given = as_numbers(values)
-        with refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
+        with functions.refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )
             with (
-                looking_up(boxing(calls, trace)),
-                holding(untrained),
+                functions.looking_up(boxing(calls, trace)),
+                functions.holding(untrained),
                 self._names.stage(0),
-                Acting(Replica(known=False)),
+                functions.Acting(functions.Replica(known=False)),
             ):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
@@ -187,7 +180,7 @@ class Shards:
         return run
 
 
-class _Written(Untrained):
+class _Written(functions.Untrained):
     """Untrained variables while a body is written down: what is read is a box, and each change is a call."""
 
     def __init__(self, boxed: Callable[[str, Array], Any]) -> None:
@@ -208,10 +201,10 @@ class _Written(Untrained):
         self._boxes[name] = _set(name, self._boxes[name], value)
 
 
-@unseen
+@functions.unseen
 def _set(name: str, before: Any, value: Any) -> Any:
     """Set an untrained variable in a stage, where it has been read before, and return its value."""
-    now = held()
+    now = functions.held()
     if now is not None and not isinstance(now, _Written):
         now.write(name, value)
     return value
@@ -219,19 +212,21 @@ def _set(name: str, before: Any, value: Any) -> Any:
 
 def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
-    arguments = [copy(argument) if isinstance(argument, Call) else argument for argument in call.arguments]
+    arguments = [copy(argument) if isinstance(argument, functions.Call) else argument for argument in call.arguments]
     for place, parent in zip(call.places, call.parents, strict=True):
         arguments[place] = _value(parent, values)
     if call.scope is None:
         return call.function(*arguments, **call.keywords)
-    with within(call.scope):
+    with functions.within(call.scope):
         return call.function(*arguments, **call.keywords)
 
 
 def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     if node not in values and node.variable is not None:
-        now = held()
-        values[node] = now.read(*node.variable) if node.untrained and now is not None else get_variable(*node.variable)
+        now = functions.held()
+        values[node] = (
+            now.read(*node.variable) if node.untrained and now is not None else functions.get_variable(*node.variable)
+        )
     return values[node]
 
 

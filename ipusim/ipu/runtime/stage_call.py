@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, models
 from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.runtime.variable import plain
-from ipusim.model.layers.layer import Array
-from ipusim.model.stages.function_stage import as_results
 
 
 class Holder(Enum):
@@ -96,7 +95,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
         arrays.append(concrete(plain(value)))
         return len(arrays) - 1
 
-    slots = tuple(slot(value) for value in as_results(returned))
+    slots = tuple(slot(value) for value in models.as_results(returned))
     return Form(slots, len(arrays)), arrays
 
 

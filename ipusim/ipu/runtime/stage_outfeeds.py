@@ -17,14 +17,11 @@ from weakref import WeakSet
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import plain
-from ipusim.model.functions.host_scope import on_host
-from ipusim.model.functions.replica import replica
-from ipusim.model.functions.variables import draw_key
-from ipusim.model.layers.layer import Array
 
 #: What the stage that is running sends; None where none is.
 _CALLED: Final[ContextVar[StageOutfeeds | None]] = ContextVar("stage_outfeeds", default=None)
@@ -94,10 +91,10 @@ class StageOutfeeds:
 
     def _send(self, place: int, values: Sequence[Any]) -> None:
         """Copy the arrays of an element to the host."""
-        key = draw_key(f"outfeed {place}") if self._running else None
+        key = functions.draw_key(f"outfeed {place}") if self._running else None
         from ipusim.ipu.runtime.operations import send  # noqa: PLC0415 - autograd takes a while to import
 
-        with on_host("outfeed"):
+        with functions.on_host("outfeed"):
             send(lambda arrays: self._receive(place, key, arrays), *values)
 
     def _receive(self, place: int, key: Any, arrays: tuple[Array, ...]) -> None:
@@ -106,7 +103,7 @@ class StageOutfeeds:
         if not self._running:
             outfeed.forms = outfeed.forms or [(array.shape, array.dtype) for array in arrays]
             return
-        number = replica().index
+        number = functions.this_replica().index
         if key is not None:
             if (number, key) in self._sent:
                 return

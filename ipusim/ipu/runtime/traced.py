@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, models, rules
+from ipusim.api import functions as core_functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.names import ProgramNames
@@ -16,10 +18,6 @@ from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, packi
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.runtime.weight_update import WeightUpdate
-from ipusim.model.functions.untrained import check_same
-from ipusim.model.layers.layer import Array
-from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
-from ipusim.pipeline.rules import check_outfeed_mask
 
 #: Graphcore's text where no variable is trained.
 _NOTHING_TO_TRAIN: Final = "No variables to optimize."
@@ -37,10 +35,10 @@ class TracedStage:
         taught: whether each output depends on a variable; empty for the last stage, and in inference.
     """
 
-    stage: FunctionStage
+    stage: models.FunctionStage
     position: int
-    inputs: Arrays
-    outputs: Arrays
+    inputs: models.Arrays
+    outputs: models.Arrays
     owned: tuple[str, ...]
     held: tuple[str, ...]
     taught: tuple[bool, ...]
@@ -92,7 +90,7 @@ class Traced:
         """The initial value of each variable."""
         return {name: stage.stage.variables[name] for stage in self.stages for name in stage.owned}
 
-    def replica(self) -> tuple[tuple[FunctionStage, ...], WeightUpdate | None]:
+    def replica(self) -> tuple[tuple[models.FunctionStage, ...], WeightUpdate | None]:
         """Return stages and optimizer for one replica alone, as its last stage says what the optimizer is."""
         stages = tuple(stage.stage for stage in self.stages)
         if self.optimizer is None:
@@ -132,7 +130,7 @@ class _Tracer:
     def __init__(self, arguments: Arguments, inputs: Inputs, group: int) -> None:
         self._arguments, self._inputs = arguments, inputs
         infeed = arguments.infeed
-        self._arrays: Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
+        self._arrays: models.Arrays = (*self._inputs.values, *(() if infeed is None else infeed.example()))
         self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
         self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
         self._names = ProgramNames(arguments.training, group)
@@ -155,7 +153,7 @@ class _Tracer:
         name: str,
         given: Callable[..., Any],
         position: int,
-        inputs: Arrays,
+        inputs: models.Arrays,
         before: tuple[bool, ...],
         form: Form,
     ) -> None:
@@ -166,9 +164,9 @@ class _Tracer:
         if training and is_last:
             function = self._finish = _Finish(function, arguments)
         call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
-        tried = try_stage(name, call, inputs)
+        tried = models.try_stage(name, call, inputs)
         finish = self._finish is not None
-        stage = FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
+        stage = models.FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
         outputs = tried.outputs[1:] if self._finish else tried.outputs
         owned, held = _check_users(arguments, self._found, self._users, stage, position)
         taught = stage.teaches(inputs) if training and not is_last else ()
@@ -233,7 +231,7 @@ class _Finish:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = self._arguments
-        outputs = as_results(without_operations(self._function(*inputs)))
+        outputs = models.as_results(without_operations(self._function(*inputs)))
         assert arguments.optimizer_function is not None
         found = arguments.optimizer_function(*outputs)
         if not isinstance(found, OptimizerFunctionOutput):
@@ -280,7 +278,7 @@ class _Finish:
                 raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
             return
         if mask is not None:
-            check_outfeed_mask(mask, len(outputs))
+            rules.check_outfeed_mask(mask, len(outputs))
         kept = [output for position, output in enumerate(outputs) if mask is None or not mask[position]]
         _check_has_queue(self._arguments, tuple(map(np.asarray, kept)))
 
@@ -298,7 +296,7 @@ def _with_keywords(function: Callable[..., Any], keywords: tuple[str, ...]) -> C
     return call
 
 
-def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
+def _check_has_queue(arguments: Arguments, outputs: models.Arrays) -> None:
     if outputs and arguments.outfeed is None:
         named = ", ".join(f"Tensor(shape={output.shape}, dtype={output.dtype})" for output in outputs)
         raise ProgramError(
@@ -307,7 +305,7 @@ def _check_has_queue(arguments: Arguments, outputs: Arrays) -> None:
 
 
 def _check_users(
-    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: FunctionStage, position: int
+    arguments: Arguments, earlier: list[TracedStage], users: dict[str, int], stage: models.FunctionStage, position: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Note the first user of each variable, and return those first used here: trained ones, and the others.
 
@@ -322,7 +320,9 @@ def _check_users(
         before = earlier[first].stage
         if (name in before.variables) is not (name in stage.variables):
             raise ModelError(f"variable {name!r} was asked for with trainable=True and with trainable=False")
-        check_same(name, (before.variables if name in before.variables else before.untrained)[name], initial)
+        core_functions.check_same(
+            name, (before.variables if name in before.variables else before.untrained)[name], initial
+        )
         if arguments.mapping[first] != arguments.mapping[number]:
             raise UnsupportedProgramError(
                 f"The PipelineStage with ID {position} is trying to use an input ({name}) which is already used by the "

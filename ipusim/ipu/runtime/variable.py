@@ -9,15 +9,12 @@ from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import compiling
 from ipusim.ipu.runtime.host import Running, Tensor, compute
 from ipusim.ipu.runtime.program_state import add, graph_mode, is_at_once, store, used
-from ipusim.model.functions import variables
-from ipusim.model.functions.untrained import held
-from ipusim.model.functions.users_code import package_of
-from ipusim.model.layers.layer import Array
 
 _REMEDY: Final = "use its read_value(), or a function of tf"
 
@@ -30,7 +27,7 @@ class Program(Protocol):
         ...
 
 
-class NamedVariable(Tensor, variables.Readable):
+class NamedVariable(Tensor, functions.Readable):
     """A variable by name.
 
     In a stage it is what the stage computes with; elsewhere its value, or where operations wait for a session
@@ -96,7 +93,7 @@ class NamedVariable(Tensor, variables.Readable):
 
     def numpy(self) -> Array:
         """Return a copy of its value on the host; raises ProgramStateError in a stage."""
-        if variables.inside() or held() is not None:
+        if functions.inside() or functions.held() is not None:
             raise ProgramStateError(
                 f"{self.name}.numpy(): expected to be called outside of stages and loops: use read_value()"
             )
@@ -118,11 +115,11 @@ class NamedVariable(Tensor, variables.Readable):
 
     def read_value(self) -> Any:
         """Return what it is to the caller: what a stage computes with, its value, or a tensor of a session."""
-        if variables.inside():
+        if functions.inside():
             self._note()
             if self.trainable:
-                return variables.get_variable(self.name, self.initial)
-        if (now := held()) is not None:
+                return functions.get_variable(self.name, self.initial)
+        if (now := functions.held()) is not None:
             if self.trainable:
                 raise ProgramStateError(
                     f"variable {self.name!r}: expected to be read in a stage, or as the Variable that apply_gradients "
@@ -165,11 +162,11 @@ class NamedVariable(Tensor, variables.Readable):
         return self._change("delta", lambda given: self._here() - given, delta)
 
     def _here(self) -> Any:
-        return self.value_now() if held() is None else self.read_value()
+        return self.value_now() if functions.held() is None else self.read_value()
 
     def _change(self, argument: str, function: Callable[[Any], Any], given: Any) -> Any:
-        if variables.inside() or held() is not None:
-            now = held()
+        if functions.inside() or functions.held() is not None:
+            now = functions.held()
             if self.trainable or now is None:
                 raise ProgramError(
                     f"variable {self.name!r} is trained, and can only be modified by the apply_gradients member "
@@ -278,7 +275,7 @@ class NamedVariable(Tensor, variables.Readable):
         if not any(map(isbox, values)):
             return getattr(ufunc, method)(*values, **options)
         # autograd calls with arrays taken out of their trace, to which no gradient would come back
-        if method != "__call__" or options or package_of(sys._getframe(1)) == "autograd":
+        if method != "__call__" or options or functions.package_of(sys._getframe(1)) == "autograd":
             self._refuse()
         return getattr(anp, ufunc.__name__)(*values)
 
@@ -322,8 +319,8 @@ def asked_for(name: str, initial: Array, trainable: bool = True, *, shares: bool
     """
     found: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
     if found is None:
-        found = NamedVariable(name, initial, trainable, in_stage=variables.inside())
-        if not variables.inside():
+        found = NamedVariable(name, initial, trainable, in_stage=functions.inside())
+        if not functions.inside():
             add(found)
     if used() is not None and (found.shape, found.dtype) != (initial.shape, initial.dtype):
         raise ProgramError(
@@ -335,7 +332,7 @@ def asked_for(name: str, initial: Array, trainable: bool = True, *, shares: bool
 
 def plain(value: Any) -> Any:
     """Return what a variable is to the caller; anything else as it is."""
-    return value.read_value() if isinstance(value, variables.Readable) else value
+    return value.read_value() if isinstance(value, functions.Readable) else value
 
 
 def waits_for_session() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, VectorWork, Work, functions, layers, learning, models
 from ipusim.base.errors import IpusimError, ModelError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import trying_updates
@@ -15,12 +16,6 @@ from ipusim.ipu.runtime.distribution import UntilAverage
 from ipusim.ipu.runtime.gradients import Pair, UnknownGradient, Variable, knowing, refuse_several
 from ipusim.ipu.runtime.optimizer import Optimizer
 from ipusim.ipu.runtime.stage_outfeeds import UpdateOutfeeds
-from ipusim.model.functions.host_scope import on_ipu_alone
-from ipusim.model.functions.users_code import line_of, told
-from ipusim.model.layers.layer import Array, Parameters
-from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import State, Updated
-from ipusim.model.work import MappingWork, VectorWork, Work
 
 
 class _Loss:
@@ -28,7 +23,7 @@ class _Loss:
 
 
 @dataclass(frozen=True)
-class MappedByOptimizer(GradientMap):
+class MappedByOptimizer(learning.GradientMap):
     """What an optimizer's compute_gradients makes of gradients, as the core's gradient map.
 
     Each function that changes them costs one operation an element (assumed).
@@ -47,7 +42,7 @@ class MappedByOptimizer(GradientMap):
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return one operation for each function and element; reads gradient and variable, writes the gradient."""
-        return MappingWork(
+        return models.MappingWork(
             vector=VectorWork(parameter_count * self.functions),
             sram_bytes=3 * parameter_count * itemsize if self.functions else 0,
             itemsize=itemsize,
@@ -82,7 +77,7 @@ class WeightUpdate:
     _left_out: set[str] = field(default_factory=set, init=False, repr=False)
 
     @property
-    def gradient_map(self) -> GradientMap | None:
+    def gradient_map(self) -> learning.GradientMap | None:
         """What compute_gradients makes of each micro-batch's gradients, if anything."""
         count = self.optimizer.gradient_maps
         if not (count or self.compute_args or self.compute_kwargs):
@@ -97,7 +92,7 @@ class WeightUpdate:
         """
         _, here = self._unknown[id(array)]
         pairs: list[Pair] = [*(self._unknown | {id(array): (gradient, here)}).values()]
-        with knowing(pairs), on_ipu_alone("compute_gradients of an optimizer"):
+        with knowing(pairs), functions.on_ipu_alone("compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         found = _of_variable(returned, here)
         if found is None:
@@ -105,7 +100,7 @@ class WeightUpdate:
             return np.zeros_like(gradient)
         return found.astype(gradient.dtype, copy=False)
 
-    def initial_state(self, parameters: Parameters) -> State:
+    def initial_state(self, parameters: layers.Parameters) -> learning.State:
         """Return the rule's state before the first update."""
         state = self.optimizer.rule.initial_state(parameters)
         self._unknown |= {
@@ -124,11 +119,11 @@ class WeightUpdate:
             with self.outfeeds.calling(running=False), trying_updates():
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
 
-    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+    def apply(self, parameters: layers.Parameters, gradients: layers.Parameters, state: learning.State) -> None:
         """Update the variables of one stage by the optimizer."""
-        self._apply([Updated(parameters, gradients, state)])
+        self._apply([learning.Updated(parameters, gradients, state)])
 
-    def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
+    def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
         """Run the optimizer up to the averaging of gradients; return the rest of the update."""
         if not any(stage.parameters for stage in stages):
             return lambda: None
@@ -141,7 +136,7 @@ class WeightUpdate:
             held[variable.name][...] = gradient
         return lambda: call.finish([(held[variable.name], variable) for _, variable in given])
 
-    def _apply(self, stages: Sequence[Updated]) -> None:
+    def _apply(self, stages: Sequence[learning.Updated]) -> None:
         pairs = [
             (None if name in self._left_out else stage.gradients[name], Variable(name, array, stage.state))
             for stage in stages
@@ -150,13 +145,15 @@ class WeightUpdate:
         if not pairs:
             return
         try:
-            with on_ipu_alone("apply_gradients of an optimizer"), self.outfeeds.calling(running=True):
+            with functions.on_ipu_alone("apply_gradients of an optimizer"), self.outfeeds.calling(running=True):
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
         except (IpusimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # an optimizer of the user's own may do anything
-            place = line_of(error)
-            raise ModelError(f"apply_gradients failed: {place + ': ' if place else ''}{told(error)}") from error
+            place = functions.line_of(error)
+            raise ModelError(
+                f"apply_gradients failed: {place + ': ' if place else ''}{functions.told(error)}"
+            ) from error
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the rule's work."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import autograd.numpy as anp
 
+from ipusim.api import layers
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime import checks
@@ -14,8 +15,6 @@ from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import run
 from ipusim.ipu.tensorflow.array_functions import exp, tensor
 from ipusim.ipu.tensorflow.nn import log_softmax, softmax
-from ipusim.model.layers.layers import ActivationLayer
-from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS
 
 
 class Activation:
@@ -31,7 +30,7 @@ class Activation:
         x = tensor(features)
         if not anp.shape(x):
             return anp.reshape(self(anp.reshape(x, (1,))), ())
-        return run(ActivationLayer(self.core), x, {}, draws_as="")
+        return run(layers.ActivationLayer(self.core), x, {}, draws_as="")
 
 
 class _Gelu(Activation):
@@ -181,8 +180,8 @@ def gate_activation(argument: str, activation: Any) -> str:
     slope does not follow from its value, as such a layer keeps no more of it.
     """
     core, function = core_activation(activation)
-    if function is not None or core not in RECURRENT_ACTIVATIONS:
-        names = ", ".join(sorted(map(keras_name, RECURRENT_ACTIVATIONS)))
+    if function is not None or core not in layers.RECURRENT_ACTIVATIONS:
+        names = ", ".join(sorted(map(keras_name, layers.RECURRENT_ACTIVATIONS)))
         given = getattr(activation, "__name__", activation)
         raise UnsupportedProgramError(f"{argument}: in a recurrent layer one of {names} is simulated, got {given!r}")
     return core

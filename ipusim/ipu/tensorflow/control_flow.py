@@ -14,6 +14,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Placeholder, Running, Tensor, compute, example
@@ -22,8 +23,6 @@ from ipusim.ipu.runtime.names import Counts, counts, unique
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.untrained import held
-from ipusim.model.functions.variables import inside
 
 #: Iterations of a loop after which it is taken for one that never ends.
 _LIMIT: Final = 1_000_000
@@ -47,7 +46,7 @@ def cond(
     for argument, branch in zip(("true_fn", "false_fn"), branches, strict=True):
         if not callable(branch):
             checks.wrong_type(argument, "a function without arguments", branch)
-    if isinstance(pred, Tensor) and not inside():
+    if isinstance(pred, Tensor) and not functions.inside():
         whole = [_tensors(branch()) for branch in branches]
         _check_alike(*whole)
         other = iter(list(leaves(whole[1])))
@@ -104,7 +103,7 @@ def while_loop(
     most = (
         None if maximum_iterations is None else checks.whole("maximum_iterations", np.asarray(maximum_iterations)[()])
     )
-    waits = not inside() and any(isinstance(each, Tensor) for each in (*leaves(values), cond(*values)))
+    waits = not functions.inside() and any(isinstance(each, Tensor) for each in (*leaves(values), cond(*values)))
     values = _Loop(cond, body, values, most).results() if waits else _looped(cond, body, values, most)
     return values[0] if alone or (len(values) == 1 and not return_same_structure) else values
 
@@ -179,7 +178,7 @@ class _Last(Tensor):
 
 def _is_tried() -> bool:
     """Tell whether a stage or a body is tried, to see what it asks for."""
-    now = held()
+    now = functions.held()
     return now is not None and now.takes_new
 
 
@@ -188,7 +187,7 @@ def _left_alone(branch: Callable[[], Any]) -> Any:
 
     Raises ProgramError for a branch that trains or sends results.
     """
-    now, asked = held(), asking()
+    now, asked = functions.held(), asking()
     assert now is not None
     values, queue, train = dict(now.values), getattr(asked, "queue", None), getattr(asked, "train", None)
     found = _tensors(branch())

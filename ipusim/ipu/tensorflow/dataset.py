@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import at_once
@@ -30,7 +31,6 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     taking_turns,
     typed,
 )
-from ipusim.model.functions.users_code import Failing
 
 
 class Dataset:
@@ -109,7 +109,7 @@ class Dataset:
 
         def begin() -> Iterator[Element]:
             for value in generator(*args):
-                with Failing("generator: a value that is not of the output_types"):
+                with functions.Failing("generator: a value that is not of the output_types"):
                     element = element_of(value) if types is None else typed(value, types)
                 yield element
 
@@ -317,7 +317,7 @@ class Dataset:
         """Return what ``reduce_func`` of a state and each element in turn gives at last."""
         state = element_of(initial_state)
         for element in self._begin():
-            with Failing("reduce_func failed"), at_once():
+            with functions.Failing("reduce_func failed"), at_once():
                 state = element_of(reduce_func(state, element))
         return state
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import EndOfDataError, ModelError, ProgramStateError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -17,8 +18,6 @@ from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, evaluated,
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.traced import as_tensor
-from ipusim.model.functions.users_code import Failing
-from ipusim.model.layers.layer import Array
 
 Element = Any
 
@@ -75,7 +74,7 @@ def at(element: Element, place: int) -> Element:
 
 def stacked(elements: Sequence[Element]) -> Element:
     """Return the arrays of elements on top of each other; raises ModelError for other shapes."""
-    with Failing("batch: elements that cannot be stacked"):
+    with functions.Failing("batch: elements that cannot be stacked"):
         return applied(lambda *arrays: np.stack(arrays), *elements)
 
 
@@ -84,7 +83,7 @@ def padded(elements: Sequence[Element], shapes: Any, values: Any) -> Element:
 
     Raises ModelError for an array that is larger than its shape.
     """
-    with Failing("padded_batch: elements that cannot be padded"):
+    with functions.Failing("padded_batch: elements that cannot be padded"):
         return _padded(elements, shapes, values)
 
 
@@ -116,7 +115,7 @@ def _of(structure: Any, key: Any) -> Any:
 
 def called(name: str, function: Callable[..., Any], element: Element) -> Any:
     """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
-    with Failing(f"{name} failed"), at_once():
+    with functions.Failing(f"{name} failed"), at_once():
         return function(*element) if isinstance(element, tuple) else function(element)
 
 

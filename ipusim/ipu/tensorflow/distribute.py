@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
+from ipusim.api import machine, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import strategy
 from ipusim.ipu.runtime.offered import found_in, rows
-from ipusim.machine.hosts import this_host
-from ipusim.runs.problems import one_of
 
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
@@ -103,7 +102,7 @@ def cluster_config() -> ClusterConfig:
 
 def cluster_of(strategy: HostStrategy) -> ClusterConfig:
     """Return the simulated hosts as the workers of a strategy, the first of which is the chief."""
-    host, resolver = this_host(), getattr(strategy, "cluster_resolver", None)
+    host, resolver = machine.this_host(), getattr(strategy, "cluster_resolver", None)
     rank, count = (0, 1) if host is None else (host.rank, host.count)
     if resolver is None:
         return ClusterConfig({}, _WORKER, rank, "", 0, count, rank == 0)
@@ -146,7 +145,7 @@ def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, place: int) -> 
     if kind == _EVALUATOR:
         return
     if kind not in cluster:
-        _refuse(f"expected {one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
+        _refuse(f"expected {runs.one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
     if place >= len(cluster[kind]):
         tasks = len(cluster[kind])
         _refuse(
@@ -267,7 +266,7 @@ class TFConfigClusterResolver:
 
     def __init__(self) -> None:
         """Read the variable."""
-        host = this_host()
+        host = machine.this_host()
         rank, count = (0, 1) if host is None else (host.rank, host.count)
         cluster = cluster_spec().as_dict()
         if not cluster and host is not None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.ipu.runtime.each_loss import concrete
-from ipusim.model.layers.layer import Array
 
 
 class Metric(tuple[Any, Any]):

@@ -11,6 +11,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
+from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
@@ -21,16 +22,6 @@ from ipusim.ipu.runtime.names import scope, unique
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, tensor
 from ipusim.ipu.tensorflow.shaping import one_hot
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.variables import draw_key
-from ipusim.model.layers.convolution import Conv2D
-from ipusim.model.layers.dropout import DROP, Dropout, check_rate, keep_mask
-from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.layer import Array, Key, LayerCost, Saved, Shape
-from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
-from ipusim.model.layers.windows import Padding
-from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
@@ -45,20 +36,20 @@ class ShapedDropout:
 
     rate: float
     shape: Shape
-    key: Key | None
+    key: layers.Key | None
 
     def _dropped(self, x: Array) -> Array:
         if self.key is None or self.rate == 0:
             return x
-        found: Array = x * keep_mask(self.key, self.shape, self.rate)
+        found: Array = x * layers.keep_mask(self.key, self.shape, self.rate)
         found *= 1 / (1 - self.rate)
         return found
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return ``x`` with elements dropped."""
         return (self._dropped(arrays[0]),), None
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradient dropped and scaled like the input: the mask is drawn anew."""
         return [self._dropped(grads[0]) for _ in wanted]
 
@@ -67,7 +58,7 @@ class ShapedDropout:
         (x,) = arrays
         drawn, size = math.prod(self.shape), x.dtype.itemsize
         choose = VectorWork(2)
-        work = Work(vector=drawn * (DROP - choose) + x.size * choose, sram_bytes=2 * x.nbytes, itemsize=size)
+        work = Work(vector=drawn * (layers.DROP - choose) + x.size * choose, sram_bytes=2 * x.nbytes, itemsize=size)
         return LayerCost(work, work)
 
 
@@ -130,10 +121,10 @@ def sparse_softmax_cross_entropy_with_logits(
         checks.wrong_value("labels", f"as many as logits of shape {anp.shape(scores)} have rows", anp.shape(classes))
 
     def each() -> Any:
-        SoftmaxCrossEntropy().check_labels(anp.shape(scores)[1:], np.asarray(getval(classes)))
+        layers.SoftmaxCrossEntropy().check_labels(anp.shape(scores)[1:], np.asarray(getval(classes)))
         return -anp.sum(log_softmax(scores) * one_hot(classes, scores.shape[-1], dtype=scores.dtype), axis=-1)
 
-    return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(SoftmaxCrossEntropy(), scores, classes, {}))
+    return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(layers.SoftmaxCrossEntropy(), scores, classes, {}))
 
 
 @also_on_host
@@ -181,13 +172,13 @@ def dropout(
     share = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
     value, called = tensor(x), scope().prefix + unique("dropout")
     if noise_shape is None:
-        return run(Dropout(share), value, {}, draws_as=called)
-    check_rate(share)
+        return run(layers.Dropout(share), value, {}, draws_as=called)
+    layers.check_rate(share)
     given = list(noise_shape) if isinstance(noise_shape, list | tuple | np.ndarray) else []
     mask = tuple(size if axis is None else int(axis) for axis, size in zip(given, value.shape, strict=False))
     if len(given) != value.ndim or any(axis not in (1, size) for axis, size in zip(mask, value.shape, strict=True)):
         checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {value.shape}", noise_shape)
-    return operate(ShapedDropout(share, mask, draw_key(called)), value)[0]
+    return functions.operate(ShapedDropout(share, mask, functions.draw_key(called)), value)[0]
 
 
 @also_on_host
@@ -246,12 +237,12 @@ def conv2d(
     groups, rest = divmod(images.shape[-1], channels)
     if rest or not groups:
         raise ProgramError(f"input depth must be evenly divisible by filter depth: {images.shape[-1]} vs {channels}")
-    padded = cast("Padding", padding.lower())
-    layer = Conv2D(outputs, (height, width), _steps(strides), padded, use_bias=False, groups=groups)
+    padded = cast("layers.Padding", padding.lower())
+    layer = layers.Conv2D(outputs, (height, width), _steps(strides), padded, use_bias=False, groups=groups)
     return run(layer, images, {"W": kernel}, draws_as="")
 
 
-def _pool(called: str, kind: type[MaxPool2D | AveragePool2D], of: str) -> Any:
+def _pool(called: str, kind: type[layers.MaxPool2D | layers.AveragePool2D], of: str) -> Any:
     def pool(
         value: Any,
         ksize: Any,
@@ -270,8 +261,8 @@ def _pool(called: str, kind: type[MaxPool2D | AveragePool2D], of: str) -> Any:
     return also_on_host(pool)
 
 
-max_pool = _pool("max_pool", MaxPool2D, "largest element")
-avg_pool = _pool("avg_pool", AveragePool2D, "mean")
+max_pool = _pool("max_pool", layers.MaxPool2D, "largest element")
+avg_pool = _pool("avg_pool", layers.AveragePool2D, "mean")
 
 
 @also_on_host
@@ -280,7 +271,7 @@ def embedding_lookup(
 ) -> Any:
     """Return the rows of a table by whole numbers."""
     table = tensor(params)
-    return run(Embedding(*table.shape), tensor(ids), {"W": table}, draws_as="")
+    return run(layers.Embedding(*table.shape), tensor(ids), {"W": table}, draws_as="")
 
 
 def _steps(given: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from autograd.core import VJPNode
 from autograd.extend import defvjp_argnums, primitive
 from autograd.tracer import isbox, register_notrace
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.asked_gradients import gradient_of
@@ -24,7 +25,6 @@ from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions.variables import inside, noting
 
 
 class GradientTape:
@@ -188,11 +188,11 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
 
     @wraps(f)
     def decorated(*args: Any, **kwargs: Any) -> Any:
-        if not inside():  # no gradient is taken there
+        if not functions.inside():  # no gradient is taken there
             return _both(name, f(*args, **kwargs))[0]
         arguments = [tensor(argument) for argument in args]
         asked: dict[str, Any] = {}
-        with noting(asked.__setitem__):
+        with functions.noting(asked.__setitem__):
             results, function = _both(name, f(*arguments, **kwargs))
         if asked and "variables" not in inspect.signature(function).parameters:
             raise ProgramTypeError(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Running, Tensor
 from ipusim.ipu.runtime.initializers import RandomNormal, RandomUniform, TruncatedNormal
@@ -18,10 +19,6 @@ from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.runtime.program_state import draws_so_far, seed_of
 from ipusim.ipu.runtime.variable import waits_for_session
 from ipusim.ipu.tensorflow.array_functions import whole_numbers
-from ipusim.model.functions.operation_call import operate_without_gradient
-from ipusim.model.functions.variables import draw_key, inside
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.work import VectorWork, Work
 
 _Draw = Callable[[np.random.Generator], Array]
 
@@ -95,8 +92,8 @@ def _axes(shape: Any) -> tuple[int, ...]:
 
 def _drawn(draw: _Draw, seed: int | None) -> Any:
     own = () if seed is None else (checks.whole("seed", seed),)
-    if inside():
-        key = draw_key(scope().prefix + unique("random"))
+    if functions.inside():
+        key = functions.draw_key(scope().prefix + unique("random"))
         return draw(np.random.default_rng([*(key or (seed_of(None),)), *own]))
     key = (seed_of(None), draws_so_far(), *own)
     return _Drawn(draw, key) if waits_for_session() else draw(np.random.default_rng(key))
@@ -123,9 +120,9 @@ def log_uniform_candidate_sampler(
     if checks.truth("unique", unique) and count > classes:
         checks.wrong_value("num_sampled", f"at most range_max, {classes}, where each is drawn once", count)
     called = scope().prefix + _unique("log_uniform_candidates")
-    key = draw_key(called) or (seed_of(seed),)
+    key = functions.draw_key(called) or (seed_of(seed),)
     operation = LogUniformCandidates(count, classes, unique, key if seed is None else (*key, seed))
-    sampled, expected, sampled_expected = operate_without_gradient(operation, found)
+    sampled, expected, sampled_expected = functions.operate_without_gradient(operation, found)
     return sampled, expected, sampled_expected
 
 
@@ -148,7 +145,7 @@ class LogUniformCandidates(WithoutGradient):
     unique: bool
     seed: tuple[int, ...]
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the classes, and how often true and drawn ones are expected, in int64 and float32."""
         (true,) = arrays
         rng = np.random.default_rng(self.seed)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, checkpoint
 from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.ipu_compiler import compiled
@@ -32,8 +33,6 @@ from ipusim.ipu.runtime.program_state import store
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.session import Session
-from ipusim.model.layers.layer import Array
-from ipusim.runs.checkpoint import Arrays, Wanted, check_arrays, everything, is_own, is_variable
 
 _HOUR = 3600.0
 
@@ -198,7 +197,7 @@ def checkpoint_exists(checkpoint_prefix: str | PathLike[str]) -> bool:
 def list_variables(ckpt_dir_or_file: str | PathLike[str]) -> list[tuple[str, list[int]]]:
     """Return names and shapes of the variables and the optimizer's arrays of a checkpoint, or of a folder's latest."""
     arrays = read_checkpoint(_prefix(ckpt_dir_or_file))
-    return [(name, list(arrays[name].shape)) for name in sorted(arrays) if not is_own(name)]
+    return [(name, list(arrays[name].shape)) for name in sorted(arrays) if not checkpoint.is_own(name)]
 
 
 def load_variable(ckpt_dir_or_file: str | PathLike[str], name: str) -> Array:
@@ -224,14 +223,14 @@ def _check_session(sess: Any) -> None:
     sess.run([])  # which a closed one refuses
 
 
-def _wanted(var_list: Any) -> Wanted:
+def _wanted(var_list: Any) -> checkpoint.Wanted:
     if var_list is None:
-        return everything
+        return checkpoint.everything
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
     if not isinstance(listed, list | tuple) or not all(isinstance(each, str | NamedVariable) for each in listed):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
     names = {(each if isinstance(each, str) else each.name).removesuffix(":0") for each in listed}
-    return lambda name: is_variable(name) and name in names
+    return lambda name: checkpoint.is_variable(name) and name in names
 
 
 #: What begins the names of what is a program's own: of the first that was compiled, and of others.
@@ -239,7 +238,7 @@ _OWN: Final = "ipusim/"
 _PROGRAM: Final = "ipusim/program "
 
 
-def state_now(wanted: Wanted = everything) -> dict[str, Array]:
+def state_now(wanted: checkpoint.Wanted = checkpoint.everything) -> dict[str, Array]:
     """Return copies of all that is ``wanted`` by name; of two programs that have a variable, the one that trains it."""
     found: dict[str, Array] = {}
     for number, program in _programs():
@@ -249,10 +248,10 @@ def state_now(wanted: Wanted = everything) -> dict[str, Array]:
     return {name: array for name, array in found.items() if wanted(name)}
 
 
-def go_on_from(arrays: Arrays, wanted: Wanted = everything) -> None:
+def go_on_from(arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
     """Set all that is ``wanted``; raises as Pipeline.set_arrays does, before anything is set."""
     others = {name: each for name, each in _of_the_host().items() if wanted(name)}
-    check_arrays({name: each.initial for name, each in others.items()}, arrays)
+    checkpoint.check_arrays({name: each.initial for name, each in others.items()}, arrays)
     given = [(program, _given(number, arrays)) for number, program in _programs()]
     for program, own in given:
         program.check_arrays(own, wanted)
@@ -262,10 +261,10 @@ def go_on_from(arrays: Arrays, wanted: Wanted = everything) -> None:
         each.set(arrays[name])
 
 
-def _given(number: int, arrays: Arrays) -> dict[str, Array]:
+def _given(number: int, arrays: checkpoint.Arrays) -> dict[str, Array]:
     """Return the arrays of a program by the names that it has for them."""
     begin = _begin(number)
-    found = {name: array for name, array in arrays.items() if not is_own(name)}
+    found = {name: array for name, array in arrays.items() if not checkpoint.is_own(name)}
     own = [name for name in arrays if name.startswith(begin) and (number or not name.startswith(_PROGRAM))]
     return found | {name.replace(begin, _OWN, 1): arrays[name] for name in own}
 
@@ -287,7 +286,7 @@ def _of_the_host() -> dict[str, NamedVariable]:
 
 def _named(number: int, name: str) -> str:
     """Return a name that no other program has for what is a program's own."""
-    return name.replace(_OWN, _begin(number), 1) if is_own(name) else name
+    return name.replace(_OWN, _begin(number), 1) if checkpoint.is_own(name) else name
 
 
 def _begin(number: int) -> str:

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import initial_value
 from ipusim.ipu.runtime.names import Scope, counts, inside, scope, unique
 from ipusim.ipu.runtime.program_state import add, store, used
 from ipusim.ipu.runtime.variable import NamedVariable, asked_for
-from ipusim.model.functions import variables
 
 
 class _Reuse(Enum):
@@ -183,14 +183,14 @@ def _variable(
     _check_none(regularizer=regularizer, partitioner=partitioner, constraint=constraint)
     full = checks.text("name", name)
     kind = checks.dtype("dtype", dtype, "biuf")
-    known = counts().variables if variables.inside() else store().by_name.keys()
+    known = counts().variables if functions.inside() else store().by_name.keys()
     reuse = scope().reuse
     if reuse is False and full in known:
         raise ProgramError(
             f"Variable {full} already exists, disallowed. Did you mean to set reuse=True or reuse=tf.AUTO_REUSE in "
             "VarScope?"
         )
-    if reuse and full not in known and full not in store().by_name and (used() is not None or not variables.inside()):
+    if reuse and full not in known and full not in store().by_name and (used() is not None or not functions.inside()):
         raise ProgramError(
             f"Variable {full} does not exist, or was not created with tf.get_variable(). Did you mean to set "
             "reuse=tf.AUTO_REUSE in VarScope?"
@@ -203,7 +203,7 @@ def _variable(
             "trainable=False"
         )
     initial = shared.initial if shape is None and shared is not None else initial_value(full, shape, kind, initializer)
-    if not variables.inside():
+    if not functions.inside():
         return _made(NamedVariable(full, initial, trainable is not False)) if shared is None else shared
     found = asked_for(full, initial, trainable is not False, shares=reuse is not False)
     now = found.read_value()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import ipu_compiler
 from ipusim.ipu.ipu_compiler import compiled, forget
@@ -33,8 +34,6 @@ from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable, waits_for_session
 from ipusim.ipu.scopes import ipu_scope, ipu_shard
 from ipusim.ipu.tensorflow.array_functions import identity, tensor
-from ipusim.model.functions.variables import looking_up_outside
-from ipusim.model.layers.layer import Array
 
 #: Places computations; a device other than an IPU is the host, where nothing is simulated.
 device = ipu_scope
@@ -342,7 +341,7 @@ class Graph:
         program_state.restore(self._variables)
         ipu_compiler.restore(self._programs)
         try:
-            with looking_up_outside(_made), counting_outside(self._names):
+            with functions.looking_up_outside(_made), counting_outside(self._names):
                 yield self
         finally:
             self._variables, self._programs = program_state.store(), ipu_compiler.compiled()

@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import learning
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import captured
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.runtime.optimizer import Optimizer
-from ipusim.model.learning import optimizers as core
-from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 
 #: A number, or a tensor of one.
 Scalar = Any
@@ -49,7 +47,7 @@ class GradientDescentOptimizer(Optimizer):
         Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
         """
         checks.truth("use_locking", use_locking)
-        super().__init__(core.SGD(_number("learning_rate", learning_rate)), name)
+        super().__init__(learning.SGD(_number("learning_rate", learning_rate)), name)
 
 
 class MomentumOptimizer(Optimizer):
@@ -65,7 +63,7 @@ class MomentumOptimizer(Optimizer):
     ) -> None:
         """Take the step size, the decay of a, and whether it is Nesterov's; raises as gradient descent does."""
         checks.truth("use_locking", use_locking)
-        rule = core.Momentum(
+        rule = learning.Momentum(
             _number("learning_rate", learning_rate),
             _number("momentum", momentum),
             checks.truth("use_nesterov", use_nesterov),
@@ -90,7 +88,7 @@ class AdamOptimizer(Optimizer):
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
         checks.truth("use_locking", use_locking)
-        rule = Adam(
+        rule = learning.Adam(
             _number("learning_rate", learning_rate),
             _number("beta1", beta1),
             _number("beta2", beta2),
@@ -117,7 +115,7 @@ class RMSPropOptimizer(Optimizer):
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
         checks.truth("use_locking", use_locking)
-        rule = RMSProp(
+        rule = learning.RMSProp(
             _number("learning_rate", learning_rate),
             _number("decay", decay),
             _number("momentum", momentum),
@@ -146,7 +144,7 @@ class AdagradOptimizer(Optimizer):
         first = _number("initial_accumulator_value", initial_accumulator_value)
         if first <= 0:
             raise ProgramError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
-        super().__init__(Adagrad(_number("learning_rate", learning_rate), first), name)
+        super().__init__(learning.Adagrad(_number("learning_rate", learning_rate), first), name)
 
 
 class AdadeltaOptimizer(Optimizer):
@@ -165,7 +163,9 @@ class AdadeltaOptimizer(Optimizer):
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
         checks.truth("use_locking", use_locking)
-        rule = Adadelta(_number("learning_rate", learning_rate), _number("rho", rho), _number("epsilon", epsilon))
+        rule = learning.Adadelta(
+            _number("learning_rate", learning_rate), _number("rho", rho), _number("epsilon", epsilon)
+        )
         super().__init__(rule, name)
 
 
@@ -192,7 +192,7 @@ class FtrlOptimizer(Optimizer):
         and ProgramError for what is no single number.
         """
         checks.truth("use_locking", use_locking)
-        rule = Ftrl(
+        rule = learning.Ftrl(
             _number("learning_rate", learning_rate),
             _number("learning_rate_power", learning_rate_power),
             _number("initial_accumulator_value", initial_accumulator_value),
@@ -224,7 +224,7 @@ class LAMBOptimizer(Optimizer):
         parts = () if exclude_from_weight_decay is None else exclude_from_weight_decay
         if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
             checks.wrong_type("exclude_from_weight_decay", "a list of parts of names", parts)
-        rule = LAMB(
+        rule = learning.LAMB(
             _number("learning_rate", learning_rate),
             _number("beta_1", beta_1),
             _number("beta_2", beta_2),

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Array, Shape, functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
@@ -19,9 +20,6 @@ from ipusim.ipu.runtime.names import in_stage, scope, unique
 from ipusim.ipu.runtime.program_state import add, store, used
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.model.functions import variables
-from ipusim.model.functions.variables import looking_up
-from ipusim.model.layers.layer import Array, Shape
 
 _STEP: Final = "global_step"
 
@@ -73,7 +71,7 @@ class Variable(NamedVariable):
             initial = initial.astype(checks.dtype("dtype", dtype, "biuf"))
         trained = True if trainable is None else checks.truth("trainable", trainable)
         wanted = scope().prefix + checks.text("name", "Variable" if name is None else name)
-        inside = variables.inside()
+        inside = functions.inside()
         super().__init__(unique(wanted) if inside else _free(wanted), np.array(initial), trained, in_stage=inside)
         if not inside:
             add(self)
@@ -183,7 +181,7 @@ _WHERE: Final[ContextVar[_Where]] = ContextVar("layers_called", default=_Where.P
 
 @contextmanager
 def _at(where: _Where) -> Iterator[None]:
-    with setting(_WHERE, where), looking_up(lambda _, initial: initial):
+    with setting(_WHERE, where), functions.looking_up(lambda _, initial: initial):
         yield
 
 

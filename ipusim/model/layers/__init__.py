@@ -1,1 +1,31 @@
-"""Layers and losses: forward and backward passes side by side, shapes, and the work that each asks for."""
+"""Layers and losses: forward and backward passes side by side, shapes, and the work that each asks for.
+
+As ``layers`` of :mod:`ipusim.api` this room offers the classes that a model is written with, and what a layer of one's
+own is made of: :class:`Layer`, its :class:`LayerCost`, what it has :class:`Saved` between its passes.
+"""
+
+from typing import TYPE_CHECKING
+
+from ipusim.base.lazy import lazy
+
+if TYPE_CHECKING:
+    from ipusim.model.layers.augru import AUGRU
+    from ipusim.model.layers.convolution import Conv1D, Conv2D
+    from ipusim.model.layers.ctc import CTC
+    from ipusim.model.layers.depthwise import DepthwiseConv2D
+    from ipusim.model.layers.dropout import DROP, Dropout, check_rate, keep_mask
+    from ipusim.model.layers.embedding import Embedding
+    from ipusim.model.layers.gru import GRU
+    from ipusim.model.layers.keys import EarlierLayer
+    from ipusim.model.layers.layer import Key, Layer, Loss, Parameters, Saved, SharesParameters, TakesTokens
+    from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
+    from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
+    from ipusim.model.layers.lstm import LSTM
+    from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
+    from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
+    from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS, Recurrent, orthogonal
+    from ipusim.model.layers.serialized_matmul import SerializedMatmul
+    from ipusim.model.layers.table import rows
+    from ipusim.model.layers.windows import Padding
+else:
+    __getattr__, __dir__ = lazy(__name__)

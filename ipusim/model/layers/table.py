@@ -9,9 +9,9 @@ from __future__ import annotations
 import pkgutil
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
-from ipusim.model import layers as room
 from ipusim.model.rows import Row, classes, row_of
 
 #: The order in which messages and docs name the layers of modules; those of others follow by the modules' names.
@@ -52,9 +52,9 @@ def rows() -> tuple[LayerRow, ...]:
 
     Raises ValueError for two layers of one name.
     """
-    names = [module.name for module in pkgutil.iter_modules(room.__path__)]
+    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
     names.sort(key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
-    found = [_layer_row(each) for each in classes(f"{room.__name__}.{name}" for name in names)]
+    found = [_layer_row(each) for each in classes(f"{__package__}.{name}" for name in names)]
     return tuple(sorted(found, key=lambda row: (row.is_loss, not row.within)))
 
 

@@ -9,13 +9,13 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
+from ipusim.api import runs
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
-from ipusim.runs.problems import one_of
 
 
 class LambdaCallback(Callback):
@@ -254,7 +254,7 @@ class ModelCheckpoint(Callback):
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise ProgramError(
                 f'Failed to format this callback filepath: "{self._file}". Reason: {error}; what stands in braces '
-                f"may be {one_of(f'{{{name}}}' for name in values)}"
+                f"may be {runs.one_of(f'{{{name}}}' for name in values)}"
             ) from error
         if self._best_only:
             current = _monitored(self, logs)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ipusim.api import Array, Shape, layers
+from ipusim.api import functions as core_functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
 from ipusim.ipu.runtime.layers import initial_parameters, run
@@ -26,10 +28,6 @@ from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope, custom_objects
 from ipusim.ipu.tensorflow.nn import softmax as softmax_of
 from ipusim.ipu.tensorflow.variables import is_trying, may_change
-from ipusim.model.functions.variables import check_inside
-from ipusim.model.layers import layer as core_layer
-from ipusim.model.layers.layer import Array, Shape
-from ipusim.model.layers.recurrent import Recurrent
 
 #: Keras' names of parameters.
 _PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
@@ -99,14 +97,14 @@ class CoreLayer(Layer):
         self._after = None
         arguments = {name: value for name, value in kwargs.items() if name in own}
         self._check({name: value for name, value in kwargs.items() if name not in own})
-        if issubclass(self.core, Recurrent):
+        if issubclass(self.core, layers.Recurrent):
             for name in arguments.keys() & {"activation", "recurrent_activation"}:
                 arguments[name] = gate_activation(name, arguments[name])
         elif "activation" in arguments:
             arguments["activation"], self._after = core_activation(arguments["activation"])
         fitting = {name: _fitting(name, value, self._axes) for name, value in arguments.items()}
         try:
-            self._layer: core_layer.Layer = self.core(**fitting)
+            self._layer: layers.Layer = self.core(**fitting)
         except TypeError as error:  # an argument of another type, or none where there must be one
             raise ProgramTypeError(f"{type(self).__name__}: {error}, got {fitting}") from None
         self._key: Any = self._layer
@@ -231,7 +229,7 @@ class CoreLayer(Layer):
         """
         if self.in_model or self.built or is_trying():
             return super()._run(inputs, *args, training=training, **kwargs)
-        check_inside(self.name)
+        core_functions.check_inside(self.name)
         x = tensor(inputs)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()

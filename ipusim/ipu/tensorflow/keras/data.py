@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import seed_of
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.dataset import Dataset
-from ipusim.model.layers.layer import Array
 
 #: Samples of a batch, where nothing says it, as in Keras.
 _BATCH = 32

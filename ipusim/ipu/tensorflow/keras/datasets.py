@@ -10,15 +10,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ipusim.api import Array, Shape, datasets
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
-from ipusim.model.data.dataset_files import read_idx
-from ipusim.model.data.plain_pickles import unpickled
-from ipusim.model.data.stand_ins import DrawnImages, drawn_houses
-from ipusim.model.data.synthetic import synthetic_classes
-from ipusim.model.layers.layer import Array, Shape
 
 T = TypeVar("T")
 
@@ -54,13 +50,13 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
 def arrays_of(path: Path, *names: str) -> list[Array]:
     """Return arrays of a NumPy archive, also of lists of numbers; raises OSError and FileError."""
     with open_file(path) as file:
-        arrays = read_arrays(file, names, unpickle=unpickled)
+        arrays = read_arrays(file, names, unpickle=datasets.unpickled)
     return [arrays[name] for name in names]
 
 
 def pickle_of(path: Path) -> Any:
     """Return what a pickle of plain containers and arrays holds; raises OSError and FileError."""
-    return unpickled(_content(path))
+    return datasets.unpickled(_content(path))
 
 
 def words_of(path: Path) -> dict[str, int]:
@@ -90,7 +86,7 @@ _PARTS: Final = ("train", "t10k")
 
 
 def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> Split:
-    images = DrawnImages(shape, classes, dark=dark, seed=seed)
+    images = datasets.DrawnImages(shape, classes, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
@@ -110,7 +106,10 @@ def _digits(path: Path) -> Split:
 
 def _idx_files(path: Path) -> Split:
     train, test = (
-        (read_idx(path / f"{part}-images-idx3-ubyte.gz"), read_idx(path / f"{part}-labels-idx1-ubyte.gz"))
+        (
+            datasets.read_idx(path / f"{part}-images-idx3-ubyte.gz"),
+            datasets.read_idx(path / f"{part}-labels-idx1-ubyte.gz"),
+        )
         for part in _PARTS
     )
     return _checked((train, test), _DIGIT)
@@ -217,7 +216,7 @@ class boston_housing:  # noqa: N801 - Keras' name of a module
         """
         if not 0 <= checks.number("test_split", test_split) < 1:
             checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
-        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: drawn_houses(506, seed=7))
+        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: datasets.drawn_houses(506, seed=7))
         order = np.arange(len(x))
         np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
         x, y = x[order], y[order]
@@ -231,7 +230,7 @@ class synthetic:  # noqa: N801 - a module to programs
     @staticmethod
     def load_data(samples: int = 5120, test_samples: int = 512, seed: int = 1) -> Split:
         """Return (images, labels) to train on and to test on: 28 x 28 pixels in float32, 10 classes in int32."""
-        train, test = (synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
+        train, test = (datasets.synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
         return (train.x, train.y), (test.x, test.y)
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
@@ -31,8 +32,6 @@ from ipusim.ipu.tensorflow.keras.symbolic import (
     mapped_tensors,
 )
 from ipusim.ipu.tensorflow.variables import Weight, is_trying, on_host, trying
-from ipusim.model.functions.variables import check_inside, inside
-from ipusim.model.layers.layer import Array
 
 
 def snake_case(name: str) -> str:
@@ -271,10 +270,10 @@ class Layer(Called):
         return self._run(inputs, *args, training=training, **kwargs)
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
-        if not inside() and (self.in_model or self.built or self.is_plain):
+        if not functions.inside() and (self.in_model or self.built or self.is_plain):
             with on_host():
                 return self._run(inputs, *args, training=training, **kwargs)
-        check_inside(self.name)
+        functions.check_inside(self.name)
         if not is_trying():
             self._settle()
         self._build_for(inputs)

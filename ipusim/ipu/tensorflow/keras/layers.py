@@ -10,6 +10,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
+from ipusim.api import Array, Shape, functions, layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.names import statistics_group
@@ -18,10 +19,6 @@ from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
-from ipusim.model.functions.collectives import all_reduce
-from ipusim.model.functions.counting import unseen
-from ipusim.model.layers import convolution, depthwise, dropout, embedding, gru, layers, lstm, normalisation, pooling
-from ipusim.model.layers.layer import Array, Shape
 
 
 class BatchNormalization(CoreLayer):
@@ -35,7 +32,7 @@ class BatchNormalization(CoreLayer):
     the sample's (tf2xla/kernels/batch_norm_op.cc).
     """
 
-    core, kind = normalisation.BatchNorm, "batch_normalization"
+    core, kind = layers.BatchNorm, "batch_normalization"
     _order = ("axis", "epsilon", "center", "scale")  # the momentum, which is second, is none of the core's
     _untrained = frozenset({"mean", "variance"})
 
@@ -50,7 +47,7 @@ class BatchNormalization(CoreLayer):
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
         super().__init__(axis, *args, **kwargs)
         self._momentum = float(momentum)
-        assert isinstance(self._layer, normalisation.BatchNorm)
+        assert isinstance(self._layer, layers.BatchNorm)
         self._epsilon = self._layer.epsilon
 
     def get_config(self) -> dict[str, Any]:
@@ -83,8 +80,8 @@ class BatchNormalization(CoreLayer):
     def _over_replicas(self, x: Any, variables: Mapping[str, NamedVariable], group: int) -> Any:
         """Return ``x`` normalised by the statistics of the micro-batches of each group of so many replicas."""
         axes, size = tuple(range(x.ndim - 1)), x.dtype.type(group)
-        mean = all_reduce(anp.mean(x, axis=axes), group) / size
-        variance = all_reduce(anp.mean((x - mean) ** 2, axis=axes), group) / size
+        mean = functions.all_reduce(anp.mean(x, axis=axes), group) / size
+        variance = functions.all_reduce(anp.mean((x - mean) ** 2, axis=axes), group) / size
         for kept, found in ((variables["mean"], mean), (variables["variance"], variance)):
             kept.assign(_mixed(kept.read_value(), getval(found), self._momentum))
         return self._normalised(x, mean, variance, variables)
@@ -95,7 +92,7 @@ class BatchNormalization(CoreLayer):
         return y + variables["beta"].read_value() if "beta" in variables else y
 
 
-@unseen
+@functions.unseen
 def moving_average(before: Array, x: Array, momentum: float, statistic: Callable[..., Array]) -> Array:
     """Return a moving statistic after the micro-batch ``x``."""
     return _mixed(before, statistic(x, axis=tuple(range(x.ndim - 1))), momentum)
@@ -173,7 +170,7 @@ class ReLU(CoreLayer):
 class Dropout(CoreLayer):
     """Keras ``Dropout``."""
 
-    core, kind = dropout.Dropout, "dropout"
+    core, kind = layers.Dropout, "dropout"
     _order = ("rate", "noise_shape", "seed")
 
     def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
@@ -184,14 +181,14 @@ class Dropout(CoreLayer):
 class Conv2D(CoreLayer):
     """Keras ``Conv2D``."""
 
-    core, kind = convolution.Conv2D, "conv2d"
+    core, kind = layers.Conv2D, "conv2d"
     _order = (*_CONVOLUTION, "activation", "use_bias", *_INITIALIZERS)
 
 
 class Conv1D(CoreLayer):
     """Keras ``Conv1D``."""
 
-    core, kind = convolution.Conv1D, "conv1d"
+    core, kind = layers.Conv1D, "conv1d"
     _order = (*_CONVOLUTION, "activation", "use_bias", *_INITIALIZERS)
     _axes = 1
 
@@ -199,7 +196,7 @@ class Conv1D(CoreLayer):
 class DepthwiseConv2D(CoreLayer):
     """Keras ``DepthwiseConv2D``."""
 
-    core, kind = depthwise.DepthwiseConv2D, "depthwise_conv2d"
+    core, kind = layers.DepthwiseConv2D, "depthwise_conv2d"
     _order = (
         *("kernel_size", "strides", "padding", "depth_multiplier", "data_format", "dilation_rate", "activation"),
         *("use_bias", "depthwise_kernel_initializer", "bias_initializer"),
@@ -212,41 +209,41 @@ class DepthwiseConv2D(CoreLayer):
 class MaxPooling2D(CoreLayer):
     """Keras ``MaxPooling2D``."""
 
-    core, kind = pooling.MaxPool2D, "max_pooling2d"
+    core, kind = layers.MaxPool2D, "max_pooling2d"
     _order = _POOLING
 
 
 class AveragePooling2D(CoreLayer):
     """Keras ``AveragePooling2D``."""
 
-    core, kind = pooling.AveragePool2D, "average_pooling2d"
+    core, kind = layers.AveragePool2D, "average_pooling2d"
     _order = _POOLING
 
 
 class LayerNormalization(CoreLayer):
     """Keras ``LayerNormalization`` of the last axis."""
 
-    core, kind = normalisation.LayerNorm, "layer_normalization"
+    core, kind = layers.LayerNorm, "layer_normalization"
     _order = ("axis", "epsilon", "center", "scale")
 
 
 class GroupNormalization(CoreLayer):
     """Graphcore's Keras ``GroupNormalization``."""
 
-    core, kind = normalisation.GroupNorm, "group_normalization"
+    core, kind = layers.GroupNorm, "group_normalization"
     _order = ("groups", "axis", "epsilon", "center", "scale")
 
 
 class InstanceNormalization(CoreLayer):
     """Graphcore's Keras ``InstanceNormalization``."""
 
-    core, kind = normalisation.InstanceNorm, "instance_normalization"
+    core, kind = layers.InstanceNorm, "instance_normalization"
 
 
 class Embedding(CoreLayer):
     """Keras ``Embedding``, which takes numbers of other dtypes as whole ones, such as those of an Input's default."""
 
-    core, kind = embedding.Embedding, "embedding"
+    core, kind = layers.Embedding, "embedding"
     _order = ("input_dim", "output_dim", "embeddings_initializer")
 
     def _names(self) -> dict[str, str]:
@@ -259,14 +256,14 @@ class Embedding(CoreLayer):
 class LSTM(RecurrentLayer):
     """Keras ``LSTM``."""
 
-    core, kind = lstm.LSTM, "lstm"
+    core, kind = layers.LSTM, "lstm"
     _order = (*_RECURRENT, "unit_forget_bias")
 
 
 class GRU(RecurrentLayer):
     """Keras ``GRU``."""
 
-    core, kind = gru.GRU, "gru"
+    core, kind = layers.GRU, "gru"
     _order = _RECURRENT
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import EachLoss, concrete
@@ -19,7 +20,6 @@ from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
 from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
 from ipusim.ipu.tensorflow.losses import classes_of, fitted, fitted_weights, shares_of
-from ipusim.model.functions.variables import inside
 
 
 class Metric(Configured):
@@ -67,7 +67,7 @@ class Metric(Configured):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of the host; raises ProgramError in a stage."""
-        if inside():
+        if functions.inside():
             raise ProgramError(f"{self.name}.update_state: expected to be called on the host, and not in a stage")
         self.add(self._of_host(y_true, y_pred, sample_weight))
 

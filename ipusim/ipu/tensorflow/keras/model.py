@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.each_loss import concrete
@@ -26,7 +27,6 @@ from ipusim.ipu.tensorflow.keras.trainer import Trainer
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
 from ipusim.ipu.tensorflow.keras.whole_models import copied_graph, graph_config, graph_of, options_config, set_options
 from ipusim.ipu.tensorflow.variables import on_host
-from ipusim.model.functions.variables import inside
 
 
 class Model(Trainer, ModelExtension, Layer):
@@ -183,7 +183,7 @@ class Model(Trainer, ModelExtension, Layer):
         return self._graph(inputs, training)
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
-        if not inside():
+        if not functions.inside():
             with on_host():
                 given = self._run(inputs, *args, training=training, **kwargs)
             return mapped(concrete, given)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import learning
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import GradientsAndVariables
@@ -28,13 +29,11 @@ from ipusim.ipu.tensorflow.train import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
-from ipusim.model.learning import optimizers as core
-from ipusim.model.learning.accumulating_optimizers import Adagrad as CoreAdagrad
 
 #: What is added where no optimizer says otherwise, as Keras' backend has it.
 _EPSILON: Final = 1e-7
 #: From a step size to the rule with it.
-_Made = Callable[[float], core.Optimizer]
+_Made = Callable[[float], learning.Optimizer]
 
 
 class Optimizer(Configured, BaseOptimizer):
@@ -117,7 +116,7 @@ class Optimizer(Configured, BaseOptimizer):
         return self._schedule(updates) if self._schedule else float(self._rate) / (1 + self._decay * updates)
 
     @property
-    def rule(self) -> core.Optimizer:
+    def rule(self) -> learning.Optimizer:
         """The core's rule, with the step size of the next update."""
         return self._made(self._rate_now())
 
@@ -205,7 +204,7 @@ class SGD(Optimizer):
         if checks.not_negative("momentum", momentum) > 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
 
-        def made(rate: float) -> core.Optimizer:
+        def made(rate: float) -> learning.Optimizer:
             if momentum:
                 return KerasMomentum(**vars(MomentumOptimizer(rate, momentum, use_nesterov=nesterov).rule))
             return GradientDescentOptimizer(rate).rule
@@ -276,7 +275,7 @@ class Adagrad(Optimizer):
         """Take the step size, what the sums of squares begin with, and what is added to their root."""
         first = checks.not_negative("initial_accumulator_value", initial_accumulator_value)
         added = _EPSILON if epsilon is None else checks.not_negative("epsilon", epsilon)
-        super().__init__(name, lambda rate: CoreAdagrad(rate, first, added), learning_rate, **limits)
+        super().__init__(name, lambda rate: learning.Adagrad(rate, first, added), learning_rate, **limits)
 
 
 class Adadelta(Optimizer):
@@ -314,7 +313,7 @@ class Ftrl(Optimizer):
     ) -> None:
         """Take the step size, its power of the sums of squares, what these begin with, and the penalties."""
 
-        def made(rate: float) -> core.Optimizer:
+        def made(rate: float) -> learning.Optimizer:
             rule = FtrlOptimizer(
                 rate,
                 learning_rate_power,

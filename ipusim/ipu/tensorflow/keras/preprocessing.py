@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import Array, functions
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import offering
-from ipusim.model.functions.users_code import Failing
-from ipusim.model.layers.layer import Array
 
 
 class sequence:  # noqa: N801 - Keras' name of a module
@@ -50,7 +49,7 @@ class sequence:  # noqa: N801 - Keras' name of a module
         for row, each in zip(found, sequences, strict=True):
             part = each[max(len(each) - length, 0) :] if truncating == "pre" else each[:length]
             if len(part):
-                with Failing("pad_sequences: elements of one shape are expected"):
+                with functions.Failing("pad_sequences: elements of one shape are expected"):
                     row[length - len(part) :] = part
                     if padding == "post":
                         row[:] = np.roll(row, len(part) - length, 0)

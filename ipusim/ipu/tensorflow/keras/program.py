@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ipusim.api import Array, checkpoint
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu import loops, pipelining_ops
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -26,8 +27,6 @@ from ipusim.ipu.tensorflow.keras.graph import Graph
 from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.symbolic import Node, tensors
-from ipusim.model.layers.layer import Array
-from ipusim.runs.checkpoint import OPTIMIZER, arrays_of, set_arrays_of
 
 if TYPE_CHECKING:
     from ipusim.ipu.tensorflow.keras.options import Options
@@ -101,14 +100,18 @@ class Program:
     def state(self) -> TrainingState:
         """Return what another program of the model can go on from."""
         session = self.pipeline.session
-        found = {name: array for name, array in arrays_of(session).items() if name.startswith(OPTIMIZER)}
+        found = {
+            name: array
+            for name, array in checkpoint.arrays_of(session).items()
+            if name.startswith(checkpoint.OPTIMIZER)
+        }
         return TrainingState(found, session.elements)
 
     def go_on_from(self, state: TrainingState) -> None:
         """Go on from where another program of the model was; raises ProgramError for arrays of another form."""
         session = self.pipeline.session
         try:
-            set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
+            checkpoint.set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
         except FileError as error:
             raise ProgramError(f"the optimizer's arrays that the training is to go on from are {error}") from error
         each = session.job.program.shape.micro_batches * self.replicas

@@ -9,6 +9,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
+from ipusim.api import Array, LayerCost, functions, layers, models
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.names import program_trains
 from ipusim.ipu.runtime.variable import NamedVariable, asked_for
@@ -17,20 +18,13 @@ from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.symbolic import Node
 from ipusim.ipu.tensorflow.variables import is_trying, may_change
-from ipusim.model.functions.operation_call import operate
-from ipusim.model.functions.variables import check_inside
-from ipusim.model.layers import gru, lstm
-from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layer import Array, LayerCost, Saved
-from ipusim.model.layers.lstm import LSTM
-from ipusim.model.stages.stage_options import PARTIALS_BYTES
 
 
 class RecurrentLayer(CoreLayer):
     """A recurrent layer, with its states in Keras' form: a tensor, or for an LSTM a list of two, h and c."""
 
     #: Bytes of the partial sums of its products.
-    _partials = PARTIALS_BYTES["float"]
+    _partials = models.PARTIALS_BYTES["float"]
 
     def __init__(
         self,
@@ -88,7 +82,7 @@ class RecurrentLayer(CoreLayer):
     def _continued(self, x: Any, variables: Mapping[str, NamedVariable], given: Any, training: bool | None) -> Any:
         """Run from states: those given, those of the micro-batch before where the layer is stateful, else zeros."""
         layer = self._layer
-        assert isinstance(layer, lstm.LSTM | gru.GRU)
+        assert isinstance(layer, layers.LSTM | layers.GRU)
         x = self._dropped(x, may_change() and (program_trains() if training is None else bool(training)))
         parameters = {name: variable.read_value() for name, variable in variables.items()}
         carried = self._carried_states(x) if self.stateful and not is_trying() else ()
@@ -96,7 +90,7 @@ class RecurrentLayer(CoreLayer):
         if not states:
             states = tuple(np.zeros((x.shape[0], layer.units), x.dtype) for _ in range(layer.states))
         operation = ContinuedRecurrence(layer, tuple(parameters), self._partials)
-        y, *after = operate(operation, x, *parameters.values(), *states)
+        y, *after = functions.operate(operation, x, *parameters.values(), *states)
         for kept, state in zip(carried, after, strict=False) if may_change() else ():
             kept.assign(state)
         y = self._turned(y)
@@ -140,7 +134,7 @@ class RecurrentLayer(CoreLayer):
         x, given = self._turned(tensor(inputs)), (*args, kwargs.pop("initial_state", None))[0]
         if not self._has_states(given):
             return self._turned(super()._run(x, training=training, **kwargs))
-        check_inside(self.name)
+        functions.check_inside(self.name)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()
         return self._continued(x, self._of_program(x, self.path), given, training)
@@ -174,11 +168,11 @@ class ContinuedRecurrence:
         partials_itemsize: bytes of the products' partial sums.
     """
 
-    layer: LSTM | GRU
+    layer: layers.LSTM | layers.GRU
     names: tuple[str, ...]
     partials_itemsize: int = 4
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return outputs (batch, time steps, units) or (batch, units), and states (batch, units)."""
         first = 1 + len(self.names)
         parameters = dict(zip(self.names, arrays[1:first], strict=True))
@@ -186,7 +180,7 @@ class ContinuedRecurrence:
         given = outputs if self.layer.return_sequences else outputs[:, -1]
         return (given, *states), (parameters, saved, outputs.shape)
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of what is wanted."""
         parameters, inner, shape = saved
         grad = grads[0]

@@ -11,14 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipusim.model.layers.layer import Array, Parameters
-from ipusim.model.learning.accumulating_optimizers import Adadelta, Ftrl
-from ipusim.model.learning.adaptive_optimizers import RMSProp
-from ipusim.model.learning.optimizers import Momentum, State
-from ipusim.model.work import VectorWork, Work
+from ipusim.api import Array, VectorWork, Work, layers, learning
 
 
-class KerasMomentum(Momentum):
+class KerasMomentum(learning.Momentum):
     """Momentum: accumulator = momentum * accumulator - learning_rate * gradient; W += accumulator.
 
     Nesterov's is W += momentum * accumulator - learning_rate * gradient (ResourceApplyKerasMomentum). With a step size
@@ -27,7 +23,7 @@ class KerasMomentum(Momentum):
 
     slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
-    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+    def apply(self, parameters: layers.Parameters, gradients: layers.Parameters, state: learning.State) -> None:
         """Decay the accumulators and add the steps to them, then add them to the weights."""
         for name, variable in parameters.items():
             accumulator = state[name]
@@ -38,7 +34,7 @@ class KerasMomentum(Momentum):
             np.add(variable, ahead, out=variable, casting="same_kind")
 
 
-class KerasRMSProp(RMSProp):
+class KerasRMSProp(learning.RMSProp):
     """RMSProp whose mean of squares begins at zero.
 
     Without momentum there is no slot for it, and epsilon is added to the root instead of under it.
@@ -67,13 +63,13 @@ class KerasRMSProp(RMSProp):
         return replace(found, vector=vector, compute_sets=found.compute_sets - 1)
 
 
-class KerasAdadelta(Adadelta):
+class KerasAdadelta(learning.Adadelta):
     """Adadelta under Keras' names of its slots."""
 
     slots: ClassVar[tuple[str, ...]] = ("accum_grad", "accum_var")
 
 
-class KerasFtrl(Ftrl):
+class KerasFtrl(learning.Ftrl):
     """FTRL under Keras' names of its slots."""
 
     slots: ClassVar[tuple[str, ...]] = ("accumulator", "linear")

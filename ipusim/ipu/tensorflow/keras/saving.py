@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array, checkpoint
 from ipusim.base.errors import FileError, IpusimError, ProgramError
 from ipusim.base.files import archive_of, check_target, open_file, read_arrays, write_file
 from ipusim.ipu.runtime import checks
@@ -17,8 +18,6 @@ from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.program import TrainingState
 from ipusim.ipu.tensorflow.session import get_logger
-from ipusim.model.layers.layer import Array
-from ipusim.runs.checkpoint import OPTIMIZER
 
 #: The array of a whole model's file that describes it.
 MODEL: Final = "model"
@@ -173,11 +172,11 @@ def _renamed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str,
     """Return an optimizer's arrays, each with another name of its weight."""
     found: dict[str, Array] = {}
     for name, array in arrays.items():
-        parts = name.removeprefix(OPTIMIZER).split("/") if name.startswith(OPTIMIZER) else []
+        parts = name.removeprefix(checkpoint.OPTIMIZER).split("/") if name.startswith(checkpoint.OPTIMIZER) else []
         for count in range(len(parts), 0, -1):
             weight = "/".join(parts[:count])
             if weight in names:
-                found[f"{OPTIMIZER}{'/'.join([names[weight], *parts[count:]])}"] = array
+                found[f"{checkpoint.OPTIMIZER}{'/'.join([names[weight], *parts[count:]])}"] = array
                 break
     return found
 

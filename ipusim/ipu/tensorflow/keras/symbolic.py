@@ -9,9 +9,9 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import ConfigAttributeError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.model.functions.host_scope import HostScope, scope, within
 
 #: A layer, which is on this room's floor and knows it (:class:`ipusim.ipu.tensorflow.keras.layer.Layer`).
 Layer = Any
@@ -90,7 +90,7 @@ class Node:
     kwargs: Mapping[str, Any]
     index: int
     pipeline_stage: int | None = None
-    scope: HostScope | None = field(default_factory=scope)
+    scope: functions.HostScope | None = field(default_factory=functions.scope)
     outputs: Any = field(default=None)
 
     @property
@@ -112,7 +112,7 @@ class Node:
             return values[id(each)]
 
         first, *others = mapped_tensors(value, self.args)
-        with within(self.scope or scope()):
+        with functions.within(self.scope or functions.scope()):
             returned = self.layer(first, *others, **(mapped_tensors(value, dict(self.kwargs)) | context))
         yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.offered import found_in, offering
 from ipusim.ipu.runtime.program_state import Remembered
-from ipusim.model.layers.layer import Array
 
 #: Those of the blocks that the caller is in.
 _IN_SCOPE: Final[ContextVar[Mapping[str, Any] | None]] = ContextVar("custom_objects", default=None)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.base.files import archive_of, check_target, write_file
 from ipusim.ipu.runtime import checks
@@ -39,7 +40,6 @@ from ipusim.ipu.tensorflow.keras.saving import (
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors, tensors
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
 from ipusim.ipu.tensorflow.session import get_logger
-from ipusim.model.layers.layer import Array
 
 
 def save_model(

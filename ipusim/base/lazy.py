@@ -1,0 +1,46 @@
+"""Names that a package offers, whose imports are carried out when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a module that offers what it imports for type checkers.
+
+    Each name then stands once, in ``if TYPE_CHECKING:``, where type checkers and editors find it, and to import the
+    module costs nothing: an import there is carried out when one of its names is first used. ``__all__`` is made of
+    these names where the module has none::
+
+        if TYPE_CHECKING:
+            from ipusim.hardware.system import System
+        else:
+            __getattr__, __dir__ = lazy(__name__)
+
+    Args:
+        module: its name.
+    """
+    names = vars(sys.modules[module])
+
+    @cache
+    def imports() -> dict[str, ast.ImportFrom]:
+        blocks = [
+            node for node in ast.parse(Path(names["__file__"]).read_text("utf-8")).body if isinstance(node, ast.If)
+        ]
+        found = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.asname or alias.name: node for node in found for alias in node.names}
+
+    def find(name: str) -> Any:
+        if name == "__all__":
+            return sorted(imports())
+        if name.startswith("__") or name not in imports():  # Python itself asks for others
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        exec(compile(ast.Module([imports()[name]], []), names["__file__"], "exec"), names)
+        return names[name]
+
+    return find, lambda: sorted({*names, *imports()})

@@ -1,0 +1,59 @@
+"""The door of the simulator: what it offers, to whom, and what it costs to open it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ipusim import api
+from tests.places import ROOT
+
+ROOMS = [name for name in api.__all__ if isinstance(getattr(api, name), ModuleType)]
+
+
+def test_the_door_offers_what_it_says():
+    assert len(api.__all__) <= 45
+    assert sorted(name for name in api.__all__ if not hasattr(api, name)) == []
+    assert set(api.__all__) <= set(dir(api))
+    with pytest.raises(AttributeError, match=r"^module 'ipusim\.api' has no attribute 'Requests'$"):
+        _ = api.Requests
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_offers_what_it_says_and_all_of_it_is_used(room):
+    module = getattr(api, room)
+    assert sorted(name for name in module.__all__ if not hasattr(module, name)) == []
+    assert set(module.__all__) <= set(dir(module))
+    used = {name for namespace, name in _used() if namespace == room}
+    assert sorted(used - set(module.__all__)) == []
+
+
+def _used() -> Iterator[tuple[str, str]]:
+    """Yield the room and the name of all that the application and Graphcore's API use of rooms."""
+    for path in [*(ROOT / "ipusim" / "app").rglob("*.py"), *(ROOT / "ipusim" / "ipu").rglob("*.py")]:
+        yield from _used_in(path)
+
+
+def _used_in(path: Path) -> Iterator[tuple[str, str]]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    rooms = {
+        alias.asname or alias.name: alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "ipusim.api"
+        for alias in node.names
+    }
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
+            yield rooms[node.value.id], node.attr
+
+
+def test_to_open_the_door_imports_none_of_the_simulator():
+    code = "import sys, ipusim.api; print(*(name for name in sys.modules if name.startswith(('ipusim.', 'numpy'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["ipusim.api", "ipusim.base", "ipusim.base.lazy", "ipusim.base.version"]
