@@ -187,9 +187,20 @@ def test_the_measured_stages_are_taken_as_the_page_says(workspace):
     (workspace / name).write_text(text)
     tutorial = (ROOT / "scenarios" / "tutorial_step3_pipelining.yaml").read_text()
     (workspace / "mine.yaml").write_text(tutorial)
-    first, second = load_job(workspace / "mine.yaml", [f"pipeline.cycles={name}", "system.clock=1 GHz"]).program.stages
-    assert (first.forward, first.backward, first.update) == (112_500, 230_000, 40_000)
-    assert (second.forward, second.backward, second.update) == (98_000, 201_000, 30_000)
+    (listed,) = re.findall(r"`stages: (\w+\.csv)`", SCENARIOS)
+    (workspace / "own.yaml").write_text(
+        f"system: {{name: m2000}}\npipeline: {{stages: {listed}, gradient_accumulation_count: 8}}\n"
+    )
+    for path, changes in (
+        ("mine.yaml", [f"pipeline.cycles={name}"]),
+        (name, ["system.name=m2000"]),
+        ("own.yaml", []),
+    ):
+        first, second = load_job(workspace / path, [*changes, "system.clock=1 GHz"]).program.stages
+        assert (first.forward, first.backward, first.update) == (1_125_000, 2_300_000, 40_000)
+        assert (second.forward, second.backward, second.update) == (980_000, 2_010_000, 30_000)
+        if path != "mine.yaml":
+            assert (first.output_bytes, second.gradient_bytes) == (655_360, 655_360)
 
 
 def test_the_throughputs_are_taken_as_the_page_says(workspace):

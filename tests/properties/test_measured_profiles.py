@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import statistics
 from fractions import Fraction
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ipusim.base.errors import FileError
-from ipusim.runs.request.profile import read_profile
+from ipusim.runs.request.profile import read_profile, read_stages
 from tests.effort import share
 
 CLOCK_HZ = 1_325_000_000
@@ -28,6 +29,9 @@ TITLES = {
     "backward_weights": ("backward_weights", "Backward Weights"),
     "source": ("source", "Source"),
 }
+#: The same of bytes, in stages without a model.
+SIZES = {"output_bytes": ("bytes", "Output Bytes", "output_bytes"), "stash_bytes": ("stash bytes",)}
+BYTES = {"B": 1, "kB": 1000, "KiB": 1024, "MB": 10**6}
 SAFE = settings(max_examples=share(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -111,6 +115,47 @@ def check_read_or_refused(path):
             assert "Input should" not in line
     else:
         assert all(0 <= getattr(row.cycles, key) <= 10**11 for row in found for key in row.cycles.model_fields_set)
+
+
+@st.composite
+def many_rows(draw):
+    """Return the text of a file with several rows of each stage, and of each stage all that its rows have."""
+    units = {"forward": draw(st.sampled_from(sorted(SECONDS))), "output_bytes": draw(st.sampled_from(sorted(BYTES)))}
+    titles = [f"forward{draw(st.sampled_from(['_{}', ' [{}]', ' ({})'])).format(units['forward'])}"]
+    titles += [f"{draw(st.sampled_from(SIZES['output_bytes']))} [{units['output_bytes']}]"]
+    stages = draw(st.integers(1, 4))
+    rows = [*range(stages), *draw(st.lists(st.integers(0, stages - 1), max_size=8))]
+    times = [Fraction(draw(st.integers(0, 10**4)), 1000) for _ in rows]
+    sizes = [draw(st.integers(0, 9)) for _ in rows]
+    lines = [f"{row},{float(time)},{size}" for row, time, size in zip(rows, times, sizes, strict=True)]
+    measured = {
+        stage: (
+            [time * SECONDS[units["forward"]] for row, time in zip(rows, times, strict=True) if row == stage],
+            [size * BYTES[units["output_bytes"]] for row, size in zip(rows, sizes, strict=True) if row == stage],
+        )
+        for stage in range(stages)
+    }
+    return "\n".join([",".join(["stage", *titles]), *lines]) + "\n", measured
+
+
+@SAFE
+@given(many_rows())
+def test_of_several_rows_of_a_stage_the_medians_count(tmp_path, drawn):
+    text, measured = drawn
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    found = read_stages(path, CLOCK_HZ)
+    assert [stage.name for stage in found] == [f"stage{stage}" for stage in measured]
+    for stage, (times, sizes) in zip(found, measured.values(), strict=True):
+        assert int(stage.forward) == math.ceil(statistics.median(times) * CLOCK_HZ)
+        assert stage.output_bytes == math.ceil(statistics.median(map(Fraction, sizes)))
+    assert [row.cycles.forward for row in read_profile(strip_sizes(path), CLOCK_HZ)] == [s.forward for s in found]
+
+
+def strip_sizes(path):
+    """Write a file without its last column, as a profile beside a model has it."""
+    path.write_text("".join(line.rpartition(",")[0] + "\n" for line in path.read_text().splitlines()))
+    return path
 
 
 @SAFE

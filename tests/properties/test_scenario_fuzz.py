@@ -388,6 +388,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "centered": True,
         },
     },
+    "measured": {"system": {"name": "m2000"}, "pipeline": {"stages": "p.csv", "gradient_accumulation_count": 8}},
     "digits": {
         "system": {"name": "bow2000"},
         "expect": {"throughput": "0.9 M..1.1 M samples/s", "peak": {"0": "<= 600 MiB"}, "time_steps": 36},
@@ -539,7 +540,7 @@ def parent(data: Any, path: KeyPath) -> Any:
 
 def experiment(data: dict[str, Any], folder: Path) -> Job | ScenarioError:
     """Resolve ``data`` without the detour over YAML; return the error instead of raising it."""
-    source = Source(folder / "fuzz.yaml", data, {(): Place("fuzz.yaml", 1, 1)}, {})
+    source = Source(folder / "fuzz.yaml", "", data, {(): Place("fuzz.yaml", 1, 1)}, {})
     result = outcome(lambda: job_of(source))
     if isinstance(result, ScenarioError):
         assert_plain(result, "fuzz.yaml:1:1: ")

@@ -18,7 +18,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="the scenario, a YAML file", show_default=False)]
+ScenarioPath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO", help="the scenario, a YAML file, or measured stages, a CSV file", show_default=False
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="another value for a key, such as pipeline.repeat_count=2"),

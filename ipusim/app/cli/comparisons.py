@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="scenarios, YAML files, and folders of runs", show_default=False),
+    typer.Argument(metavar="RUN...", help="scenarios, YAML or CSV files, and folders of runs", show_default=False),
 ]
 _Schedules = Annotated[
     str | None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ipusim.app.scenario.measured import SUFFIX, measured_text
 from ipusim.app.scenario.problems import ScenarioError
+from ipusim.base.errors import FileError
 from ipusim.base.files import MAX_SCENARIO_BYTES
 from ipusim.base.near_names import did_you_mean
 from ipusim.runs.places import Place, PlacedProblem
@@ -21,6 +23,7 @@ class Source:
 
     Attributes:
         path: the file; names of other files in the scenario are relative to its folder.
+        text: what the file holds, or the scenario that it stands for.
         data: mappings, lists, texts, numbers, booleans and None.
         values: place of each value by its path; the empty path is the whole scenario.
         keys: place of each mapping key by the path of its value.
@@ -28,6 +31,7 @@ class Source:
     """
 
     path: Path
+    text: str
     data: dict[str, Any]
     values: Mapping[KeyPath, Place]
     keys: Mapping[KeyPath, Place]
@@ -66,25 +70,27 @@ def parse_source(text: str, path: Path) -> Source:
         place = located.values.get((), Place(str(path)))
         problem = PlacedProblem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
         raise ScenarioError([problem])
-    return Source(path, data, located.values, located.keys, description_of(text))
+    return Source(path, text, data, located.values, located.keys, description_of(text))
 
 
 def read_source(path: Path) -> Source:
-    """Read a scenario file. Raises ScenarioError when it cannot be read or is not YAML."""
+    """Read a scenario file, or one of measured stages as the scenario that it stands for.
+
+    Raises ScenarioError when it cannot be read, is not YAML, or is no table of stages.
+    """
 
     def refuse(text: str) -> ScenarioError:
         return ScenarioError([PlacedProblem(Place(str(path)), "", text)])
 
     if path.suffix == ".py":
         raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
+    if path.suffix == SUFFIX:
+        return _read_measured(path)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_SCENARIO_BYTES + 1)
     except FileNotFoundError:
-        # By what tells files apart: with a suffix that all have, any two short names would be alike.
-        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob("*.yaml")))
-        near = near.removesuffix("?") + ".yaml?" if near else ""
-        raise refuse(f"expected a scenario file, got no such file{near}") from None
+        raise refuse(f"expected a scenario file, got no such file{_near(path, '.yaml')}") from None
     except IsADirectoryError:
         raise refuse("expected a scenario file, got a folder") from None
     except (OSError, ValueError) as error:
@@ -99,3 +105,30 @@ def read_source(path: Path) -> Source:
             f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}"
         ) from None
     return parse_source(text, path)
+
+
+def _read_measured(path: Path) -> Source:
+    """Return the scenario of a file of measured stages, whose values all stand in that file."""
+    try:
+        text = measured_text(path)
+    except FileError as error:
+        told = (line.partition(": ") for line in str(error).splitlines())
+        raise ScenarioError([PlacedProblem(Place(place), "", problem) for place, _, problem in told]) from None
+    except FileNotFoundError:
+        problem = f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}"
+        raise ScenarioError([PlacedProblem(Place(str(path)), "", problem)]) from None
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        problem = f"expected a file that can be read, got: {reason}"
+        raise ScenarioError([PlacedProblem(Place(str(path)), "", problem)]) from None
+    found, here = parse_source(text, path), Place(str(path))
+    return replace(found, values=dict.fromkeys(found.values, here), keys=dict.fromkeys(found.keys, here))
+
+
+def _near(path: Path, suffix: str) -> str:
+    """Return a hint at a file beside ``path`` that may be meant.
+
+    By what tells files apart: with a suffix that all have, any two short names would be alike.
+    """
+    near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{suffix}")))
+    return near.removesuffix("?") + f"{suffix}?" if near else ""

@@ -11,6 +11,8 @@ from ipusim.base.errors import OptionError
 from ipusim.hardware.build import shards_of
 from ipusim.hardware.machines import MACHINES, Machine
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.profile import with_stages
+from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.model_spec import TimedStageSpec
@@ -133,6 +135,7 @@ def given_of(request: Request, cache: Cache) -> Given:
     if job is not None:
         shape = job.program.shape
         return Given(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
+    options = with_stages(options, request.folder, Findings(request.is_set))
     mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
     stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
     mapping = mapping or tuple(range(stages))

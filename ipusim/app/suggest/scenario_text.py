@@ -14,12 +14,8 @@ from ipusim.runs.yaml_text import edited
 _IN_PLACE_OF: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
 
 
-def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
-    """Return the text of the suggested scenario.
-
-    ``text`` is the given file's, ``source`` what it says with the overrides of the command line, which are written
-    as well.
-    """
+def suggested_text(suggestion: Suggestion, source: Source) -> str:
+    """Return the text of the suggested scenario: the one of ``source``, with its overrides of the command line too."""
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, place in source.values.items():
         if path and str(place).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
@@ -36,7 +32,7 @@ def suggested_text(suggestion: Suggestion, text: str, source: Source) -> str:
             changes[path] = (value, "" if value is None else was + why(suggestion, name))
     # What was expected of the given plan is nothing that anybody expects of this one.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
-    return edited(text, changes)
+    return edited(source.text, changes)
 
 
 def _in_effect(suggestion: Suggestion, path: KeyPath) -> Any:

@@ -23,7 +23,7 @@ def write_suggested(suggestion: Suggestion, scenario: Path, overrides: Iterable[
     would run another plan.
     """
     source = apply_overrides(read_source(scenario), overrides)
-    text = suggested_text(suggestion, scenario.read_text("utf-8"), source)
+    text = suggested_text(suggestion, source)
     try:
         job = job_of(parse_source(text, out))
     except ScenarioError as error:

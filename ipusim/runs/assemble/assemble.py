@@ -19,7 +19,7 @@ from ipusim.runs.assemble.layers import Layered, check_layers, layered, returnin
 from ipusim.runs.assemble.limits import kept_executions, price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
-from ipusim.runs.assemble.profile import with_profile
+from ipusim.runs.assemble.profile import with_profile, with_stages
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.rates import resolve_rates
 from ipusim.runs.assemble.schedule_options import with_schedule_options, without_schedule_options
@@ -51,7 +51,7 @@ def assemble(request: Request, cache: Cache | None = None) -> Job:
     cache = Cache() if cache is None else cache
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder
-    fixed = without_schedule_options(options, cache)
+    fixed = findings.cached(cache, with_stages, without_schedule_options(options, cache), folder)
     requested = findings.cached(cache, requested_stages, fixed) if functions is None else function_stages(functions)
     fixed = findings.cached(cache, with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training

@@ -49,6 +49,8 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
     if len(findings) > before and not layers:
         return None
     pipeline = options.pipeline
+    if isinstance(pipeline.stages, str):  # a file that is wrong, as was noted
+        return None
     if pipeline.stages is None:
         if options.model is None:
             findings.add(("pipeline", "stages"), "expected a model, or stages known by their cost, got neither")
@@ -95,7 +97,8 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
     """Yield the stages as listed; all layers must come once, in the order of the model."""
     names = [layer.spec.name for layer in layers]
     position = 0
-    for index, spec in enumerate(options.pipeline.stages or ()):
+    listed = options.pipeline.stages
+    for index, spec in enumerate(listed if isinstance(listed, tuple) else ()):
         path: KeyPath = ("pipeline", "stages", index)
         if isinstance(spec, TimedStageSpec):
             yield RequestedStage(spec.name, timed=spec)
@@ -118,7 +121,10 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
                 findings.add((*path, item), f"expected {wanted}, got {name!r}{near}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(own, tuple(layers[start:position]))
-    if position < len(names):
+    if names and listed and all(isinstance(spec, TimedStageSpec) for spec in listed):
+        text = "expected no model beside stages known by their cost alone, got one: cycles takes times of its stages"
+        findings.add(("pipeline", "stages"), text)
+    elif position < len(names):
         text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
         findings.add(("pipeline", "stages"), text)
 

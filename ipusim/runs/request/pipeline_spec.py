@@ -73,10 +73,20 @@ _AccumulationDType = Annotated[
 ]
 
 
-def _cycles_kind(value: object) -> str | None:
+def _listed_or_file(value: object) -> str | None:
     return "<profile>" if isinstance(value, str) else "<each stage>" if isinstance(value, dict | list | tuple) else None
 
 
+_Profile = Annotated[
+    str,
+    Field(
+        title="profile",
+        pattern=r"^[^\x00]{1,1024}\.csv$",
+        json_schema_extra=expects("a CSV file with a row for each stage, such as profile.csv"),
+    ),
+    AfterValidator(NameOfFile),
+    Tag("<profile>"),
+]
 _Cycles = Annotated[
     Annotated[
         tuple[StageCyclesSpec, ...],
@@ -84,17 +94,18 @@ _Cycles = Annotated[
         Field(title="each stage", min_length=1, max_length=MAX_STAGES),
         Tag("<each stage>"),
     ]
-    | Annotated[
-        str,
-        Field(
-            title="profile",
-            pattern=r"^[^\x00]{1,1024}\.csv$",
-            json_schema_extra=expects("a CSV file with a row for each stage, such as profile.csv"),
-        ),
-        AfterValidator(NameOfFile),
-        Tag("<profile>"),
-    ],
-    Discriminator(_cycles_kind),
+    | _Profile,
+    Discriminator(_listed_or_file),
+]
+_Stages = Annotated[
+    Annotated[
+        tuple[StageSpec, ...],
+        Strict(False),
+        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
+        Tag("<each stage>"),
+    ]
+    | _Profile,
+    Discriminator(_listed_or_file),
 ]
 
 
@@ -130,16 +141,15 @@ class PipelineSpec(Node, title="pipeline"):
         default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
     )
     stages: Annotated[
-        Annotated[tuple[StageSpec, ...], Strict(False)] | None,
+        _Stages | None,
         Argument(
             "stages as lists of layers, functions or costs, or lists of concurrent ones; or `pipeline.splits`",
             name="computational_stages",
         ),
     ] = Field(
         default=None,
-        min_length=1,
-        max_length=MAX_STAGES,
-        description="the stages, instead of splits: layer names, Python functions, or costs alone",
+        description="the stages, instead of splits: layer names, Python functions, or costs alone, which a file beside "
+        "the scenario can have, with a row for each stage and columns by the keys of such a stage",
     )
     cycles: _Cycles | None = Field(
         default=None,

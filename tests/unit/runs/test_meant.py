@@ -43,8 +43,9 @@ from tests.places import SCENARIOS
         ("pipeline.splits='dense64, logits'", "got 'dense64, logits'; did you mean [dense64, logits]?"),
         ("pipeline.splits=2", "got 2"),
         (
-            "pipeline.stages=d.csv",
-            "did you mean cycles: d.csv (measured cycles of each stage) or schedule: d.csv (order of the passes)?",
+            "pipeline.splits=d.csv",
+            "did you mean stages: d.csv (the stages), cycles: d.csv (measured cycles of each stage) or schedule: d.csv "
+            "(order of the passes)?",
         ),
         ("pipeline.stages=d.xls", "got 'd.xls'"),
         ("pipeline.stages=4", "got 4"),

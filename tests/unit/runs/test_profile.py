@@ -18,7 +18,10 @@ from tests.places import SCENARIOS
 #: Two stages, 1.325 GHz.
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 CYCLES = "expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got"
-COLUMNS = "stage, forward, backward, update, backward_input, backward_weights, source"
+COLUMNS = (
+    "stage, forward, backward, update, backward_input, backward_weights, output_bytes, label_bytes, gradient_bytes, "
+    "parameter_bytes, state_bytes, accumulator_bytes, input_bytes, stash_bytes, rest_bytes, source"
+)
 
 
 @pytest.fixture
@@ -44,6 +47,11 @@ def test_columns_come_in_any_order_and_spelling_and_cells_in_any_unit(own):
     )
     # Rounded up once: 2.5 us are 3312.5 cycles.
     assert [row.cycles.backward_input for row in read_profile(path, 1_325_000_000)] == [3313, None]
+
+
+def test_bytes_are_left_alone_beside_a_model(own):
+    first, second = read_profile(own("stage,forward,bytes [KiB],stash_bytes\na,1,1.5,few\nb,2,,\n"), 10**9)
+    assert (first.cycles, second.cycles) == (StageCyclesSpec(forward=1), StageCyclesSpec(forward=2))
 
 
 def test_what_was_not_measured_is_not_set(own):
@@ -79,18 +87,18 @@ def test_what_was_not_measured_is_not_set(own):
         (
             "stage,forward,backward [us]\n0,1.5,-1\na,,2 ms\n\na,3 min,1\n,1,1,9\n1,1e12,4\n",
             [
-                "profile.csv:2: column forward: expected a whole number of cycles, got '1.5'",
+                "profile.csv:2: column forward: expected a whole number of cycles, got '1.5': a time has its unit, as "
+                "1.5 ms, or forward [ms] as the title",
                 f"profile.csv:2: column backward [us]: {CYCLES} '-1 us'",
                 f"profile.csv:3: column forward: {CYCLES} nothing "
                 "(cycles of the tile clock, or time, of the forward pass of one micro-batch)",
                 "profile.csv:3: column backward [us]: expected a number alone, as us stands in the title, got '2 ms'",
-                "profile.csv:5: column stage: expected a name that no other row has, got 'a' again",
                 f"profile.csv:5: column forward: {CYCLES} '3 min'",
-                "profile.csv:6: column stage: expected 3, or a name, got nothing",
+                "profile.csv:6: column stage: expected 2, or a name, got nothing",
                 "profile.csv:6: expected 3 cells, as many as there are columns, got 4; if 1,1 is a number with a "
                 "decimal comma, write 1.1",
-                "profile.csv:7: column stage: expected 4, as stages are counted from 0 in the order of the rows, "
-                "got 1: the row of stage 4 is missing",
+                "profile.csv:7: column stage: expected 2, as stages are counted from 0 in the order of the rows, "
+                "got 1: the row of stage 2 is missing",
                 f"profile.csv:7: column forward: {CYCLES} '1e12'",
             ],
         ),

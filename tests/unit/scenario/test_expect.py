@@ -126,6 +126,6 @@ def test_a_suggested_scenario_expects_nothing_of_the_given_one(tmp_path):
     file = tmp_path / "a.yaml"
     text = dump(timed(2) | {"expect": {"makespan": "at most 1 s"}, "seed": 3})
     file.write_text(text)
-    suggested = suggested_text(SimpleNamespace(changes={}), text, read_source(file))
+    suggested = suggested_text(SimpleNamespace(changes={}), read_source(file))
     assert "expect" not in suggested
     assert "seed: 3" in suggested

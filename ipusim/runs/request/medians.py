@@ -1,0 +1,69 @@
+"""What several measurements of a stage come to: of each figure the median, in the unit that it was measured in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeVar
+
+from ipusim.base.units import parse_quantity
+from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime
+from ipusim.runs.request.model_spec import StageCyclesSpec
+
+_Spec = TypeVar("_Spec", bound=StageCyclesSpec)
+_MICROSECONDS = 10**6
+
+
+def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
+    """Return the median of each key over those that have it; between two in the middle, their mean.
+
+    A mean of times is a time, which ``clock_hz`` makes cycles of; of cycles it is rounded up. What is no number is as
+    the first has it.
+
+    >>> once, again = (StageCyclesSpec(forward=cycles) for cycles in (10, 13))
+    >>> median([once, again], 10**9).forward
+    12
+    """
+    if len(measured) == 1:
+        return measured[0]
+    kind = type(measured[0])
+    found: dict[str, object] = {}
+    for name in kind.model_fields:
+        values = [getattr(spec, name) for spec in measured if name in spec.model_fields_set]
+        if values and isinstance(values[0], int):
+            values.sort()
+            middle = values[(len(values) - 1) // 2 : len(values) // 2 + 1]
+            found[name] = _told(middle[0]) if middle[0] == middle[-1] else _mean(middle, len(middle))
+        elif values:
+            found[name] = values[0]
+    return kind.model_validate(found, context={CLOCK_HZ: clock_hz})
+
+
+def whole_backward(spec: _Spec, clock_hz: int) -> _Spec:
+    """Return what was measured of a stage with a backward pass as long as its halves, where these alone are known."""
+    halves = (spec.backward_input, spec.backward_weights)
+    if "backward" in spec.model_fields_set or halves[0] is None or halves[1] is None:
+        return spec
+    both = {"forward": 0, "backward": _mean([halves[0], halves[1]], 1)}
+    summed = StageCyclesSpec.model_validate(both, context={CLOCK_HZ: clock_hz})
+    return spec.model_copy(update={"backward": summed.backward})
+
+
+def _mean(values: Sequence[int], count: int) -> object:
+    """Return the sum of ``values`` by ``count``, as text where they are times; parts of a cycle or byte count whole."""
+    if all(isinstance(value, CyclesOfTime) for value in values):
+        texts = [value.text for value in values if isinstance(value, CyclesOfTime)]
+        seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
+        return f"{_decimal(seconds * _MICROSECONDS)} us"
+    return -(-sum(values) // count)
+
+
+def _told(value: object) -> object:
+    """Return a value as it was written."""
+    return value.text if isinstance(value, CyclesOfTime) else value
+
+
+def _decimal(number: Fraction) -> str:
+    """Return all digits of a number that has finitely many, as a sum of times as they are written has."""
+    return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"
