@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ipusim.app.fidelity.validation import validated
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.app.run_folder.pictures import picture
+from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job
 from ipusim.base.files import write_file
 from ipusim.ipu.pipelining_ops import pipeline

@@ -42,8 +42,8 @@ FILES = {
     "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.app.suggest.suggestion.suggest"),
     "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
-    "trace": (("trace", "run"), ".png", "ipusim.app.run_folder.report.picture"),
-    "trace, drawn": (("trace", "run"), ".svg", "ipusim.app.run_folder.report.picture"),
+    "trace": (("trace", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
+    "trace, drawn": (("trace", "run"), ".svg", "ipusim.app.run_folder.pictures.picture"),
     "report": (("report", "run"), ".html", "ipusim.app.page.page.report_page"),
 }
 #: Of each command that writes a folder: its words, a file that it writes there, and where its work begins.

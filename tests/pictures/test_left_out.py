@@ -17,7 +17,7 @@ from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, execution_window, phase_window
-from ipusim.app.run_folder import report
+from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
 from ipusim.runs.execute import execute
 from tests.drawn import assert_legible, drawn_texts, words
@@ -169,8 +169,8 @@ def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatc
     run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
     short = replace(run, timeline=folded(run.timeline))
     assert short.timeline.repeats
-    monkeypatch.setattr(report, "execution_trace", lambda *_, **__: Chart())
-    monkeypatch.setattr(report, "memory_chart", lambda *_, **__: Chart())
+    monkeypatch.setattr(pictures, "execution_trace", lambda *_, **__: Chart())
+    monkeypatch.setattr(pictures, "memory_chart", lambda *_, **__: Chart())
     window = execution_window(run.timeline)
     every = report.run_files(run, window, tmp_path)
     name = "trace.pftrace.gz"

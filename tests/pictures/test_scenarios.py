@@ -18,7 +18,8 @@ from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import execution_window, phase_window, window
-from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.app.run_folder.pictures import picture
+from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job
 from ipusim.pipeline.holders import LAYERS
 from ipusim.runs.execute import execute

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.app.run_folder.report import picture, picture_window
+from ipusim.app.run_folder.pictures import picture
+from ipusim.app.run_folder.report import picture_window
 from ipusim.base.errors import IpusimError, ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.timeline.timeline import Span, Timeline

@@ -32,7 +32,8 @@ def trace(
     """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
     from ipusim.app.run_folder.export import timeline_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
-    from ipusim.app.run_folder.report import picture, picture_name, picture_window
+    from ipusim.app.run_folder.pictures import picture
+    from ipusim.app.run_folder.report import picture_name, picture_window
     from ipusim.base.files import write_file
     from ipusim.timeline.timeline import Timeline
 

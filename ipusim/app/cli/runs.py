@@ -27,6 +27,7 @@ from ipusim.base.errors import OptionError, OutputError
 if TYPE_CHECKING:
     from ipusim.app.regression.expectations import Judged
     from ipusim.app.render.window import Window
+    from ipusim.app.run_folder.report import Drawing
     from ipusim.runs.run import Run
 
 
@@ -102,6 +103,7 @@ class _Results:
         names: of the files in each folder.
         missing: what is said of pictures that could not be had.
         judged: what the scenario expects of its run, and what that came to.
+        drawing: the process that draws its pictures, where one was begun.
     """
 
     start: int | None
@@ -113,6 +115,7 @@ class _Results:
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     judged: tuple[Judged, ...] = ()
+    drawing: Drawing | None = None
 
     def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
         """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
@@ -135,7 +138,10 @@ class _Results:
         """Return the files of a run by name; ``comments`` are on its scenario."""
         from ipusim.app.run_folder.report import run_files
 
-        files = run_files(result, self._window(result), folder, self.trace_format, comments, full_trace=self.full_trace)
+        shown = self._window(result)
+        files = run_files(
+            result, shown, folder, self.trace_format, comments, full_trace=self.full_trace, drawing=self.drawing
+        )
         self.names[folder] = tuple(files)
         return files
 
@@ -168,13 +174,14 @@ def _executed(
         check_expectations(job)
         folder = out or Path("reports") / job.name
         results.check(job.executions)
-        from ipusim.app.run_folder.report import names_of  # and matplotlib, for which no mistake has to wait
+        from ipusim.app.run_folder.report import drawing_ahead, names_of
 
         keep_watch()
         names, outdated = names_of(job)
         reads = job.request.paths(scenario)
         with (
             interruptible() as heed,
+            drawing_ahead(job) as results.drawing,
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
         ):
             with progress(job.name, heed) as told:

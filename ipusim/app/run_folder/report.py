@@ -6,31 +6,26 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory import MemoryCurve, memory_curves
 from ipusim.app.render.chrome_trace import write_chrome_trace
-from ipusim.app.render.execution_trace import execution_trace
-from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.left_out import in_periods
-from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
-from ipusim.app.render.titles import default_title
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
 from ipusim.app.run_folder.export import EXPORT_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
 from ipusim.app.run_folder.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
-from ipusim.app.run_folder.side_by_side import side_by_side
+from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, side_by_side
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.base.compression import Gzip
-from ipusim.base.errors import OptionError
 from ipusim.base.files import archive_of
 from ipusim.runs.job import Job
-from ipusim.runs.problems import one_of
 from ipusim.runs.run import Run
 from ipusim.timeline.timeline import Timeline
 
@@ -54,12 +49,16 @@ RESULT_FILES: Final = (
 OUTDATED_FILES: Final = ("report.html", *EXPLANATION_FILES, *EXPORT_FILES)
 #: What a run writes only where its job does arithmetic.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
+#: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
+_MOST_SENT: Final = 500_000
 #: What writes each format of a trace file.
 _TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
     "perfetto": write_perfetto_trace,
     "chrome": write_chrome_trace,
 }
-_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
+
+#: Draws the pictures of a run in a window.
+Drawing = Ahead[tuple[Timeline, Window]]
 
 
 def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -144,12 +143,14 @@ def run_files(
     comments: Sequence[str] = (),
     *,
     full_trace: bool = False,
+    drawing: Drawing | None = None,
 ) -> dict[str, bytes]:
     """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
 
     ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
     scenario can, which a program of Python functions is not. ``comments`` are lines at its head. A ``full_trace`` has
-    every span of a run that repeats itself, however many there are.
+    every span of a run that repeats itself, however many there are. The pictures come from a process that was begun for
+    them, ``drawing``, where there is one.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
@@ -176,29 +177,38 @@ def run_files(
     def trace() -> dict[str, bytes]:
         return dict([trace_file(result, trace_format, full=full_trace)])
 
-    def pictures() -> dict[str, bytes]:
-        figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
-        return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
-
-    def memory_picture() -> dict[str, bytes]:
-        return {"memory.png": to_png(memory_chart(timeline, result.memory, shown))}
-
-    made = side_by_side([*([memory_picture] if result.describes_memory else ()), pictures, trace])
+    made = _with_pictures(result, shown, drawing, trace)
     files |= {name: made[name] for name in sorted(made, key=RESULT_FILES.index)}
     return files
 
 
-def check_picture_suffix(suffix: str) -> None:
-    """Refuse a picture that cannot be drawn; raises OptionError."""
-    if suffix.lower() not in _PICTURES:
-        raise OptionError("out", f"expected a picture named {one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
+def drawing_ahead(job: Job) -> Drawing:
+    """Return a process that imports matplotlib while a Job is executed, to draw its pictures when it is sent the run.
+
+    What a figure takes before it is drawn, a quarter of a second, no one waits for then.
+    """
+
+    def prepare() -> Callable[[tuple[Timeline, Window]], dict[str, bytes]]:
+        from ipusim.app.run_folder.pictures import pictures_of  # noqa: PLC0415
+
+        return partial(pictures_of, fit=job.memory if job.describes_memory else None)
+
+    return Ahead(prepare)
 
 
-def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
-    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``; raises OptionError for another."""
-    check_picture_suffix(suffix)
-    title = default_title(timeline, shown)
-    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
+def _with_pictures(result: Run, shown: Window, drawing: Drawing | None, make: Maker) -> dict[str, bytes]:
+    """Return what ``make`` makes, and the pictures of a run, which are made beside it where there are cores."""
+    timeline, made = result.timeline, {}
+    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send((timeline, shown)):
+        give_back_memory()
+        made = make()
+        drawn = drawing.brought()
+        if drawn is not None:
+            return made | drawn
+    from ipusim.app.run_folder.pictures import picture_makers  # noqa: PLC0415 - and matplotlib, where it draws here
+
+    makers = picture_makers(timeline, shown, result.memory if result.describes_memory else None)
+    return made | side_by_side([*makers, *(() if made else (make,))])
 
 
 def picture_name(

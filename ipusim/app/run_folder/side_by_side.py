@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import BinaryIO, Generic, NoReturn, TypeVar
 
+T = TypeVar("T")
 #: Makes contents of files, by name.
 Maker = Callable[[], dict[str, bytes]]
 
@@ -28,9 +29,9 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
     Processes, as drawing holds Python's lock, and matplotlib's settings are of the whole process. A fork copies no
     Timeline, where a worker would have to import everything anew and get it as a copy.
     """
-    _give_back_memory()
     with ExitStack() as stack:
         if gc.isenabled():  # what is made stays to its end: looking for garbage in it took a quarter of a chart's time
+            give_back_memory()
             gc.disable()
             stack.callback(gc.enable)
         children = [_begun(make, stack) for make in makers[: _spare_cores()]]
@@ -40,7 +41,62 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
     return {name: content for made in (*aside, *here) for name, content in made.items()}
 
 
-def _give_back_memory() -> None:
+class Ahead(Generic[T]):
+    """A child that prepares while this process works on what it is to make contents of, which it is sent then.
+
+    It is begun when the block is entered, and ended with it.
+
+        with Ahead(lambda: function_that_takes_long_to_import) as ahead:
+            sent = ahead.send(value_that_takes_long_to_compute)
+            made = ahead.brought() if sent else None
+    """
+
+    def __init__(self, prepare: Callable[[], Callable[[T], dict[str, bytes]]]) -> None:
+        """Take what the child does first, which returns what makes the contents."""
+        self._prepare = prepare
+        self._child: _Child | None = None
+        self._pipe: BinaryIO | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Ahead[T]:
+        """Begin the child where a core is for it."""
+        if not _spare_cores():
+            return self
+        reads, writes = os.pipe()
+        self._pipe = self._stack.enter_context(os.fdopen(writes, "wb"))
+
+        def make() -> dict[str, bytes]:
+            gc.disable()
+            os.close(writes)  # so that it ends where this process does, without a word
+            prepared = self._prepare()
+            with os.fdopen(reads, "rb") as file:
+                return prepared(pickle.load(file))
+
+        self._child = _begun(make, self._stack)
+        os.close(reads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the child, whether it is done or not."""
+        self._stack.close()
+
+    def send(self, value: T) -> bool:
+        """Send the child what it is to make contents of, once; return whether it may bring them."""
+        if self._child is None or self._pipe is None:
+            return False
+        try:
+            with self._pipe:
+                pickle.dump(value, self._pipe, protocol=pickle.HIGHEST_PROTOCOL)
+        except BrokenPipeError:
+            return False
+        return True
+
+    def brought(self) -> dict[str, bytes] | None:
+        """Return what the child has made of what it was sent; None where it failed, whatever the reason."""
+        return self._child.brought() if self._child else None
+
+
+def give_back_memory() -> None:
     """Free garbage, and the free memory that malloc keeps: a third of what a run of 64 IPUs takes."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.app.run_folder import side_by_side as module
-from ipusim.app.run_folder.side_by_side import side_by_side
+from ipusim.app.run_folder.side_by_side import Ahead, side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +118,54 @@ def test_where_no_process_can_begin_everything_is_made_here(monkeypatch):
     before = len([*Path("/proc/self/fd").iterdir()])
     assert {int(side_by_side(makers())[name]) for name in "abc"} == {os.getpid()}
     assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def doubled(number):
+    return {"made": str(2 * number).encode(), "process": str(os.getpid()).encode()}
+
+
+def test_a_child_that_was_begun_ahead_makes_what_it_is_sent(children):
+    with Ahead(lambda: doubled) as ahead:
+        assert len(children) == 1
+        assert ahead.send(21)
+        assert ahead.brought() == {"made": b"42", "process": str(children[0]).encode()}
+    check_ended(children)
+
+
+def test_a_child_takes_more_than_a_pipe_holds_while_it_prepares(children):
+    def prepare():
+        time.sleep(0.01)
+        return lambda sent: {"size": str(len(sent)).encode()}
+
+    with Ahead(prepare) as ahead:
+        assert ahead.send(bytes(1 << 20))
+        assert ahead.brought() == {"size": b"1048576"}
+
+
+def test_a_child_that_is_sent_nothing_ends_with_the_block_and_says_nothing(children, capfd):
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(KeyboardInterrupt), Ahead(lambda: doubled):
+        raise KeyboardInterrupt
+    check_ended(children)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fails_at", ["preparing", "making"])
+def test_a_child_that_fails_brings_nothing(children, capfd, fails_at):
+    def fails(*_):
+        raise ValueError("no such colour")
+
+    with Ahead(fails if fails_at == "preparing" else lambda: fails) as ahead:
+        brought = ahead.brought() if ahead.send(bytes(1 << 20)) else None
+    assert brought is None
+    assert capfd.readouterr() == ("", "")
+    check_ended(children)
+
+
+def test_one_core_begins_none_ahead(children, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with Ahead(lambda: doubled) as ahead:
+        assert not ahead.send(21)
+        assert ahead.brought() is None
+    assert children == []

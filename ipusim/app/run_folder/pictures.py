@@ -1,0 +1,51 @@
+"""The pictures of a run as contents of files; to import this is to import matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ipusim.analysis.fit import Fit
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.figures import to_pdf, to_png, to_svg
+from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.titles import default_title
+from ipusim.app.render.window import Window
+from ipusim.app.run_folder.side_by_side import Maker, side_by_side
+from ipusim.base.errors import OptionError
+from ipusim.runs.problems import one_of
+from ipusim.timeline.timeline import Timeline
+
+_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
+
+
+def picture_makers(timeline: Timeline, shown: Window, fit: Fit | None) -> list[Maker]:
+    """Return what makes the pictures of a run in a window, of its memory too where it is known, the slowest first."""
+
+    def traces() -> dict[str, bytes]:
+        figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
+        return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
+
+    def memory(fit: Fit) -> dict[str, bytes]:
+        return {"memory.png": to_png(memory_chart(timeline, fit, shown))}
+
+    return [*([partial(memory, fit)] if fit else ()), traces]
+
+
+def pictures_of(run: tuple[Timeline, Window], fit: Fit | None) -> dict[str, bytes]:
+    """Return the pictures of a run in a window, of its memory too where it is known, by the names of their files."""
+    return side_by_side(picture_makers(*run, fit))
+
+
+def check_picture_suffix(suffix: str) -> None:
+    """Refuse a picture that cannot be drawn; raises OptionError."""
+    if suffix.lower() not in _PICTURES:
+        raise OptionError("out", f"expected a picture named {one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
+
+
+def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
+    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``; raises OptionError for another."""
+    check_picture_suffix(suffix)
+    title = default_title(timeline, shown)
+    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
