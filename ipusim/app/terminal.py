@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
+    from ipusim.api import Progress
     from ipusim.app.render.tables import Table
-    from ipusim.machine.simulate import Progress
 
 #: Seconds of a run after which a terminal gets a progress bar.
 _PATIENCE_S: Final = 1.0

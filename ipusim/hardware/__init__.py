@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipusim.hardware.devices import Device, device_listing, devices_of, first_device, select_device
     from ipusim.hardware.disturbances import Disturbance
     from ipusim.hardware.formulas import number
-    from ipusim.hardware.generations import BOW, IpuSpec, find_ipu
+    from ipusim.hardware.generations import BOW, GC200, IpuSpec, find_ipu
     from ipusim.hardware.host import HostSpec
     from ipusim.hardware.links import LinkDirection
     from ipusim.hardware.machines import MACHINES, find_machine

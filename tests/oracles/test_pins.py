@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from ipusim.app.regression import pin
+from ipusim.api import pricing
 from ipusim.app.regression.file import pin_path
 from ipusim.app.regression.hold import hold
 from ipusim.hardware import system as systems
@@ -297,7 +297,7 @@ def test_the_same_quantity_in_another_unit_is_no_change(pinned):
 
 def test_the_prices_of_a_run_are_worked_out_once(pinned, monkeypatch):
     """They took half of what it takes to hold a run of resnet50 that is priced alone."""
-    file, calls, real = pinned("recomputation"), [], pin.terms
-    monkeypatch.setattr(pin, "terms", lambda *words: calls.append(words) or real(*words))
+    file, calls, real = pinned("recomputation"), [], pricing.terms_of
+    monkeypatch.setattr(pricing, "terms_of", lambda *words: calls.append(words) or real(*words))
     assert hold(file).ended == "held"
     assert len(calls) == 1

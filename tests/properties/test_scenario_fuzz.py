@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ipusim.app.scenario import Place, ScenarioError, load_job
+from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.runs.job import Job
+from ipusim.runs.places import Place
 from ipusim.runs.request.schema import json_schema
 from tests.effort import share
 

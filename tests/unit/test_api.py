@@ -31,7 +31,7 @@ def test_a_room_offers_what_it_says_and_all_of_it_is_used(room):
     assert sorted(name for name in module.__all__ if not hasattr(module, name)) == []
     assert set(module.__all__) <= set(dir(module))
     used = {name for namespace, name in _used() if namespace == room}
-    assert sorted(used - set(module.__all__)) == []
+    assert sorted(set(module.__all__) ^ used) == []
 
 
 def _used() -> Iterator[tuple[str, str]]:

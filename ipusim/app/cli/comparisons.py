@@ -67,13 +67,13 @@ def compare(
     overrides: Overrides = None,
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
+    from ipusim.api import RequestError
     from ipusim.app.compare.compare import GRAPHCORES
     from ipusim.app.compare.compare import compare as compare_runs
     from ipusim.app.compare.comparison import Comparison
     from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
     from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.runs.problems import RequestError
 
     names = None if schedules is None else _listed(schedules)
     laid_out, modes = _listed(orders), _listed(f"{sync},{syncs}")

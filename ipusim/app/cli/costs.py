@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ipusim.api import Costs, PipelineProgram, Plan, System, hardware, pricing
 from ipusim.app.cli.figures import figure_rows, rate_table
 from ipusim.app.render.tables import Table
-from ipusim.hardware.rates import RATES
-from ipusim.hardware.system import FRAMEWORKS, System
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import terms
 
 #: Addends of a formula that a table shows before it says how many more there are.
 _MOST_ADDENDS: Final = 3
@@ -20,7 +15,7 @@ _MOST_ADDENDS: Final = 3
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
     """Yield the terms of ``costs``, then the laws, rates and figures that they came from, each with its source."""
-    found = terms(costs, plan, program, system)
+    found = pricing.terms_of(costs, plan, program, system)
     before = ("", *(term.of for term in found))
     rows = tuple(
         (term.of if term.of != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
@@ -32,7 +27,7 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
     used = {name for law in laws for name in law.rates} - _of_other_devices(system)
     if used:
         yield rate_table(system.rates, used)
-        sources = ((rate.name, system.rates.source_of(rate)) for rate in RATES if rate.attribute in used)
+        sources = ((rate.name, system.rates.source_of(rate)) for rate in hardware.RATES if rate.attribute in used)
         yield Table("Sources of the rates", ("rate", "source"), tuple(sources))
     known = figure_rows(system.ipu) | figure_rows(system.host)
     known |= figure_rows(system.streaming) if system.streaming else {}
@@ -45,6 +40,6 @@ def _of_other_devices(system: System) -> set[str]:
     """Return the rates that no copy on ``system`` needs."""
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
-    gateways = {rate.attribute for rate in RATES if rate.attribute.startswith("gateway")}
-    hosts = {f"{name}_host_ns" for name in FRAMEWORKS if name != system.framework}
+    gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
+    hosts = {f"{name}_host_ns" for name in hardware.FRAMEWORKS if name != system.framework}
     return {exchange, rung, *hosts} | (gateways if system.pods == 1 else set())

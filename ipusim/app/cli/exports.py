@@ -30,12 +30,12 @@ def trace(
     execution: Execution = 0,
 ) -> None:
     """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.api import Timeline
     from ipusim.app.run_folder.export import timeline_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
     from ipusim.app.run_folder.pictures import picture
     from ipusim.app.run_folder.report import picture_name, picture_window
     from ipusim.base.files import write_file
-    from ipusim.timeline.timeline import Timeline
 
     timeline = timeline_file(run)
     file = out or timeline.with_name(picture_name(start, end, phase, execution))

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 
+from ipusim.api import Machine, Rates, hardware
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_rate, format_seconds
-from ipusim.hardware.generations import IpuSpec
-from ipusim.hardware.host import HostSpec
-from ipusim.hardware.machines import Machine
-from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
-from ipusim.hardware.streaming import StreamingMemory
 
 _HEADER = ("figure", "value", "source")
 
@@ -23,8 +19,8 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
     yield _figures("Figures of the host, for each IPU", machine.host)
     if machine.streaming is not None:
         yield _figures("Figures of the Streaming Memory of every four IPUs", machine.streaming)
-    yield rate_table(DEFAULT_RATES)
-    rows = ((rate.name, rate.source, _range(rate.plausible_text(), rate.evidence)) for rate in RATES)
+    yield rate_table(hardware.DEFAULT_RATES)
+    rows = ((rate.name, rate.source, _range(rate.plausible_text(), rate.evidence)) for rate in hardware.RATES)
     yield Table("Sources of the rates", ("rate", "source", "plausible, and why"), tuple(rows))
 
 
@@ -32,19 +28,21 @@ def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
     """Return name, value and meaning of the rates, of those with an attribute in ``only`` if that is given."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
-        for rate in RATES
+        for rate in hardware.RATES
         if only is None or rate.attribute in only
     )
     return Table("Rates", ("rate", "value", "meaning"), rows)
 
 
-def figure_rows(spec: IpuSpec | HostSpec | StreamingMemory) -> dict[str, tuple[str, str, str]]:
+def figure_rows(
+    spec: hardware.IpuSpec | hardware.HostSpec | hardware.StreamingMemory,
+) -> dict[str, tuple[str, str, str]]:
     """Return name, value and source of each figure, by its attribute."""
     sources: Mapping[str, str] = spec.sources
     return {name: (name, _value(name, getattr(spec, name)), source) for name, source in sources.items()}
 
 
-def _figures(title: str, spec: IpuSpec | HostSpec | StreamingMemory) -> Table:
+def _figures(title: str, spec: hardware.IpuSpec | hardware.HostSpec | hardware.StreamingMemory) -> Table:
     return Table(title, _HEADER, tuple(figure_rows(spec).values()))
 
 

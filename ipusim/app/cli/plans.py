@@ -28,11 +28,10 @@ def check(
     ] = None,
 ) -> None:
     """Validate a scenario without running it."""
+    from ipusim.api import assemble, pipelines
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
-    from ipusim.pipeline.plan import order_and_sync
-    from ipusim.runs.assemble.assemble import assemble
 
     with placed_request(scenario, overrides or ()) as asked:
         request = as_it_stands(asked, overrides or ())
@@ -41,7 +40,8 @@ def check(
         held = hold_against(request, profile) if profile else ()
     program = job.program
     print_text(
-        f"{scenario}: stages {len(program.stages)}, schedule {order_and_sync(program.schedule, job.plan.sync)}, "
+        f"{scenario}: stages {len(program.stages)}, "
+        f"schedule {pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
     if job.describes_memory:
@@ -99,21 +99,20 @@ def devices(
     ] = False,
 ) -> None:
     """List the devices of a system by id, single IPUs first, as gc-info does."""
+    from ipusim.api import hardware
     from ipusim.app.cli.figures import machine_tables
-    from ipusim.hardware.devices import device_listing
-    from ipusim.hardware.machines import find_machine
 
     if figures:
-        for table in machine_tables(find_machine(system)):
+        for table in machine_tables(hardware.find_machine(system)):
             print_table(table)
         return
-    typer.echo(device_listing(system))
+    typer.echo(hardware.device_listing(system))
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a scenario, for editors."""
+    from ipusim.api import runs
     from ipusim.app.run_folder.report import json_bytes
-    from ipusim.runs.request.schema import json_schema
 
-    typer.echo(json_bytes(json_schema()).decode(), nl=False)
+    typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)

@@ -16,7 +16,7 @@ from ipusim.app.terminal import interruptible, keep_watch
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from ipusim.runs.run import Run
+    from ipusim.api import Run
 
 Arguments = Annotated[
     list[str] | None,
@@ -134,11 +134,11 @@ def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
 @contextmanager
 def _numbered() -> Iterator[None]:
     """Prefix lines that a host prints with its number."""
+    from ipusim.api import machine
     from ipusim.base.streams import NumberedLines
-    from ipusim.machine.hosts import this_host
 
     def number() -> int | None:
-        host = this_host()
+        host = machine.this_host()
         return None if host is None else host.rank
 
     out, errors = NumberedLines(sys.stdout, number), NumberedLines(sys.stderr, number)

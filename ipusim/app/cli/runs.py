@@ -25,10 +25,10 @@ from ipusim.app.terminal import interruptible, keep_watch, print_table, print_te
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
+    from ipusim.api import Run
     from ipusim.app.regression.expectations import Judged
     from ipusim.app.render.window import Window
     from ipusim.app.run_folder.report import Drawing
-    from ipusim.runs.run import Run
 
 
 NoJump = Annotated[
@@ -162,11 +162,10 @@ def _executed(
     scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
 ) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
+    from ipusim.api import assemble, execute
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
-    from ipusim.runs.assemble.assemble import assemble
-    from ipusim.runs.execute import execute
 
     with placed_request(scenario, overrides) as asked:
         request = as_it_stands(asked, overrides)

@@ -8,18 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import Plan, Schedule, Sync, pipelines, rules, runs, schedules
 from ipusim.base.errors import CountError, OptionError
 from ipusim.base.near_names import did_you_mean
-from ipusim.pipeline.check import check
-from ipusim.pipeline.grid import format_grid, parse_mapping
-from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_mapping, nearest_counts
-from ipusim.runs.problems import one_of, show
-from ipusim.schedules import torch_csv
-from ipusim.schedules.features import Feature
-from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule, find, names
 
 #: Operations above which a grid is no longer something to read.
 _MOST_OPERATIONS: Final = 1_000_000
@@ -47,27 +38,29 @@ def plan_for(
     a mapping that is none and for more than a grid can show; for a schedule of one's own also FileError and ModelError
     where a file holds none, and PlanError for an Order that breaks a rule.
     """
-    found = schedule_of(schedule, Path())
+    found = schedules.schedule_of(schedule, Path())
     mode = _sync(sync)
     ipus, sizes = _mapping(mapping, stages, found)
-    training = not inference and Feature.TRAINING in found.supports
-    shape = PlanShape(mapping=ipus, micro_batches=1, training=training, recompute=recompute and training, sizes=sizes)
+    training = not inference and schedules.Feature.TRAINING in found.supports
+    shape = pipelines.PlanShape(
+        mapping=ipus, micro_batches=1, training=training, recompute=recompute and training, sizes=sizes
+    )
     overlap = found.multiple(shape)
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         raise OptionError(
             "count",
             f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
-            f"got {show(count)} x {shape.steps}",
+            f"got {runs.show(count)} x {shape.steps}",
         )
     try:
         plan = found.plan(replace(shape, micro_batches=count), mode)
     except CountError as error:
         if found.written is not None:
             raise
-        legal = " or ".join(map(str, nearest_counts(count, overlap)))
+        legal = " or ".join(map(str, rules.nearest_counts(count, overlap)))
         raise CountError(f"{error} Nearest legal counts: {legal}.") from None
-    check(plan)
+    pipelines.check_plan(plan)
     return plan
 
 
@@ -77,21 +70,21 @@ def as_text(plan: Plan, form: str) -> str:
     Raises OptionError for another form, and PlanError for passes that the form has not.
     """
     forms: dict[str, Callable[[], str]] = {
-        "grid": lambda: format_grid(plan),
+        "grid": lambda: pipelines.format_grid(plan),
         "instructions": plan.listing,
-        "csv": lambda: torch_csv.write(plan.order),
+        "csv": lambda: schedules.write_torch_csv(plan.order),
     }
     if form not in forms:
-        raise OptionError("format", f"expected {one_of(forms)}, got {show(form)}{did_you_mean(form, forms)}")
+        raise OptionError("format", f"expected {runs.one_of(forms)}, got {runs.show(form)}{did_you_mean(form, forms)}")
     return forms[form]()
 
 
 def listing() -> Iterator[str]:
     """Yield lines of all schedules: what each is, its sync modes, the default first, and the features it supports."""
-    for each in map(find, names()):
+    for each in map(schedules.find, schedules.names()):
         yield f"{each.name:16} {each.summary}"
         yield f"{'':16} sync: {', '.join(each.syncs)}"
-        yield f"{'':16} supports: {', '.join(feature for feature in Feature if feature in each.supports)}"
+        yield f"{'':16} supports: {', '.join(feature for feature in schedules.Feature if feature in each.supports)}"
 
 
 def _sync(text: str | None) -> Sync | None:
@@ -101,7 +94,9 @@ def _sync(text: str | None) -> Sync | None:
         return Sync(text.lower())
     except ValueError:
         known = [mode.value for mode in Sync]
-        raise OptionError("sync", f"expected {one_of(known)}, got {show(text)}{did_you_mean(text, known)}") from None
+        raise OptionError(
+            "sync", f"expected {runs.one_of(known)}, got {runs.show(text)}{did_you_mean(text, known)}"
+        ) from None
 
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -113,11 +108,11 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
         raise OptionError(
-            "mapping", f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {show(text)}"
+            "mapping", f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {runs.show(text)}"
         )
     if len(words) > _MOST_STAGES:  # as for a number of stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1
     if stages is not None:
-        check_mapping(positions, stages)
-    return parse_mapping(text)
+        rules.check_mapping(positions, stages)
+    return pipelines.parse_mapping(text)

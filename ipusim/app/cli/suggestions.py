@@ -134,11 +134,11 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
+    from ipusim.api import runs
     from ipusim.base.errors import OptionError
-    from ipusim.runs.problems import show
 
     found = _names(text)
     for each in found or ():
         if not each.isdecimal():
-            raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {show(each)}")
+            raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {runs.show(each)}")
     return None if found is None else tuple(map(int, found))

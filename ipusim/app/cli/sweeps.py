@@ -77,6 +77,7 @@ def sweep(
     overrides: Overrides = None,
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
+    from ipusim.api import RequestError
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import load_request
     from ipusim.app.sweep.ceiling import ceilings
@@ -85,7 +86,6 @@ def sweep(
     from ipusim.app.sweep.measures import measure_of
     from ipusim.app.sweep.report import SWEEP_FILES, check_format, sweep_files
     from ipusim.app.sweep.study_file import read_study
-    from ipusim.runs.problems import RequestError
 
     study = read_study(scenario, vary or (), side_by_side)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ipusim.analysis.effects import effects
-from ipusim.analysis.fit import Fit
-from ipusim.analysis.learning import Learning
-from ipusim.analysis.memory import moment
-from ipusim.analysis.orders import OrderReport, faster_order
+from ipusim.api import PipelineProgram, System, Timeline, analysis, pipelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes
-from ipusim.hardware.system import System
-from ipusim.pipeline.holders import Holder
-from ipusim.pipeline.program import PipelineProgram
-from ipusim.timeline.timeline import Timeline
 
 #: Routes that a table of copies lists before it says how many more there are.
 _MOST_ROUTES: Final = 40
@@ -23,10 +15,10 @@ _MOST_ROUTES: Final = 40
 
 def option_table(program: PipelineProgram, system: System) -> Table:
     """Return the options that change how the pipeline runs; no rows for a plain one."""
-    return Table("Options", ("", ""), tuple(effects(program, system).items()))
+    return Table("Options", ("", ""), tuple(analysis.effects_of(program, system).items()))
 
 
-def learning_table(learning: Learning) -> Table:
+def learning_table(learning: analysis.Learning) -> Table:
     """Return the mean loss of the first and the last step, what it compares with, and the evaluations."""
     rows = []
     if learning.losses:
@@ -47,12 +39,12 @@ def learning_table(learning: Learning) -> Table:
     return Table("Learning", ("", ""), tuple(rows))
 
 
-def memory_table(fit: Fit, timeline: Timeline) -> Table:
+def memory_table(fit: analysis.Fit, timeline: Timeline) -> Table:
     """Return the peak of each IPU, and when it is."""
     header = ["IPU", "peak", "pass", "cycle"]
     rows = []
     for peak in fit.peaks:
-        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during, f"{moment(timeline, peak):,}"]
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during, f"{analysis.moment(timeline, peak):,}"]
         if fit.sram_bytes is not None:
             row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
         if fit.too_large:
@@ -65,16 +57,16 @@ def memory_table(fit: Fit, timeline: Timeline) -> Table:
     return Table("Memory at each IPU's peak", tuple(header), tuple(rows))
 
 
-def holder_table(fit: Fit) -> Table:
+def holder_table(fit: analysis.Fit) -> Table:
     """Return what holds each IPU's memory at its peak; holders that no IPU has are left out."""
-    holders = [holder for holder in Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
+    holders = [holder for holder in pipelines.Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
     )
     return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
 
 
-def order_table(reports: Sequence[OrderReport]) -> Table:
+def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
     """Return the selection orders, the routes of all copies in each, and the time of the merged copy."""
     rows = tuple(
         (
@@ -101,7 +93,7 @@ def order_table(reports: Sequence[OrderReport]) -> Table:
     )
 
 
-def route_table(reports: Sequence[OrderReport]) -> Table:
+def route_table(reports: Sequence[analysis.OrderReport]) -> Table:
     """Return the way of every tensor that crosses IPUs, under each selection order."""
     rows = [
         (
@@ -118,10 +110,10 @@ def route_table(reports: Sequence[OrderReport]) -> Table:
     return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
 
 
-def order_words(system: System, reports: tuple[OrderReport, ...]) -> str:
+def order_words(system: System, reports: tuple[analysis.OrderReport, ...]) -> str:
     """Return which selection order was taken and why, and which one would move the copies faster, if any."""
     words = f"Selection order {system.selection_order}: {system.order_reason}"
-    best = faster_order(reports)
+    best = analysis.faster_order(reports)
     if best is None:
         return words
     used = next(report for report in reports if report.used)

@@ -12,28 +12,29 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.analysis.memory_summary import FullestMemory, fullest
-from ipusim.analysis.run_times import RunTimes
+from ipusim.api import (
+    Progress,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Run,
+    Sync,
+    Timeline,
+    analysis,
+    assemble,
+    execute,
+    hardware,
+    pipelines,
+)
+from ipusim.api import schedules as core_schedules
 from ipusim.app.run_folder.stored import StoredRun
 from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
 from ipusim.base.near_names import did_you_mean
-from ipusim.hardware.orders import ORDERS
-from ipusim.machine.simulate import Progress
-from ipusim.pipeline.plan import Sync, order_and_sync
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.memory import RequestMemoryError
-from ipusim.runs.execute import execute
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.request import Request
-from ipusim.runs.run import Run
-from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import names, serialized
-from ipusim.timeline.timeline import Timeline
 
 #: Graphcore's own schedules, and its sharding: those that are compared where one scenario stands alone.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
 #: What a scenario can ask for as its selection order.
-_ORDERS: Final = ("AUTO", *ORDERS)
+_ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ class Row:
     result: Run | None = None
     stored: StoredRun | None = None
     refusal: str = ""
-    memory: FullestMemory | None = None
+    memory: analysis.FullestMemory | None = None
 
     @property
     def name(self) -> str:
         """Schedule and sync mode, as titles have them: ``1f1b in point-to-point``."""
-        return order_and_sync(self.schedule, self.sync)
+        return pipelines.order_and_sync(self.schedule, self.sync)
 
     @property
     def timeline(self) -> Timeline | None:
@@ -86,7 +87,7 @@ class Row:
         return ran.timeline if ran else None
 
     @property
-    def times(self) -> RunTimes | None:
+    def times(self) -> analysis.RunTimes | None:
         """Every number that the Timeline tells; None when it is refused."""
         if self.result is not None:
             return self.result.summary
@@ -194,7 +195,7 @@ def _variants(
     if schedules is not None:
         chosen = [*_once("schedule", [_called(schedule, request) for schedule in schedules])]
         if not chosen:
-            raise ProgramError(f"expected schedules to compare out of {', '.join(names())}, got none")
+            raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     laid_out = _known("selection order", orders, _ORDERS) or [None]
     modes = _known("sync mode", syncs, [each.value for each in Sync]) or [None]
     for schedule, order, mode in product(chosen, laid_out, modes):
@@ -203,7 +204,7 @@ def _variants(
 
 def _called(text: str, request: Request) -> str:
     """Return what a request calls a schedule: its name as it is registered, or its file."""
-    found = schedule_of(text, request.folder)
+    found = core_schedules.schedule_of(text, request.folder)
     return found.name if found.name == text.lower() else text
 
 
@@ -232,11 +233,11 @@ def _run(
     try:
         job = assemble(variant.of(request, losses))
     except RequestMemoryError as error:
-        return replace(row, refusal=error.problems[0].text, memory=fullest(error.job.memory)), error
+        return replace(row, refusal=error.problems[0].text, memory=analysis.fullest(error.job.memory)), error
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    return replace(row, result=run, memory=fullest(run.memory) if run.describes_memory else None), None
+    return replace(row, result=run, memory=analysis.fullest(run.memory) if run.describes_memory else None), None
 
 
 def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
@@ -246,11 +247,11 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
     if pipeline.batch_serialization_iterations > 1 and not (
         variant.schedule or request.is_set(("pipeline", "schedule"))
     ):
-        schedule = serialized().name
+        schedule = core_schedules.default_serialized().name
     sync = variant.sync or (Sync(pipeline.sync) if pipeline.sync else None)
     if sync is None:
         try:
-            sync = schedule_of(schedule, request.folder).syncs[0]
+            sync = core_schedules.schedule_of(schedule, request.folder).syncs[0]
         except IpusimError:  # the row is refused, in whichever mode
             sync = Sync.LOCK_STEP
     return schedule, sync, variant.order or system.selection_order

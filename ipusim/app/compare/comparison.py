@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from ipusim.analysis.run_times import RunTimes
+from ipusim.api import analysis
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.front import front
 
@@ -139,6 +139,6 @@ def _model(row: Row) -> object:
     return row.result.job.request.options.model if row.result is not None else None
 
 
-def _times(row: Row) -> RunTimes:
+def _times(row: Row) -> analysis.RunTimes:
     assert row.times is not None, "of a row that ran"
     return row.times

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ipusim.analysis.figures import known_figures
-from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
-from ipusim.analysis.memory_summary import FullestMemory
-from ipusim.analysis.plain import plain
+from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.comparison import Compared, common_title, comparison
@@ -16,7 +13,6 @@ from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.base.units import format_bytes
-from ipusim.timeline.timeline import MOST_SPANS, Timeline
 
 #: Every file that a comparison may write.
 COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
@@ -64,7 +60,7 @@ def comparison_data(found: Comparison) -> list[dict[str, Any]]:
             "figures": row_figures(row),
             "mean_loss": row.last_loss,
             "summary": row.times.times_dict() if row.times else None,
-            "memory": plain(row.memory),
+            "memory": analysis.as_plain(row.memory),
         }
         for row, label in zip(found.rows, found.labels, strict=True)
     ]
@@ -76,7 +72,7 @@ def row_figures(row: Row) -> dict[str, Any]:
         return {}
     memory = {"fits": row.memory.fits, "ipus": [{"peak_bytes": row.memory.peak_bytes}]} if row.memory else None
     losses = {"mean_loss_by_step": [row.last_loss]} if row.last_loss is not None else None
-    return known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
+    return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
 def _compared(found: Comparison, row: Row, known: bool) -> Compared:
@@ -85,7 +81,7 @@ def _compared(found: Comparison, row: Row, known: bool) -> Compared:
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)
     if known and strip is None:
-        kept = row.timeline.spans_in_all <= MOST_SPANS
+        kept = row.timeline.spans_in_all <= timelines.MOST_SPANS
         missing = "memory over time is not in its folder" if kept else "memory over time is not drawn"
         remarks.append(missing if row.memory else "memory is not known")
     return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)
@@ -96,17 +92,17 @@ def _strip(row: Row) -> MemoryStrip | None:
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
-        held, at = row.result.memory, moment(row.timeline, row.result.memory.fullest)
-        return _strip_of(row.timeline, memory_curves(row.timeline, held.footprint), row.memory, at)
+        held, at = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
+        return _strip_of(row.timeline, analysis.memory_curves(row.timeline, held.footprint), row.memory, at)
     shards = row.timeline.info.shards
     curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
     return _strip_of(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None
 
 
 def _strip_of(
-    timeline: Timeline, curves: Sequence[MemoryCurve], fullest: FullestMemory, cycle: int
+    timeline: Timeline, curves: Sequence[analysis.MemoryCurve], fullest: analysis.FullestMemory, cycle: int
 ) -> MemoryStrip | None:
     """Return the strip of a run; None of one of which a picture leaves periods out."""
-    if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > MOST_SPANS:
+    if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > timelines.MOST_SPANS:
         return None
     return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

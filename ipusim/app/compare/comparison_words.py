@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ipusim.analysis.figures import figure
+from ipusim.api import analysis
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
@@ -125,7 +125,7 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     if row.times is None:
         return "-", "-", "-", "-"
     times = row.times.times_dict()
-    time, rate, bubble = (figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
+    time, rate, bubble = (analysis.figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
     return (
         time.told(time.of(times)),
         format_figure(rate.of(times)),

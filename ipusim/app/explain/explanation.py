@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes
-from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path, path_parts
-from ipusim.analysis.executions import find_execution
-from ipusim.analysis.utilisation import ratio
+from ipusim.api import Job, Timeline, analysis, timelines
 from ipusim.app.explain.what_if import WhatIf, what_if
 from ipusim.app.render.critical_path import trace_with_path
 from ipusim.app.render.figures import to_png
@@ -19,8 +16,6 @@ from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.base.units import format_seconds
-from ipusim.runs.job import Job
-from ipusim.timeline.timeline import NONE, Timeline
 
 #: Parts of the critical path, and changes, that a table shows.
 _MOST_ROWS: Final = 12
@@ -46,9 +41,9 @@ class Explanation:
 
     timeline: Timeline
     execution: int | None
-    idle: IdleCauses
-    path: CriticalPath
-    parts: tuple[PathPart, ...]
+    idle: analysis.IdleCauses
+    path: analysis.CriticalPath
+    parts: tuple[analysis.PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
     unknown: str = ""
 
@@ -74,18 +69,18 @@ class Explanation:
         by_cause = idle.cycles[self.holders].sum(axis=0)
         of = "the run" if self.execution is None else f"execution {self.execution}"
         largest = [
-            f"{CAUSES[cause].words} {ratio(int(by_cause[cause]), whole):.1%}"
+            f"{analysis.CAUSES[cause].words} {analysis.ratio(int(by_cause[cause]), whole):.1%}"
             for cause in np.argsort(-by_cause, kind="stable")[:_NAMED].tolist()
             if by_cause[cause]
         ]
-        busy = ratio(int(idle.busy[self.holders].sum()), whole)
+        busy = analysis.ratio(int(idle.busy[self.holders].sum()), whole)
         rest = f"; the rest is mostly {', '.join(largest)}" if largest else ""
         yield f"In {of} the IPUs compute {busy:.1%} of their time{rest}."
         held = idle.waited_for(len(info.stages))
         if held.any():
             stage = int(held.argmax())
             yield (
-                f"Other IPUs wait {ratio(int(held[stage]), whole):.1%} of their time for passes of "
+                f"Other IPUs wait {analysis.ratio(int(held[stage]), whole):.1%} of their time for passes of "
                 f"{info.stages[stage]} on IPU {info.mapping[stage]}, more than for any other."
             )
 
@@ -108,7 +103,7 @@ class Explanation:
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
-        shown = [number for number in range(len(CAUSES)) if idle.cycles[:, number].any()]
+        shown = [number for number in range(len(analysis.CAUSES)) if idle.cycles[:, number].any()]
         rows = tuple(
             (
                 str(ipu),
@@ -119,7 +114,7 @@ class Explanation:
             for ipu in info.ipu_rows
         )
         title = f"Time of each IPU by cause, of {idle.window_cycles:,} cycles"
-        return Table(title, ("IPU", "stages", "computes", *(CAUSES[cause].words for cause in shown)), rows)
+        return Table(title, ("IPU", "stages", "computes", *(analysis.CAUSES[cause].words for cause in shown)), rows)
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles
@@ -127,7 +122,7 @@ class Explanation:
         rows = [
             (
                 part.kind.name.lower().replace("_", " "),
-                "-" if part.stage == NONE else info.stages[part.stage],
+                "-" if part.stage == timelines.NONE else info.stages[part.stage],
                 f"{part.spans:,}",
                 f"{part.cycles:,}",
                 _share(part.cycles, total),
@@ -156,7 +151,8 @@ class Explanation:
                     "ipu": ipu,
                     "busy_cycles": int(idle.busy[ipu]),
                     "idle_cycles": {
-                        cause.words: int(cycles) for cause, cycles in zip(CAUSES, idle.cycles[ipu], strict=True)
+                        cause.words: int(cycles)
+                        for cause, cycles in zip(analysis.CAUSES, idle.cycles[ipu], strict=True)
                     },
                 }
                 for ipu in info.ipu_rows
@@ -167,7 +163,7 @@ class Explanation:
                 "parts": [
                     {
                         "kind": part.kind.name.lower(),
-                        "stage": None if part.stage == NONE else info.stages[part.stage],
+                        "stage": None if part.stage == timelines.NONE else info.stages[part.stage],
                         "spans": part.spans,
                         "cycles": part.cycles,
                     }
@@ -191,7 +187,7 @@ class Explanation:
 
     def files(self) -> dict[str, bytes]:
         """Return the content of every file of an explanation, by name; the trace is of the execution, or the first."""
-        shown = find_execution(self.timeline, self.execution or 0)
+        shown = analysis.find_execution(self.timeline, self.execution or 0)
         return {
             "explanation.json": json_bytes(self.to_dict()),
             "idle_causes.png": to_png(idle_chart(self.timeline, self.idle)),
@@ -204,13 +200,13 @@ def explain(timeline: Timeline, job: Job | str, execution: int | None = None) ->
 
     Raises TimelineError for an execution that the run has not.
     """
-    path = critical_path(timeline)
+    path = analysis.critical_path_of(timeline)
     return Explanation(
         timeline=timeline,
         execution=execution,
-        idle=idle_causes(timeline, execution),
+        idle=analysis.idle_causes(timeline, execution),
         path=path,
-        parts=path_parts(timeline, path),
+        parts=analysis.path_parts(timeline, path),
         what_ifs=None if isinstance(job, str) else what_if(job),
         unknown=job if isinstance(job, str) else "",
     )
@@ -234,4 +230,4 @@ def _what_if_table(found: tuple[WhatIf, ...]) -> Table:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{ratio(part, whole):.1%}"
+    return f"{analysis.ratio(part, whole):.1%}"

@@ -16,17 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.analysis.critical_path import critical_path
-from ipusim.analysis.run_times import run_times
-from ipusim.hardware.copies import FixedParts
-from ipusim.hardware.system import System
-from ipusim.pipeline.plan import Sync
-from ipusim.pricing.costs import Costs, HostCosts, Send, StepCopy
-from ipusim.runs.job import Job
-from ipusim.runs.time_alone import time_alone
-from ipusim.timeline.kind_row import Track
-from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind, kinds_with
-from ipusim.timeline.timeline import Timeline
+from ipusim.api import Costs, Job, SpanKind, Sync, System, Timeline, analysis, hardware, pricing, runs, timelines
 
 #: Executions that are simulated at most: the first may find streams that later ones do not.
 _MOST_EXECUTIONS: Final = 2
@@ -43,7 +33,7 @@ _COPIES: Final = (
     SpanKind.SEND,
     SpanKind.BLOCKING_SEND,
 )
-_HOST: Final = (*kinds_with(lambda row: row.track is Track.HOST or row.category == "host"),)
+_HOST: Final = (*timelines.kinds_with(lambda row: row.track is timelines.Track.HOST or row.category == "host"),)
 
 
 @dataclass(frozen=True)
@@ -121,21 +111,23 @@ def what_if(job: Job) -> tuple[WhatIf, ...]:
             change = next(islice(changes(of), number, None))
             return change.costs, change.system
 
-        return time_alone(job, executions, priced=priced)
+        return runs.timeline_of(job, executions, priced=priced)
 
     timeline = run()
-    path = critical_path(timeline)
+    path = analysis.critical_path_of(timeline)
     rows = np.flatnonzero(path.spans)
     kind, stage = timeline.kind[rows], timeline.stage[rows]
-    spans = np.stack([kind, np.where(PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[rows] - timeline.start[rows]])
+    spans = np.stack(
+        [kind, np.where(timelines.PASS_OF_KIND[kind] >= 0, stage, -1), timeline.end[rows] - timeline.start[rows]]
+    )
     times = path.spans[rows].tolist()
-    before = run_times(timeline).throughput.run_cycles
+    before = analysis.run_times_of(timeline).throughput.run_cycles
     found = []
     for number, change in enumerate(changes(job)):
         least = sum(often * change.cycles(*span) for often, span in zip(times, spans.T.tolist(), strict=True))
         # What can give next to nothing needs no run: in a pipeline of 64 stages those are most of them.
         if not change.one_of_many or before - least >= before * _LEAST_GAIN:
-            after = run_times(run(number)).throughput.run_cycles
+            after = analysis.run_times_of(run(number)).throughput.run_cycles
             found.append(WhatIf(change.words, executions, before, after, least))
     return tuple(sorted(found, key=lambda each: -each.gain))
 
@@ -151,7 +143,7 @@ def changes(job: Job) -> Iterator[Change]:
     if balanced != dict(passes):
         yield _of_passes("perfect balance of the IPUs", job, balanced)
     if job.plan.sync is Sync.POINT_TO_POINT:
-        sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
+        sends = {key: pricing.Send(send.bytes) for key, send in costs.sends.items()}
         yield Change("free copies between IPUs", replace(costs, sends=sends), system, _without(_COPIES))
     elif any(copy.total_cycles for copies in costs.copies.meetings for copy in copies):
         yield Change("free copies between IPUs", _with_copies(costs, _only_sync), system, _without(_COPIES))
@@ -163,7 +155,7 @@ def changes(job: Job) -> Iterator[Change]:
         update = replace(costs, updates=dict.fromkeys(costs.updates, 0))
         yield Change("free arithmetic of the weight update", update, system, _without((SpanKind.WEIGHT_UPDATE,)))
     if costs.gradient_sum is not None and job.plan.shape.training:
-        nothing = replace(costs.gradient_sum.cost, fixed=FixedParts(), rounds=())
+        nothing = replace(costs.gradient_sum.cost, fixed=hardware.FixedParts(), rounds=())
         total = replace(costs.gradient_sum, cost=nothing)
         free = replace(costs, gradient_sum=total)
         yield Change("free all-reduce of the gradients", free, system, _without((SpanKind.ALL_REDUCE,)))
@@ -185,7 +177,7 @@ def _less(cycles: int) -> int:
 
 def _of_passes(words: str, job: Job, passes: Mapping[tuple[int, int], int]) -> Change:
     def cycles(kind: int, stage: int, before: int) -> int:
-        of = int(PASS_OF_KIND[kind])
+        of = int(timelines.PASS_OF_KIND[kind])
         return passes[of, stage] if of >= 0 else before
 
     return Change(words, replace(job.costs, passes=passes), job.system, cycles)
@@ -210,7 +202,7 @@ def _without_host(costs: Costs) -> Costs:
     }
     return replace(
         costs,
-        host=HostCosts(0, 0, 0, 0),
+        host=pricing.HostCosts(0, 0, 0, 0),
         tables=tables,
         host_calls=host_calls,
         host_update=None if update is None else replace(update, write=0, apply=0, read=0),
@@ -224,14 +216,14 @@ def _of_host(costs: Costs) -> tuple[SpanKind, ...]:
     return (*_HOST, SpanKind.HOST_UPDATE, *(() if over_links else (SpanKind.HOST_SUM,)))
 
 
-def _with_copies(costs: Costs, change: Callable[[StepCopy], StepCopy]) -> Costs:
+def _with_copies(costs: Costs, change: Callable[[pricing.StepCopy], pricing.StepCopy]) -> Costs:
     meetings = tuple(tuple(map(change, copies)) for copies in costs.copies.meetings)
     return replace(costs, copies=replace(costs.copies, meetings=meetings))
 
 
-def _only_sync(copy: StepCopy) -> StepCopy:
-    return replace(copy, fixed=FixedParts(sync_cycles=copy.fixed.sync_cycles), links=())
+def _only_sync(copy: pricing.StepCopy) -> pricing.StepCopy:
+    return replace(copy, fixed=hardware.FixedParts(sync_cycles=copy.fixed.sync_cycles), links=())
 
 
-def _no_sync(copy: StepCopy) -> StepCopy:
+def _no_sync(copy: pricing.StepCopy) -> pricing.StepCopy:
     return replace(copy, fixed=copy.fixed._replace(sync_cycles=0))

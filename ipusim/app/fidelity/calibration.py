@@ -11,14 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from ipusim.api import Rates, hardware, pricing, runs
 from ipusim.app.fidelity.calibration_rows import Rows
 from ipusim.app.fidelity.rate_problem import Problem, Vector, rounded
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
-from ipusim.hardware.rate import Rate
-from ipusim.hardware.rates import RATES, Rates
-from ipusim.pricing.laws import laws_with
-from ipusim.runs.problems import one_of
 
 #: Standard deviation of a measured time against a simulated one, as a share: what rows are taken to say of rates that
 #: nobody named (assumed; of published throughputs it is no less).
@@ -54,7 +51,7 @@ class FittedRate:
         at_edge: whether it lies within a hundredth of an end of its range.
     """
 
-    rate: Rate
+    rate: hardware.Rate
     before: Fraction
     value: Fraction
     uncertainty: float | None
@@ -65,7 +62,7 @@ class FittedRate:
 class Alike:
     """Rates that the rows tell apart badly: what one gains another makes up for; ``correlation`` is that of two."""
 
-    rates: tuple[Rate, ...]
+    rates: tuple[hardware.Rate, ...]
     correlation: float | None
 
 
@@ -88,7 +85,7 @@ class Calibration:
     before: tuple[float, ...]
     after: tuple[float, ...]
     alike: tuple[Alike, ...]
-    left_out: tuple[tuple[Rate, str], ...]
+    left_out: tuple[tuple[hardware.Rate, str], ...]
 
 
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
@@ -107,7 +104,7 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
             f"expected at least as many rows as rates, {len(asked)}, got {count}: measure more, or fit fewer rates"
         )
     problem = Problem(rows, asked or _usual(rows))
-    left_out: tuple[tuple[Rate, str], ...] = ()
+    left_out: tuple[tuple[hardware.Rate, str], ...] = ()
     if not asked:
         problem, left_out = _told(problem)
     _refuse_undetermined(problem, problem.slopes(problem.start))
@@ -116,9 +113,9 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     return _calibration(problem, x, left_out)
 
 
-def _named(names: Sequence[str]) -> tuple[Rate, ...]:
+def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
     """Return the rates of these names; raises OptionError for names of none that can be fitted."""
-    known = {rate.name: rate for rate in RATES}
+    known = {rate.name: rate for rate in hardware.RATES}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, list(known))
@@ -130,13 +127,13 @@ def _named(names: Sequence[str]) -> tuple[Rate, ...]:
     return tuple(known[name] for name in names)
 
 
-def _usual(rows: Rows) -> tuple[Rate, ...]:
+def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
     """Return the rates of computation, and of the hosts whose time is in some row."""
     hosts = {f"{name}_host_ns" for name in rows.frameworks}
-    return tuple(rate for rate in RATES if rate.part == "computation" or rate.attribute in hosts)
+    return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 
 
-def _told(problem: Problem) -> tuple[Problem, tuple[tuple[Rate, str], ...]]:
+def _told(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
     """Return the problem of the rates of which the rows say more than was known, and the others with the reason.
 
     The rates that most of the time follows come first, each taken if it and those before it are all told.
@@ -154,9 +151,9 @@ def _told(problem: Problem) -> tuple[Problem, tuple[tuple[Rate, str], ...]]:
         elif np.any(_deviations(slopes[:, [at]], _SPREAD) > known[at]):
             left_out[at] = f"the rows say less of it than is known; {_telling(rate)}"
         elif len(chosen) == max(1, len(slopes) - 1):
-            left_out[at] = f"{len(slopes)} rows tell no more than {one_of(others)}"
+            left_out[at] = f"{len(slopes)} rows tell no more than {runs.one_of(others)}"
         elif np.any(_deviations(slopes[:, more], _SPREAD) > known[more]):
-            left_out[at] = f"the rows do not tell it from {one_of(others)}; {_telling(rate)}"
+            left_out[at] = f"the rows do not tell it from {runs.one_of(others)}; {_telling(rate)}"
         else:
             chosen.append(at)
     if not chosen:
@@ -187,11 +184,11 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
         direction = _unlike(slopes)[1][:, 0]
         together = [rate for rate, part in zip(problem.fitted, direction, strict=True) if abs(part) > _PART]
         names = [rate.name for rate in together]
-        terms = Counter(law.name for rate in together for law in laws_with(rate.attribute))
+        terms = Counter(law.name for rate in together for law in pricing.laws_with(rate.attribute))
         telling = [name for name, times in terms.items() if times == 1]
         raise UndeterminedError(
             f"{', '.join(names)}: expected rows that tell them apart, got some in which they act together alone: fit "
-            f"{one_of(names)}{f', or {_with_more(telling)}' if telling else ' alone'}"
+            f"{runs.one_of(names)}{f', or {_with_more(telling)}' if telling else ' alone'}"
         )
 
 
@@ -201,15 +198,15 @@ def _felt(problem: Problem, slopes: Vector) -> Vector:
     return felt
 
 
-def _telling(rate: Rate) -> str:
+def _telling(rate: hardware.Rate) -> str:
     """Return what row would tell a rate."""
     if rate.part == "host":
         return f"add a row of framework {rate.name.removesuffix('_host')} with few micro-batches to a weight update"
-    return _with_more([law.name for law in laws_with(rate.attribute)])
+    return _with_more([law.name for law in pricing.laws_with(rate.attribute)])
 
 
 def _with_more(terms: Sequence[str]) -> str:
-    return f"add a row in which more of the time is {one_of(terms)} (`ipusim check SCENARIO --costs`)"
+    return f"add a row in which more of the time is {runs.one_of(terms)} (`ipusim check SCENARIO --costs`)"
 
 
 def _unlike(slopes: Vector) -> tuple[Vector, Vector]:
@@ -244,7 +241,7 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
     )
 
 
-def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[Rate, str], ...]) -> Calibration:
+def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
     """Return what was fitted with logarithms ``x``, rounded, and how sure it is."""
     slopes = problem.slopes(x)
     values = [rounded(math.exp(at), _DIGITS) for at in x]

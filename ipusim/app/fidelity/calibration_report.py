@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ipusim.api import hardware
 from ipusim.app.fidelity.calibration import Calibration, FittedRate
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import FITTED
-from ipusim.hardware.rate import Rate
-from ipusim.hardware.rates import RATES
 
 _NANOSECONDS = 10**9
 #: Uncertainty, as a share, from which a rate is as good as not known.
@@ -89,13 +88,13 @@ def rates_file(found: Calibration, name: str) -> bytes:
     fitted = {each.rate: each for each in found.fitted}
     body = "".join(
         f"{rate.name}: {_written(rate, found)}  # {_remark(rate, fitted.get(rate))}\n"
-        for rate in RATES
+        for rate in hardware.RATES
         if rate in fitted or rate in found.rates.chosen()
     )
     return (head + body).encode()
 
 
-def _written(rate: Rate, found: Calibration) -> str:
+def _written(rate: hardware.Rate, found: Calibration) -> str:
     """Return a value as a scenario has it, in the base unit."""
     value = getattr(found.rates, rate.attribute)
     if rate.unit == "links":
@@ -103,7 +102,7 @@ def _written(rate: Rate, found: Calibration) -> str:
     return repr(float(value / _NANOSECONDS if rate.unit == "ns" else value))
 
 
-def _remark(rate: Rate, fitted: FittedRate | None) -> str:
+def _remark(rate: hardware.Rate, fitted: FittedRate | None) -> str:
     """Return what stands beside a value."""
     if fitted is None:
         return "as in the scenarios"

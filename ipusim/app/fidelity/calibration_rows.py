@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from ipusim.api import Job, Rates, hardware, runs
 from ipusim.app.fidelity.profile import MeasuredPass, passes_of, priced
 from ipusim.app.fidelity.throughput_report import row_name
 from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, UpdateTime, prepare_rows, update_times
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import FileError, OptionError
-from ipusim.hardware.rates import RATES, Rates
-from ipusim.runs.job import Job
-from ipusim.runs.request.profile import MeasuredStage, has_stages, read_profiles
 
 #: Nothing of a host between session runs is part of an execution, so that no cycle of one depends on it.
-_HOSTS = {rate.attribute: rate.default for rate in RATES if rate.part == "host"}
+_HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 
 class Measured(Protocol):
@@ -78,7 +76,7 @@ class _Stages:
 
     scenario: Path
     job: Job
-    rows: tuple[MeasuredStage, ...]
+    rows: tuple[runs.MeasuredStage, ...]
 
 
 class Profiles:
@@ -95,7 +93,7 @@ class Profiles:
             jobs[name] = _job(path, name)
             return jobs[name].system.ipu.clock_hz
 
-        stages = read_profiles(path, clock_hz)
+        stages = runs.read_profiles(path, clock_hz)
         self._stages = [_Stages(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
         self.scenarios = [(stage.scenario, stage.job.system.rates) for stage in self._stages]
         self.sources = [row.source for stage in self._stages for row in stage.rows if row.source]
@@ -179,13 +177,13 @@ def read_measured(paths: Sequence[Path]) -> Rows:
     read; and what the scenarios refuse.
     """
     parts: tuple[Measured, ...] = tuple(
-        Profiles(path) if has_stages(path) else Throughputs(read_throughputs(path)) for path in paths
+        Profiles(path) if runs.has_stages(path) else Throughputs(read_throughputs(path)) for path in paths
     )
     rows = Rows(tuple(map(str, paths)), parts)
     for scenario, rates in (each for part in parts for each in part.scenarios):
         if rates != rows.rates:
             other = next(
-                rate for rate in RATES if getattr(rates, rate.attribute) != getattr(rows.rates, rate.attribute)
+                rate for rate in hardware.RATES if getattr(rates, rate.attribute) != getattr(rows.rates, rate.attribute)
             )
             values = [other.show(getattr(each, other.attribute)) for each in (rows.rates, rates)]
             raise FileError(

@@ -16,12 +16,9 @@ from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import System, hardware
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
-from ipusim.hardware.build import build_system
-from ipusim.hardware.collectives.choose import fastest_all_reduce
-from ipusim.hardware.orders import laid_out
-from ipusim.hardware.system import System
 
 #: The package's own rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
@@ -78,7 +75,7 @@ class MicroBenchmark:
     def simulated(self) -> float:
         """What it is simulated by, in its unit."""
         count = int(self.ipus)
-        system = build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
+        system = hardware.build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
         return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
 
 
@@ -128,7 +125,7 @@ def _all_pairs(row: MicroBenchmark, system: System) -> float:
 
 def _ring(row: MicroBenchmark, system: System) -> float:
     """Every IPU sends to the next of a ring up one rail and down the other."""
-    ring = laid_out(system.topology.ipus, "HOOF", system.count)
+    ring = hardware.laid_out(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 
 
@@ -136,7 +133,7 @@ def _all_reduce(row: MicroBenchmark, system: System) -> float:
     """Each IPU of a replica with its likes in the others, all at once."""
     groups = [range(shard, system.count, _SHARDS) for shard in range(_SHARDS)]
     elements = [int(row.bytes) // _HALF] * _SHARDS
-    return fastest_all_reduce(system, groups, elements, _HALF)[1].total_cycles / system.clock_hz
+    return hardware.fastest_all_reduce(system, groups, elements, _HALF)[1].total_cycles / system.clock_hz
 
 
 def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:

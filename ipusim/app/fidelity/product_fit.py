@@ -15,11 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.hardware.generations import IpuSpec
-from ipusim.pricing.planner.plan import ProductPlan, plan_product
-from ipusim.pricing.planner.product import Product
-from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
-from ipusim.pricing.planner.work import SplitWork, smooth_cycles
+from ipusim.api import hardware, pricing
 
 #: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest is
 #: that rows of one size share what the model leaves out, so that they say less than as many of their own would.
@@ -34,17 +30,19 @@ Vector = npt.NDArray[np.float64]
 class Measured(NamedTuple):
     """A product, and the cycles that it was measured to take."""
 
-    product: Product
+    product: pricing.PlannedProduct
     cycles: float
 
 
-def fit_rates(measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates = DEFAULT_PLANNER_RATES) -> PlannerRates:
+def fit_rates(
+    measured: Sequence[Measured], ipu: hardware.IpuSpec, start: pricing.PlannerRates = pricing.DEFAULT_PLANNER_RATES
+) -> pricing.PlannerRates:
     """Return the rates that explain the measurements best, each within its plausible range.
 
     Raises ValueError for fewer measurements than rates.
     """
-    if len(measured) < len(PLANNER_RATES):
-        raise ValueError(f"expected at least {len(PLANNER_RATES)} measured products, got {len(measured)}")
+    if len(measured) < len(pricing.PLANNER_RATES):
+        raise ValueError(f"expected at least {len(pricing.PLANNER_RATES)} measured products, got {len(measured)}")
     rates, plans = start, _plans(measured, ipu, start)
     best = (_misfit(plans, measured, rates), rates)
     for _ in range(_MOST_TURNS):
@@ -57,12 +55,14 @@ def fit_rates(measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates = 
     return best[1]
 
 
-def at_edge(rates: PlannerRates) -> list[str]:
+def at_edge(rates: pricing.PlannerRates) -> list[str]:
     """Return the rates that lie within a hundredth of an end of their plausible range, or beyond."""
-    return [rate.attribute for rate in PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
+    return [rate.attribute for rate in pricing.PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
-def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates = DEFAULT_PLANNER_RATES) -> list[float]:
+def term_shares(
+    measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates = pricing.DEFAULT_PLANNER_RATES
+) -> list[float]:
     """Return for each rate which share of the cycles follows it, on average over the products.
 
     That is also how many per cent a product gets slower or faster for one per cent of the rate.
@@ -77,23 +77,28 @@ def term_shares(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates 
     return shares
 
 
-def _stacked(plans: Sequence[ProductPlan]) -> SplitWork:
+def _stacked(plans: Sequence[pricing.ProductPlan]) -> pricing.SplitWork:
     """Return the work of several plans side by side."""
-    return SplitWork(*np.array([plan.work for plan in plans]).T)
+    return pricing.SplitWork(*np.array([plan.work for plan in plans]).T)
 
 
-def _plans(measured: Sequence[Measured], ipu: IpuSpec, rates: PlannerRates) -> list[ProductPlan]:
-    return [plan_product(each.product, ipu, rates) for each in measured]
+def _plans(
+    measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates
+) -> list[pricing.ProductPlan]:
+    return [pricing.plan_product(each.product, ipu, rates) for each in measured]
 
 
-def _misfit(plans: Sequence[ProductPlan], measured: Sequence[Measured], rates: PlannerRates) -> float:
+def _misfit(plans: Sequence[pricing.ProductPlan], measured: Sequence[Measured], rates: pricing.PlannerRates) -> float:
     errors = [np.log(plan.cycles / each.cycles) / _SPREAD for plan, each in zip(plans, measured, strict=True)]
     return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
 
 
 def _rates_for(
-    plans: Sequence[ProductPlan], measured: Sequence[Measured], ipu: IpuSpec, start: PlannerRates
-) -> PlannerRates:
+    plans: Sequence[pricing.ProductPlan],
+    measured: Sequence[Measured],
+    ipu: hardware.IpuSpec,
+    start: pricing.PlannerRates,
+) -> pricing.PlannerRates:
     """Return the rates that explain the measurements best if the plans stay as they are."""
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
 
@@ -107,23 +112,23 @@ def _rates_for(
 
     margin = 1e-9 * (high - low)
     found = least_squares(residuals, np.clip(_logs(start), low + margin, high - margin), bounds=(low, high))
-    return PlannerRates(*(float(f"{value:.4g}") for value in np.exp(found.x)))
+    return pricing.PlannerRates(*(float(f"{value:.4g}") for value in np.exp(found.x)))
 
 
-def _log_cycles(work: SplitWork, ipu: IpuSpec, logs: Vector) -> Vector:
+def _log_cycles(work: pricing.SplitWork, ipu: hardware.IpuSpec, logs: Vector) -> Vector:
     """Return the logarithms of the works' cycles at the rates whose logarithms are given."""
-    cycles: Vector = np.log(smooth_cycles(work, ipu, PlannerRates(*np.exp(logs))).total)
+    cycles: Vector = np.log(pricing.smooth_cycles(work, ipu, pricing.PlannerRates(*np.exp(logs))).total)
     return cycles
 
 
 def _ranges() -> tuple[Vector, Vector]:
     """Return the ends of all plausible ranges, as logarithms."""
-    ends = [rate.plausible for rate in PLANNER_RATES if rate.plausible is not None]
+    ends = [rate.plausible for rate in pricing.PLANNER_RATES if rate.plausible is not None]
     return np.log([float(low) for low, _ in ends]), np.log([float(high) for _, high in ends])
 
 
-def _logs(rates: PlannerRates) -> Vector:
-    logs: Vector = np.log([getattr(rates, rate.attribute) for rate in PLANNER_RATES])
+def _logs(rates: pricing.PlannerRates) -> Vector:
+    logs: Vector = np.log([getattr(rates, rate.attribute) for rate in pricing.PLANNER_RATES])
     return logs
 
 

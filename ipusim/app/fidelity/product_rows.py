@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import pricing
 from ipusim.base.csv_table import Columns, read_table, refuse, wrong_positive, wrong_whole
 from ipusim.base.errors import FileError
-from ipusim.pricing.planner.product import Product
 
 #: The package's own rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "products.csv"
@@ -46,14 +46,14 @@ class ProductRow:
     source: str = ""
 
     @property
-    def product(self) -> Product:
+    def product(self) -> pricing.PlannedProduct:
         """The product; its partial sums have the type of its elements.
 
         Which type those of the package's rows had is not published. With partial sums in single precision
         the best fit is 6.9 % off on average over the rows in half precision, instead of 4.0 %.
         """
         size = _BYTES[self.dtype]
-        return Product(m=self.m, k=self.k, n=self.n, itemsize=size, partials_itemsize=size)
+        return pricing.PlannedProduct(m=self.m, k=self.k, n=self.n, itemsize=size, partials_itemsize=size)
 
     def cycles(self, clock_hz: int) -> float:
         """Return the cycles that it took at a clock."""

@@ -9,21 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ipusim.api import hardware, pricing
 from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
-from ipusim.hardware.generations import BOW, IpuSpec
-from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, plan_product
-from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
 
 #: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
 #: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
 #: at nominal rate, pairs sharing, and 43,600 are left), and the best fit is 18 % off with every rate at the edge of
 #: its range. On a Bow the same model explains all rows with none there.
-MEASURED_ON: Final = BOW
+MEASURED_ON: Final = hardware.BOW
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class ValidatedRow:
 
 
 def validate_products(
-    rows: Sequence[ProductRow], ipu: IpuSpec = MEASURED_ON, *, fitted: bool = False
+    rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, fitted: bool = False
 ) -> list[ValidatedRow]:
     """Return what the planner says of each row; of ``fitted`` rows, those that the rates come from, unseen as well."""
     unseen = {}
@@ -63,15 +61,15 @@ def validate_products(
     return [
         ValidatedRow(
             row,
-            _tflops(row, ipu, DEFAULT_PLANNER_RATES),
+            _tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES),
             _tflops(row, ipu, unseen[row.m, row.k]) if fitted else None,
         )
         for row in rows
     ]
 
 
-def _tflops(row: ProductRow, ipu: IpuSpec, rates: PlannerRates) -> float:
-    return plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
+def _tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) -> float:
+    return pricing.plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
 
 
 def product_verdict(validated: Sequence[ValidatedRow]) -> str:
@@ -119,24 +117,24 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
     return Table("Errors, whatever their sign", ("rows", "number", "mean", "worst"), tuple(rows))
 
 
-def planner_rate_table(rows: Sequence[ProductRow], ipu: IpuSpec = MEASURED_ON) -> Table:
+def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
     """Return every rate of the planner: value, range, and the share of the rows' cycles that follows it."""
     measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
     shares = term_shares(measured, ipu)
-    edges = at_edge(DEFAULT_PLANNER_RATES)
+    edges = at_edge(pricing.DEFAULT_PLANNER_RATES)
     body = []
-    for rate, share in zip(PLANNER_RATES, shares, strict=True):
-        value = getattr(DEFAULT_PLANNER_RATES, rate.attribute)
+    for rate, share in zip(pricing.PLANNER_RATES, shares, strict=True):
+        value = getattr(pricing.DEFAULT_PLANNER_RATES, rate.attribute)
         plausible = rate.plausible_text() + (" (at its edge)" if rate.attribute in edges else "")
         body.append((rate.attribute, f"{value:g} {rate.unit}", plausible, f"{share:.0%}", rate.meaning))
     return Table("Rates of the planner", ("rate", "value", "plausible", "of cycles", "meaning"), tuple(body))
 
 
-def words(rows: Sequence[ProductRow], ipu: IpuSpec, *, fitted: bool) -> Iterator[str]:
+def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, fitted: bool) -> Iterator[str]:
     """Yield what to know of the tables."""
     yield (
         f"On the {ipu.tiles} tiles of one {ipu.name} at {ipu.clock_hz / 1e9:g} GHz; partial sums have the type of the "
-        f"elements; temporary memory at most {AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
+        f"elements; temporary memory at most {pricing.AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
     )
     if fitted:
         yield "The rates were fitted to these rows; the unseen sizes to those of other m and k alone."

@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import Job, Rates, Request, assemble, models, pricing, runs
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.base.errors import FileError, OptionError
-from ipusim.hardware.rates import Rates
-from ipusim.model.profile import StageProfile
-from ipusim.pricing.passes import pass_cycles
-from ipusim.pricing.price import counts_update
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.job import Job
-from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile, wrong_number
-from ipusim.runs.request.request import Request
 
 #: What a pass is called, by its key. The names of a profile are those of a stage's own cost.
 _PASSES: Final = {
@@ -61,7 +54,7 @@ def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
     :func:`assemble` raises.
     """
     job = priced(request, "profile")
-    return passes_of(job, read_profile(path, job.system.ipu.clock_hz), str(path))
+    return passes_of(job, runs.read_profile(path, job.system.ipu.clock_hz), str(path))
 
 
 def priced(request: Request, option: str) -> Job:
@@ -78,14 +71,14 @@ def priced(request: Request, option: str) -> Job:
 
 
 def passes_of(
-    job: Job, rows: Sequence[MeasuredStage], called: str, rates: Rates | None = None
+    job: Job, rows: Sequence[runs.MeasuredStage], called: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
     """Return each pass of a job that rows of the file ``called`` so have measured, simulated by its rates or others.
 
     Raises FileError for rows of other stages than the job's.
     """
     names = [stage.name for stage in job.program.stages]
-    if wrong := [*wrong_number(rows, dict.fromkeys(names, ()), called), *misplaced(rows, names)]:
+    if wrong := [*runs.wrong_number(rows, dict.fromkeys(names, ()), called), *runs.misplaced(rows, names)]:
         raise FileError("\n".join(wrong))
     return tuple(
         found
@@ -94,7 +87,7 @@ def passes_of(
     )
 
 
-def _passes(job: Job, stage: StageProfile, row: MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
+def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
     """Yield what was measured of a stage and runs in the job, in the order of the passes."""
     first, second = stage.halves
     costs = {
@@ -102,12 +95,12 @@ def _passes(job: Job, stage: StageProfile, row: MeasuredStage, rates: Rates) -> 
         "backward": stage.backward,
         "backward_input": first,
         "backward_weights": second,
-        "update": stage.update if counts_update(stage, job.program, job.system) else 0,
+        "update": stage.update if pricing.counts_update(stage, job.program, job.system) else 0,
     }
     name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
     for key, what in _PASSES.items():
         if key in row.cycles.model_fields_set and (key == "forward" or job.program.shape.training):
-            simulated = pass_cycles(costs[key], job.system.ipu, rates)
+            simulated = pricing.pass_cycles(costs[key], job.system.ipu, rates)
             yield MeasuredPass(name, what, getattr(row.cycles, key), simulated, row.source)
 
 

@@ -18,9 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Rates, hardware
 from ipusim.app.fidelity.calibration_rows import Rows
-from ipusim.hardware.rate import Rate
-from ipusim.hardware.rates import Rates
 
 #: Half of what a rate is varied by to see what follows it, as a logarithm.
 _STEP: Final = 0.02
@@ -38,7 +37,7 @@ Vector = npt.NDArray[np.float64]
 class Problem:
     """Rows and rates as vectors of logarithms."""
 
-    def __init__(self, rows: Rows, fitted: Sequence[Rate]) -> None:
+    def __init__(self, rows: Rows, fitted: Sequence[hardware.Rate]) -> None:
         """Fit ``fitted``, the others as the rows' scenarios have them."""
         self.rows = rows
         self.fitted = tuple(fitted)
@@ -124,6 +123,6 @@ def rounded(value: float, digits: int) -> Fraction:
     return Fraction(f"{value:.{digits}g}")
 
 
-def _range(rate: Rate) -> tuple[Fraction, Fraction]:
+def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
     """Return the range of a rate's values: the plausible one, else its bounds, from a thousandth of the default up."""
     return rate.plausible or (max(rate.least, rate.default / 1000), rate.most)

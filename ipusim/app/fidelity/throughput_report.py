@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ipusim.api import hardware
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, fitted_hosts, host_sensitivity, sensitivities
@@ -14,7 +15,6 @@ from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.base.units import format_figure
-from ipusim.hardware.rates import RATES
 
 _FRAMEWORKS: Final = {
     "popart": "PopART",
@@ -103,7 +103,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
         if framework not in ("", prepared[0].row.framework):
             found[f"{framework}_host_ns"] = each, host_sensitivity(each)
     rows = []
-    for rate in RATES:
+    for rate in hardware.RATES:
         if rate.attribute in found:
             of, share = found[rate.attribute]
             value = getattr(of.rates, rate.attribute)

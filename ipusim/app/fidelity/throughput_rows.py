@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import hardware
 from ipusim.base.csv_table import Columns, CsvRow, read_table, refuse, wrong_positive, wrong_whole
 from ipusim.base.errors import FileError
 from ipusim.base.near_names import did_you_mean
-from ipusim.hardware.machines import MACHINES
-from ipusim.hardware.system import FRAMEWORKS
 
 _FOLDER: Final = Path(__file__).parent / "measured"
 #: The package's own rows, and the models that they name.
@@ -149,12 +148,12 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
         known = model_names()
         hint = did_you_mean(said["model"], known)
         yield f"column model: expected {', '.join(known)} or the path of a scenario, got {said['model']!r}{hint}"
-    if said["machine"] not in MACHINES:
-        hint = did_you_mean(said["machine"], list(MACHINES))
+    if said["machine"] not in hardware.MACHINES:
+        hint = did_you_mean(said["machine"], list(hardware.MACHINES))
         yield f"column machine: expected a system such as m2000 or bow_pod16, got {said['machine']!r}{hint}"
     framework = said.get("framework", "")
-    if framework and framework not in FRAMEWORKS:
-        yield f"column framework: expected {', '.join(FRAMEWORKS)} or nothing, got {framework!r}"
+    if framework and framework not in hardware.FRAMEWORKS:
+        yield f"column framework: expected {', '.join(hardware.FRAMEWORKS)} or nothing, got {framework!r}"
     for setting in _settings(said):
         key = setting.partition("=")[0].strip()
         if key in _FIXED:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ipusim.analysis.executions import executions
+from ipusim.api import Job, Rates, analysis, hardware, pricing, runs
 from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -26,11 +26,6 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
 from ipusim.base.cache import Cache
 from ipusim.base.errors import CountError, FileError, IpusimError
-from ipusim.hardware.rates import RATES, Rates
-from ipusim.hardware.system import FRAMEWORKS
-from ipusim.pricing.price import price
-from ipusim.runs.job import Job
-from ipusim.runs.time_alone import time_alone
 
 #: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
 _FIRST: Final = 2
@@ -207,7 +202,7 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full
 def _cycles(job: Job, rates: Rates, job_cache: Cache) -> Fraction:
     """Return the cycles of a weight update, by these rates; prices are there ``job_cache``."""
     system = job_cache.first(replace(job.system, rates=rates))
-    costs = price(job.plan, job.program, system, job_cache)
+    costs = pricing.price_plan(job.plan, job.program, system, job_cache)
     return update_cycles(replace(job, system=system, costs=costs))
 
 
@@ -222,8 +217,8 @@ def session_cycles(job: Job) -> tuple[int, Fraction]:
     All but the first are alike. It is time alone, and nothing else is worked out.
     """
     updates = job.program.repeat_count
-    timeline = time_alone(job, min(updates, 2))
-    first, *further = executions(timeline)
+    timeline = runs.timeline_of(job, min(updates, 2))
+    first, *further = analysis.executions_of(timeline)
     run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
     return first.execution_cycles, Fraction(run, updates)
 
@@ -314,7 +309,7 @@ def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dic
         return time.seconds(row.count, time.host(row.framework))
 
     before, found = seconds(prepared.rates), {}
-    for rate in RATES:
+    for rate in hardware.RATES:
         value = getattr(prepared.rates, rate.attribute) * (1 + share)
         if value <= rate.most and rate.unit != "links":
             after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
@@ -333,7 +328,11 @@ def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> 
 def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
     """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
     chosen = [row for row in rows if row.row.use == "fitted"]
-    return {name: host_by(name, of) for name in FRAMEWORKS if (of := [e for e in chosen if e.row.framework == name])}
+    return {
+        name: host_by(name, of)
+        for name in hardware.FRAMEWORKS
+        if (of := [e for e in chosen if e.row.framework == name])
+    }
 
 
 def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
@@ -343,7 +342,7 @@ def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
     a few per cent of the whole; and the plausible range of the rate speaks as a measurement does, as a normal
     distribution of which it is four standard deviations.
     """
-    rate = next(rate for rate in RATES if rate.attribute == f"{framework}_host_ns")
+    rate = next(rate for rate in hardware.RATES if rate.attribute == f"{framework}_host_ns")
     assert rate.plausible is not None
     low, high = (float(end / _NANOSECONDS) for end in rate.plausible)
     middle, deviation = (low + high) / 2, (high - low) / _DEVIATIONS

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.render.tables import Table
-from ipusim.hardware.generations import IpuSpec, find_ipu
 
 #: Every file that a validation may write.
 VALIDATION_FILES: Final = (
@@ -47,7 +47,7 @@ class Validation:
     """
 
     products: Sequence[products.ValidatedRow]
-    chip: IpuSpec
+    chip: hardware.IpuSpec
     fitted: bool
     throughputs: Sequence[SimulatedRow]
     benchmarks: Sequence[micro.MicroBenchmark]
@@ -105,7 +105,7 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     :func:`ipusim.app.fidelity.throughputs.prepare` does.
     """
     everything = own_products is None and own_rows is None
-    chip = products.MEASURED_ON if ipu is None else find_ipu(ipu)
+    chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
     measured: Sequence[ProductRow] = read_rows(own_products or MEASURED) if everything or own_products else ()
     published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
     prepared = prepare_rows(published)

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ipusim.api import Problem, Request, RequestError, runs
 from ipusim.app.scenario.load import placed_request
-from ipusim.runs.problems import Problem, RequestError, show
-from ipusim.runs.request.request import Request
 
 #: What a run can be asked for by.
 Asked = Request | Mapping[str, Any] | Path | str
@@ -26,7 +25,7 @@ def request(
     when a program is laid out are raised by :func:`ipusim.run`.
     """
     if options is not None and not isinstance(options, Mapping):
-        raise RequestError([Problem((), f"expected a mapping of options, got {show(options)}")])
+        raise RequestError([Problem((), f"expected a mapping of options, got {runs.show(options)}")])
     data = dict(options or {})
     if twice := sorted(data.keys() & keys.keys()):
         raise RequestError([Problem((key,), "expected each option once, got it a second time") for key in twice])
@@ -45,6 +44,6 @@ def placed(asked: Asked) -> Iterator[Request]:
             yield found
     elif not (isinstance(asked, Request) or hasattr(asked, "keys")):
         expected = "a scenario as a path, a mapping of options or a Request"
-        raise RequestError([Problem((), f"expected {expected}, got {show(asked)}")])
+        raise RequestError([Problem((), f"expected {expected}, got {runs.show(asked)}")])
     else:
         yield asked if isinstance(asked, Request) else request(asked)

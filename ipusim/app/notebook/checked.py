@@ -11,8 +11,8 @@ from typing import Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+from ipusim.api import runs
 from ipusim.base.errors import OptionError
-from ipusim.runs.problems import MOST_NUMBER, one_of, show
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +58,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
             for each, found in several:
                 if not _fits(found, hint):
-                    raise OptionError(each, f"expected {_words(hint)}, got {show(found)}".replace("{", "{{"))
+                    raise OptionError(each, f"expected {_words(hint)}, got {runs.show(found)}".replace("{", "{{"))
         return function(*args, **kwargs)
 
     return called
@@ -81,7 +81,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < MOST_NUMBER
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < runs.MOST_NUMBER
 
 
 def _is_number(value: Any) -> bool:
@@ -111,7 +111,7 @@ def _words(hint: Any) -> str:
     """Return what values of a type are called."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return one_of(dict.fromkeys(_words(each) for each in inner))
+        return runs.one_of(dict.fromkeys(_words(each) for each in inner))
     if origin is Sequence:
         return f"a list of {_words(inner[0])} each"
     known = _WORDS.get(types.NoneType if hint is None else origin or hint)

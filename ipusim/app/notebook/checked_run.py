@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ipusim import api
+from ipusim.api import assemble, execute
 from ipusim.app.notebook.run import Run
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.expectations import check_expectations, judge
@@ -13,9 +15,6 @@ from ipusim.app.regression.file import check_place, pin_bytes, pin_path, read_pi
 from ipusim.app.regression.pin import pin_of
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.files import has_run_file, write_file
-from ipusim.runs import run as road
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.execute import execute
 
 
 class CheckedRun(Run):
@@ -25,7 +24,7 @@ class CheckedRun(Run):
         scenario: its path.
     """
 
-    def __init__(self, result: road.Run, scenario: Path, update: bool) -> None:
+    def __init__(self, result: api.Run, scenario: Path, update: bool) -> None:
         """Check ``result`` against what lies beside ``scenario``; ``update`` renews pins instead."""
         super().__init__(result)
         self.scenario = scenario

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.compare import compare as study
 from ipusim.app.compare.comparison import Comparison as Found
 from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_chart, comparison_files
@@ -21,10 +22,6 @@ from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import ProgramError
-from ipusim.machine.simulate import Progress
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.request import Request
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ipusim.analysis.causes import CAUSES, idle_causes
+from ipusim.api import analysis
 from ipusim.app.explain import explanation as study
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
@@ -42,7 +42,7 @@ class Explanation:
         """
         stages, idle = self.found.timeline.info.stages, self.found.idle
         if self.found.timeline.repeats:
-            idle = idle_causes(in_rows(self.found.timeline), self.found.execution)
+            idle = analysis.idle_causes(in_rows(self.found.timeline), self.found.execution)
         columns = (idle.ipu, idle.start, idle.end, idle.cause, idle.stage)
         return rows_frame(
             [
@@ -50,7 +50,7 @@ class Explanation:
                     "ipu": ipu,
                     "start_cycle": start,
                     "end_cycle": end,
-                    "cause": CAUSES[cause].words,
+                    "cause": analysis.CAUSES[cause].words,
                     "stage": None if stage < 0 else stages[stage],
                 }
                 for ipu, start, end, cause, stage in zip(*(column.tolist() for column in columns), strict=True)

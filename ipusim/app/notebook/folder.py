@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
+from ipusim.api import analysis
 from ipusim.app.explain.explanation import explain
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.explanation import Explanation
@@ -67,7 +67,7 @@ class RunFolder(Shown):
             path = self.folder / "losses.csv"
             raise FileError(f"{path}: expected the losses of a run, found something else: {error}") from None
 
-    def _curves(self) -> Sequence[MemoryCurve]:
+    def _curves(self) -> Sequence[analysis.MemoryCurve]:
         return self.stored.curves
 
 

@@ -6,12 +6,12 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ipusim.analysis.run_times import RunTimes
+from ipusim.api import analysis
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_figure, format_seconds
 
 
-def verdict(times: RunTimes) -> str:
+def verdict(times: analysis.RunTimes) -> str:
     """Return a run in one line: time per weight update (of inference: per execution), throughput and bubble."""
     rates, what = times.throughput, "weight update" if times.training else "execution"
     return (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.summary import Summary
+from ipusim import api
+from ipusim.api import Progress, Request, Summary, analysis, assemble, execute, runs
 from ipusim.app.explain.explanation import explain
 from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
@@ -18,12 +18,6 @@ from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_files
 from ipusim.base.errors import OutputError
-from ipusim.machine.simulate import Progress
-from ipusim.runs import run as road
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.execute import execute
-from ipusim.runs.request.request import Request
-from ipusim.runs.session import Hook
 
 
 class Run(Shown):
@@ -33,7 +27,7 @@ class Run(Shown):
         result: the Job that ran, and everything that came of it.
     """
 
-    def __init__(self, result: road.Run) -> None:
+    def __init__(self, result: api.Run) -> None:
         """Show ``result``."""
         learning = result.learning
         losses = losses_csv(learning) if learning is not None and learning.losses else None
@@ -73,7 +67,7 @@ class Run(Shown):
         """
         return Explanation(explain(self.timeline, self.result.job, execution))
 
-    def _curves(self) -> Sequence[MemoryCurve]:
+    def _curves(self) -> Sequence[analysis.MemoryCurve]:
         return run_curves(self.result)
 
     @checked
@@ -89,7 +83,7 @@ class Run(Shown):
 
 
 @checked
-def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[Hook] = ()) -> Run:
+def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
     """Run a Request, options by a scenario's own keys, or the scenario at a path.
 
     ``progress`` is told how many time-steps are behind, and of how many; ``hooks`` look on. Raises RequestError with

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.run_times import RunTimes
+from ipusim.api import Timeline, analysis
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
@@ -19,7 +18,6 @@ from ipusim.app.render.tables import summary_table
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.columns import ipu_columns, memory_columns, span_columns
-from ipusim.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +36,9 @@ class Shown:
         outputs: what else than losses reached the host, by name.
     """
 
-    def __init__(self, timeline: Timeline, times: RunTimes, said: dict[str, Any], losses: bytes | None) -> None:
+    def __init__(
+        self, timeline: Timeline, times: analysis.RunTimes, said: dict[str, Any], losses: bytes | None
+    ) -> None:
         """Take a Timeline, its times, what ``summary.json`` says, and the losses as CSV, if there are any."""
         self.timeline = timeline
         self.times = times
@@ -91,7 +91,7 @@ class Shown:
         """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
         return losses_frame(self._losses)
 
-    def _curves(self) -> Sequence[MemoryCurve]:
+    def _curves(self) -> Sequence[analysis.MemoryCurve]:
         """Return what each IPU holds over time; of none where the stages do not say it."""
         raise NotImplementedError
 

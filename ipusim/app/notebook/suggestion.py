@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from ipusim.api import Request, runs
 from ipusim.app.notebook import html
 from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
@@ -15,8 +16,6 @@ from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Limits
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
-from ipusim.runs.problems import one_of, show
-from ipusim.runs.request.request import Request
 
 
 class Suggestion:
@@ -87,14 +86,14 @@ def suggest(
     names = [field.name for field in fields(Limits)]
     for name, given in limits.items():
         if name not in names:
-            raise OptionError(name, f"expected one of {one_of(names)}{did_you_mean(name, names)}")
+            raise OptionError(name, f"expected one of {runs.one_of(names)}{did_you_mean(name, names)}")
         kind = Limits.__annotations__[name]
         values = given if isinstance(given, list | tuple) else [given]
         if not all(
             isinstance(value, int if "int" in kind else str) and not isinstance(value, bool) for value in values
         ):
             what = "whole numbers" if "int" in kind else "texts"
-            raise OptionError(name, f"expected {what}, got {show(given)}")
+            raise OptionError(name, f"expected {what}, got {runs.show(given)}")
     taken: dict[str, Any] = {
         name: given if name == "global_batch" else (given,) if isinstance(given, int | str) else tuple(given)
         for name, given in limits.items()

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipusim.api import Progress
 from ipusim.app.notebook import html
 from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
@@ -20,7 +21,6 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.vary import axes_of
-from ipusim.machine.simulate import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

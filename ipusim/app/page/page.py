@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ipusim.analysis.causes import CAUSES, IdleCauses
-from ipusim.analysis.critical_path import critical_path
+from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.explain.explanation import explain
 from ipusim.app.page.page_tables import folder_tables
 from ipusim.app.render.idle_causes import COMPUTES
@@ -24,8 +23,6 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.units import format_bytes, format_figure, format_seconds
-from ipusim.pipeline.holders import Holder
-from ipusim.timeline.timeline import Timeline
 
 #: What the page is called in a run folder.
 PAGE: Final = "report.html"
@@ -122,7 +119,7 @@ def _page_run(run: StoredRun) -> PageRun:
         notes=notes,
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
-        path=(critical_path(timeline) if run.timeline.repeats else why.path).rows,
+        path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,
         bars=_bars(why.idle),
         tables=tables,
         scenario=_scenario(run.folder),
@@ -162,13 +159,13 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
 
 
-def _bars(idle: IdleCauses) -> Bars:
+def _bars(idle: analysis.IdleCauses) -> Bars:
     """Return the whole run's time of each IPU, arithmetic first."""
     rows = tuple(
         (f"IPU {ipu}", (busy, *causes))
         for ipu, (busy, causes) in enumerate(zip(idle.busy.tolist(), idle.cycles.tolist(), strict=True))
     )
-    return Bars("Why IPUs are idle", (COMPUTES, *(cause.value for cause in CAUSES)), rows, idle.window_cycles)
+    return Bars("Why IPUs are idle", (COMPUTES, *(cause.value for cause in analysis.CAUSES)), rows, idle.window_cycles)
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:
@@ -178,7 +175,7 @@ def _memory(run: StoredRun) -> HeldMemory | None:
         return None
     if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
-    held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in Holder} for ipu in said["ipus"]}
+    held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in pipelines.Holder} for ipu in said["ipus"]}
     holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
     return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ipusim.api import pipelines
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.stored import StoredRun
 from ipusim.base.units import format_bytes
-from ipusim.pipeline.holders import Holder
 
 
 def folder_tables(run: StoredRun) -> Iterator[Table]:
@@ -43,7 +43,7 @@ def _memory_table(run: StoredRun) -> Table:
     ipus = run.summary["memory"]["ipus"]
     if not any(ipu["peak_bytes"] for ipu in ipus):
         return Table("Memory at each IPU's peak", (), ())
-    holders = [holder for holder in Holder if any(ipu["holders"][holder] for ipu in ipus)]
+    holders = [holder for holder in pipelines.Holder if any(ipu["holders"][holder] for ipu in ipus)]
     rows = tuple(
         (
             f"{ipu['ipu']}",

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ipusim.api import Run
 from ipusim.app.regression.listed import Items, first_difference
 from ipusim.app.regression.pin import instructions, pin_of, spans
 from ipusim.base.units import format_bytes
-from ipusim.runs.run import Run
 
 #: How much losses and weights may differ on a machine that rounds otherwise, by the precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}

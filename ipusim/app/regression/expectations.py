@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ipusim.analysis.plain import plain
-from ipusim.analysis.verdict import slowest_stage
+from ipusim.api import Job, KeyPath, Problem, Request, RequestError, analysis, machine, runs
 from ipusim.base.near_names import did_you_mean
-from ipusim.machine.timeline_info import timeline_info
-from ipusim.runs.job import Job
-from ipusim.runs.problems import KeyPath, Problem, RequestError
-from ipusim.runs.request.expectation import Expectation
-from ipusim.runs.request.request import Request
-from ipusim.runs.request.schema import Options
 
 #: Data of ``summary.json`` that a Timeline says of itself.
 _FROM_INFO: Final = (
@@ -48,7 +41,7 @@ class Judged:
         value: of the figure.
     """
 
-    expectation: Expectation
+    expectation: runs.Expectation
     value: Any
 
     @property
@@ -82,7 +75,7 @@ class Judged:
         return f", {self.value / bound:.3g} times as much" if part >= _TIMES else f", {part:.2%} {more}"
 
 
-def expectations(options: Options) -> Iterator[tuple[KeyPath, Expectation]]:
+def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectation]]:
     """Yield every expectation of a request with the path of its value."""
     for name, value in (options.expect or {}).items():
         if isinstance(value, Mapping):
@@ -109,7 +102,7 @@ def check_expectations(job: Job) -> None:
         raise RequestError(problems)
 
 
-def _lacking(job: Job, wanted: Expectation) -> str:
+def _lacking(job: Job, wanted: runs.Expectation) -> str:
     """Return why a run has no such figure; empty where it will have it, as far as that shows before it runs."""
     path, stages = wanted.figure.path, [profile.name for profile in job.program.stages]
     numbered = wanted.figure.name == "peak" and wanted.item.isdecimal()
@@ -132,7 +125,7 @@ def _lacking(job: Job, wanted: Expectation) -> str:
     return next((why for why, holds in reasons.items() if holds), "")
 
 
-def judge(options: Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
+def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
     """Return every expectation with its value out of the data of ``summary.json``.
 
     Raises RequestError for figures that it does not have.
@@ -148,7 +141,7 @@ def judge(options: Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
     return tuple(judged)
 
 
-def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[Expectation, ...]]:
+def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation, ...]]:
     """Return the expectations that can be told without a run, with their values, and those that cannot."""
     known = _known_before(job)
     judged, unknown = [], []
@@ -162,16 +155,16 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[Expectation, ...]
 
 def _known_before(job: Job) -> dict[str, Any]:
     """Return those data of ``summary.json`` that do not take a run."""
-    info = timeline_info(job.plan, job.program, job.system, job.costs.links, job.executions)
+    info = machine.info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
     info = replace(info, count=job.program.shape.micro_batches)
-    known: dict[str, Any] = {name: plain(getattr(info, name)) for name in _FROM_INFO}
+    known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in _FROM_INFO}
     if not info.has_time_steps:
         known["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
         # The period of time-steps that passes without any were put in is another than that of the passes.
         known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
-    known["verdict"] = {"slowest_stage": slowest_stage(job.costs, len(info.stages), info.training)}
+    known["verdict"] = {"slowest_stage": analysis.slowest_stage(job.costs, len(info.stages), info.training)}
     if job.describes_memory:
         peaks = [
             {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ipusim.api import Job, Run, assemble, execute
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.expectations import check_expectations, judge
 from ipusim.app.regression.file import check_place, has_pin, pin_bytes, pin_path, read_pin
@@ -14,10 +15,6 @@ from ipusim.app.regression.outcome import Outcome
 from ipusim.app.regression.pin import pin_of
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import IpusimError
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.execute import execute
-from ipusim.runs.job import Job
-from ipusim.runs.run import Run
 
 
 def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:

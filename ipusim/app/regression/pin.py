@@ -12,22 +12,25 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.plain import plain
+from ipusim.api import (
+    Costs,
+    Job,
+    Plan,
+    Request,
+    Run,
+    Span,
+    SpanKind,
+    System,
+    Timeline,
+    analysis,
+    hardware,
+    pipelines,
+    pricing,
+    timelines,
+)
 from ipusim.app.regression.file import FORMAT, VERSION
 from ipusim.app.regression.listed import Items, hashed, kept
 from ipusim.base.errors import OutputError
-from ipusim.hardware.formulas import number
-from ipusim.hardware.system import System
-from ipusim.pipeline.instructions import text_of
-from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.plan import Plan
-from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import Row, terms
-from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
-from ipusim.runs.run import Run
-from ipusim.timeline.kinds import PASS_OF_KIND, PASSES, SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
 
 #: Packages whose versions may change what is pinned.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
@@ -36,7 +39,7 @@ _SPANS: Final = 60
 _INSTRUCTIONS: Final = 240
 _LEAST_INSTRUCTIONS: Final = 8
 #: Spans of a run that is pinned, at most: they are written out, some at a time.
-_MOST_SPANS: Final = 10 * MOST_SPANS
+_MOST_SPANS: Final = 10 * timelines.MOST_SPANS
 #: Steps whose mean losses are kept.
 _STEPS: Final = 64
 #: The names of the kinds of span, by their numbers.
@@ -48,7 +51,7 @@ _ADDENDS: Final = 2
 def pin_of(run: Run) -> dict[str, Any]:
     """Return the pin of a run, in a fixed order."""
     job = run.job
-    priced = terms(job.costs, job.plan, job.program, job.system)
+    priced = pricing.terms_of(job.costs, job.plan, job.program, job.system)
     return {
         "format": FORMAT,
         "format_version": VERSION,
@@ -96,7 +99,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _leaf(value: Any) -> Any:
     if isinstance(value, str) and not value.isprintable():
         return repr(value)
-    return number(value) if isinstance(value, Fraction) else value
+    return hardware.number(value) if isinstance(value, Fraction) else value
 
 
 def _device(job: Job) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def instructions(plan: Plan) -> dict[int, Items]:
 def _instructions(table: npt.NDArray[np.int64]) -> Items:
     return Items(
         len(table),
-        lambda at: text_of(*table[at, 1:].tolist()),
+        lambda at: pipelines.text_of(*table[at, 1:].tolist()),
         lambda start, end: np.ascontiguousarray(table[start:end]).astype("<i8").tobytes(),
     )
 
@@ -146,7 +149,7 @@ def _costs(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for (kind, stage), cycles in job.costs.passes.items():
         if cycles:
-            found[f"{Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
+            found[f"{pipelines.Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
     for ipu, cycles in job.costs.updates.items():
         found[f"update on IPU {ipu}"] = cycles
     for at, copies in enumerate(job.costs.copies.meetings):
@@ -174,7 +177,13 @@ def _short(numbers: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every whole number in a value of Costs with where it stands."""
-    value = value._asdict() if hasattr(value, "_asdict") else plain(value) if not isinstance(value, Mapping) else value
+    value = (
+        value._asdict()
+        if hasattr(value, "_asdict")
+        else analysis.as_plain(value)
+        if not isinstance(value, Mapping)
+        else value
+    )
     if isinstance(value, Mapping):
         for key, each in value.items():
             name = ".".join(map(str, key)) if isinstance(key, tuple) else str(key)
@@ -189,7 +198,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _prices(priced: Sequence[Row]) -> dict[str, dict[str, str]]:
+def _prices(priced: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
     """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in priced:
@@ -197,17 +206,17 @@ def _prices(priced: Sequence[Row]) -> dict[str, dict[str, str]]:
     return prices
 
 
-def _rates(priced: Sequence[Row], system: System) -> dict[str, str]:
+def _rates(priced: Sequence[pricing.TermRow], system: System) -> dict[str, str]:
     """Return the rates and figures of the hardware that the prices came from, exactly."""
     laws = {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
     figures = {name for law in laws for name in law.figures}
     specs = [system.ipu, system.host, *([system.streaming] if system.streaming else []), system]
-    exact = {name: number(getattr(system.rates, name)) for name in sorted(rates)}
+    exact = {name: hardware.number(getattr(system.rates, name)) for name in sorted(rates)}
     for name in sorted(figures):
         owner = next((spec for spec in specs if hasattr(spec, name)), None)
         if owner is not None:
-            exact[name] = number(Fraction(getattr(owner, name)))
+            exact[name] = hardware.number(Fraction(getattr(owner, name)))
     return exact
 
 
@@ -244,11 +253,11 @@ def _span(timeline: Timeline, at: int) -> str:
     kind, ipu, stage, micro_batch = (
         int(getattr(timeline, name)[at]) for name in ("kind", "ipu", "stage", "micro_batch")
     )
-    if kind in PASSES and NONE not in (stage, micro_batch):
-        words = str(Op(Pass(int(PASS_OF_KIND[kind])), stage, micro_batch))
+    if kind in timelines.PASSES and timelines.NONE not in (stage, micro_batch):
+        words = str(pipelines.Op(pipelines.Pass(int(timelines.PASS_OF_KIND[kind])), stage, micro_batch))
     else:
-        words = _KINDS[kind].lower().replace("_", " ") + ("" if micro_batch == NONE else f" {micro_batch}")
-    where = "all IPUs" if ipu == ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[at])}"
+        words = _KINDS[kind].lower().replace("_", " ") + ("" if micro_batch == timelines.NONE else f" {micro_batch}")
+    where = "all IPUs" if ipu == timelines.ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[at])}"
     return f"{words} on {where}: {int(timeline.start[at])} to {int(timeline.end[at])}"
 
 

@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.app.render.window import Window
-from ipusim.timeline.kinds import IO_TILE_KINDS, LOOKS, of_kinds
-from ipusim.timeline.timeline import NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -67,7 +66,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
     source, ipu = timeline.on_each_ipu(rows)
-    beside = of_kinds(timeline.kind[source], IO_TILE_KINDS)
+    beside = timelines.of_kinds(timeline.kind[source], timelines.IO_TILE_KINDS)
     foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
     return Boxes(
         look=look[source],
@@ -83,7 +82,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
 
 def has_io_tiles(timeline: Timeline) -> bool:
     """Return whether any IPU copies from or to the host on I/O tiles."""
-    return bool(np.isin(timeline.kind, IO_TILE_KINDS).any())
+    return bool(np.isin(timeline.kind, timelines.IO_TILE_KINDS).any())
 
 
 def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ipus_to_a_row: int = 1) -> Boxes:
@@ -123,16 +122,16 @@ def _columns() -> tuple[str, ...]:
 def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
     """Return the boxes of one part of the rows, stacked over the whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
-    group = spans.ipu * len(LOOKS) + spans.look
+    group = spans.ipu * len(timelines.LOOKS) + spans.look
     order = np.argsort(group, kind="stable")
-    groups = rows * len(LOOKS)
+    groups = rows * len(timelines.LOOKS)
     bounds = np.searchsorted(group[order], np.arange(groups + 1))
     area = np.zeros((groups, len(edges) - 1), dtype=np.int64)
     for number in range(groups):
         members = order[bounds[number] : bounds[number + 1]]
         if len(members):
             area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
-    share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(LOOKS), -1)
+    share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(timelines.LOOKS), -1)
     if least:
         share = _visible(share, least)
     top = np.cumsum(share, axis=1)
@@ -172,7 +171,7 @@ def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
     last[last == 0] = seen.shape[-1]
     keep = seen[ipu, look, first]
     ipu, look, first, last = ipu[keep], look[keep], first[keep], last[keep]
-    nothing = np.full(len(ipu), NONE, dtype=np.int64)
+    nothing = np.full(len(ipu), timelines.NONE, dtype=np.int64)
     return Boxes(
         look=look.astype(np.int64),
         ipu=ipu.astype(np.int64),

@@ -11,13 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, Phase
+from ipusim.api import analysis
 from ipusim.app.render.lettering import spread, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
-_FULL: Final = {name: name for name in (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)}
-_SHORT: Final = {RAMP_UP: "up", MAIN: "main", RAMP_DOWN: "down", WEIGHT_UPDATE: "update"}
+_FULL: Final = {name: name for name in (analysis.RAMP_UP, analysis.MAIN, analysis.RAMP_DOWN, analysis.WEIGHT_UPDATE)}
+_SHORT: Final = {
+    analysis.RAMP_UP: "up",
+    analysis.MAIN: "main",
+    analysis.RAMP_DOWN: "down",
+    analysis.WEIGHT_UPDATE: "update",
+}
 #: Points between two names, and between the ends of two brackets.
 _GAP: Final = 6.0
 _INSET: Final = 1.0
@@ -38,7 +43,7 @@ class _Bracket:
         return (self.start + self.end) / 2
 
 
-def draw_brackets(axes: Axes, shown: Sequence[Phase], window: Window, points: float) -> None:
+def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, points: float) -> None:
     """Draw a bracket with a name for each phase that is ``shown`` on ``axes``, which spans ``window``.
 
     A cycle is so many ``points`` of the figure wide.
@@ -76,7 +81,7 @@ def _fitted(named: Sequence[_Bracket], width: float) -> list[float] | None:
     )
 
 
-def _phase_brackets(shown: Sequence[Phase], window: Window, points: float) -> list[_Bracket]:
+def _phase_brackets(shown: Sequence[analysis.Phase], window: Window, points: float) -> list[_Bracket]:
     return [
         _Bracket(
             phase.name,
@@ -91,7 +96,7 @@ def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Brac
     return [_Bracket(names[bracket.name], bracket.start, bracket.end) for bracket in brackets]
 
 
-def _execution_brackets(shown: Sequence[Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
+def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
     """Return one bracket for each execution, in versions of which each names fewer of them than the one before."""
     bounds: dict[int, tuple[float, float]] = {}
     for phase, bracket in zip(shown, phases, strict=True):

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ipusim.api import timelines
 from ipusim.app.render.trace_clock import to_microseconds
 from ipusim.app.render.trace_content import Band, Slices, TraceContent
 from ipusim.app.render.trace_counters import Counter
-from ipusim.timeline.kinds import by_number
-from ipusim.timeline.timeline import NONE
 
 #: Of the numbers of threads: a thread that has its process's number would be shown as a main thread.
 _FIRST_THREAD: Final = 1001
@@ -107,7 +106,7 @@ def _counter(content: TraceContent, counter: Counter) -> list[str]:
 
 def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
     # The json module takes several times as long; only the names of stages hold anything to escape.
-    looks = by_number(lambda row: f'"cname":"{row.colour}","cat":"{row.category}"').tolist()
+    looks = timelines.by_number(lambda row: f'"cname":"{row.colour}","cat":"{row.category}"').tolist()
     where = [f'"pid":{_pid(content, number)},"tid":{_tid(number)}' for number in range(len(content.tracks.all))]
     info = content.timeline.info
     stages = [
@@ -133,11 +132,11 @@ def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
         strict=True,
     ):
         args = f'"start_cycles":{start},"end_cycles":{end}{stages[stage]}'
-        if micro_batch != NONE:
+        if micro_batch != timelines.NONE:
             args += f',"micro_batch":{micro_batch}'
-        if time_step != NONE:
+        if time_step != timelines.NONE:
             args += f',"time_step":{time_step}'
-        if execution != NONE:
+        if execution != timelines.NONE:
             args += f',"execution":{execution}'
         if size:
             args += f',"bytes":{size}'

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ipusim.analysis.executions import find_execution
-from ipusim.analysis.throughput import throughput
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, most_rows, stack
@@ -16,7 +15,6 @@ from ipusim.app.render.shortened import left_out_words, shortened
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
-from ipusim.timeline.timeline import Timeline
 
 #: Runs of similar length share the axis: of those that are up to this many times as long as the shortest of them, the
 #: most that there are. Longer ones are cut.
@@ -103,7 +101,7 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     drawn, window = shortened(timeline, Window(0, end))
     if window.breaks:  # its length cannot be compared with others by eye: it fills the panel
         own_axis, cut = True, False
-        drawn, window = shortened(timeline, Window(0, find_execution(timeline, 0).end))
+        drawn, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
     shown = folded(drawn, rows, window)
     words = [_headline(run), run.remark, shown.words]
     words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
@@ -129,12 +127,12 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
 
 def _seconds(timeline: Timeline) -> float:
     """Return how long the first execution of a run takes, with its weight update."""
-    return max(find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
+    return max(analysis.find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
 
 
 def _headline(run: Compared) -> str:
     """Return a run's name and its time per weight update: the figure that the table of a comparison has too."""
-    info, seconds = run.timeline.info, throughput(run.timeline).weight_update_period_s
+    info, seconds = run.timeline.info, analysis.throughput_of(run.timeline).weight_update_period_s
     time = format_seconds(seconds).replace("us", "µs")
     per = "weight update" if info.training else "execution"
     return f"{run.name or info.order_and_sync}: {seconds * info.clock_hz:,.0f} cycles, {time} per {per}"

@@ -8,14 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.analysis.phases import Phase, phases, time_steps
+from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.boxes import Boxes, Integers, bin_edges, share_boxes, some, span_boxes
 from ipusim.app.render.fold import rows_of
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI
 from ipusim.app.render.window import Window
-from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
-from ipusim.timeline.timeline import Timeline
 
 #: Every span has its own box up to this many boxes, and while time-steps, or turns of the busiest stage, are on
 #: average this wide, in pixels.
@@ -50,7 +48,7 @@ class Content:
     boxes: Boxes
     shares: bool
     syncs: Integers
-    phases: tuple[Phase, ...]
+    phases: tuple[analysis.Phase, ...]
     ipus_to_a_row: int = 1
 
     @property
@@ -59,9 +57,11 @@ class Content:
         return rows_of(self.timeline, self.ipus_to_a_row)
 
 
-def phases_in(timeline: Timeline, window: Window) -> tuple[Phase, ...]:
+def phases_in(timeline: Timeline, window: Window) -> tuple[analysis.Phase, ...]:
     """Return the phases that lie in a window."""
-    return tuple(phase for phase in phases(timeline) if phase.end > window.start and phase.start < window.end)
+    return tuple(
+        phase for phase in analysis.phases_of(timeline) if phase.end > window.start and phase.start < window.end
+    )
 
 
 def content(
@@ -80,7 +80,7 @@ def content(
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     found = phases_in(timeline, window)
-    steps = time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
+    steps = analysis.time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI or ipus_to_a_row > 1
     if shares:
@@ -127,7 +127,7 @@ def _turns(timeline: Timeline) -> Integers:
 
     In point-to-point they stand for time-steps: where the pipeline runs evenly, every IPU does the same between two.
     """
-    passes = timeline.rows(*PASSES)
+    passes = timeline.rows(*timelines.PASSES)
     cycles = timeline.end[passes] - timeline.start[passes]
     busiest = np.bincount(timeline.stage[passes], cycles, len(timeline.info.stages)).argmax()
     own = passes[(timeline.stage[passes] == busiest) & (timeline.replica[passes] <= 0)]
@@ -135,7 +135,7 @@ def _turns(timeline: Timeline) -> Integers:
     present, execution = np.unique(timeline.execution[own], return_inverse=True)
     last = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(last, execution[forward], timeline.start[own][forward])
-    behind = of_kinds(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
+    behind = timelines.of_kinds(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
     behind &= timeline.start[own] > last[execution]
     turns: Integers = timeline.start[own[forward | behind]]
     return turns

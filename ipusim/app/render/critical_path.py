@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.execution_trace import chart_of
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import replicas_alike
@@ -16,7 +16,6 @@ from ipusim.app.render.shortened import drawn_of, without_gaps
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.render.window import window as shown_window
-from ipusim.timeline.timeline import Timeline
 
 #: Points: the path, and the light edge that sets it off from any box below it.
 _LINE, _EDGE = 1.6, 3.2
@@ -36,7 +35,7 @@ def trace_with_path(timeline: Timeline, path: npt.NDArray[np.int64], start: int,
     title = f"{default_title(timeline, Window(start, end))}; the line is the critical path"
     if timeline.repeats:
         timeline = drawn_of(timeline, window)
-        path = critical_path(timeline).rows
+        path = analysis.critical_path_of(timeline).rows
     timeline, window = without_gaps(timeline, window)
     chart = chart_of(timeline, window, title)
     with own_settings():

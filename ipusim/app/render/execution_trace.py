@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
 from ipusim.app.render.shortened import shortened, told
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window, window
-from ipusim.timeline.timeline import Timeline
 
 
 def execution_trace(

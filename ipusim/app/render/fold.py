@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ipusim.api import Span, Timeline, timelines
 from ipusim.app.render.shortened import drawn_of
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.window import Window
-from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
 def first_replica(timeline: Timeline) -> Timeline:
     """Return what the first replica does, as a Timeline of its own, without causes."""
     info = timeline.info
-    own = np.isin(timeline.replica, (0, NONE)) & (timeline.ipu < info.shards)
+    own = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
     columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
-    columns[:, Span._fields.index("cause")] = NONE
+    columns[:, Span._fields.index("cause")] = timelines.NONE
     return Timeline(first_replica_info(info), columns)
 
 
-def first_replica_info(info: TimelineInfo) -> TimelineInfo:
+def first_replica_info(info: timelines.TimelineInfo) -> timelines.TimelineInfo:
     """Return what a Timeline of the first replica alone is of."""
     return replace(info, ipus=info.ipus[: info.shards], replicas=1)

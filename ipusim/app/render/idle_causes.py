@@ -6,14 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.analysis.causes import CAUSES, IdleCauses
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.legend import Entry, draw_legend, legend_lines
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
-from ipusim.timeline.timeline import Timeline
 
 COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
@@ -25,12 +24,15 @@ _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, idle: IdleCauses, width_in: float = 10.0) -> Chart:
+def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, width_in: float = 10.0) -> Chart:
     """Return a figure with a bar for each IPU: the part of its time that each cause takes, arithmetic first."""
     info = timeline.info
     ipus = len(info.ipus)
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
-    parts = [(COMPUTES, idle.busy), *((cause.value, idle.cycles[:, number]) for number, cause in enumerate(CAUSES))]
+    parts = [
+        (COMPUTES, idle.busy),
+        *((cause.value, idle.cycles[:, number]) for number, cause in enumerate(analysis.CAUSES)),
+    ]
     parts = [(look, cycles) for look, cycles in parts if cycles.any()]
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], width_in - 2 * _EDGE)
     length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"

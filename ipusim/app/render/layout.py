@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
@@ -22,7 +23,6 @@ from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
-from ipusim.timeline.timeline import NONE, Timeline
 
 #: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
 _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
@@ -138,7 +138,7 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     fixed = 2 * _EDGE + titles_height(titles) + _SECONDS + _LEGEND_LINE * len(legend)
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     # The last of those that share the time axis has its numbers below it.
-    numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=NONE)
+    numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels))
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
     fixed += _BETWEEN * (len(panels) - 1) + sum(below)

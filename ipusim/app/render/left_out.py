@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.shortened import MICRO_BATCHES, gaps
 from ipusim.base.errors import OptionError
-from ipusim.timeline.timeline import MOST_SPANS, Timeline
 
 Integers = npt.NDArray[np.int64]
 
@@ -32,9 +32,10 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
     Raises OptionError for a ``full`` one of more spans than a file may have.
     """
     spans = timeline.spans_in_all
-    if full and timeline.repeats and spans > MOST_SPANS:
+    if full and timeline.repeats and spans > timelines.MOST_SPANS:
         raise OptionError(
-            "full_trace", f"expected a run of at most {MOST_SPANS:,} spans, got one of {spans:,}: leave it out"
+            "full_trace",
+            f"expected a run of at most {timelines.MOST_SPANS:,} spans, got one of {spans:,}: leave it out",
         )
     if full or spans <= _MOST_SPANS:
         return timeline.expanded()

@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from ipusim.api import timelines
 from ipusim.app.render.boxes import has_io_tiles
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import even_lines, text_width
 from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
 from ipusim.base.looks import Look
-from ipusim.timeline.kinds import LOOKS
 
 #: Inches: of a sample, between it and its name, and to the next sample.
 _SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18
@@ -60,9 +60,9 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
     for content in contents:
         boxes = content.boxes
         widths = (boxes.end - boxes.start) * content.points
-        least = np.array([look.narrowest for look in LOOKS])[boxes.look]
+        least = np.array([look.narrowest for look in timelines.LOOKS])[boxes.look]
         seen.update(np.unique(boxes.look[widths >= least]).tolist())
-    entries = [Entry(LOOKS[index].name, LOOKS[index]) for index in sorted(seen)]
+    entries = [Entry(timelines.LOOKS[index].name, timelines.LOOKS[index]) for index in sorted(seen)]
     signs = {
         Sign.IO_TILES: any(has_io_tiles(content.timeline) for content in contents),
         Sign.SYNC: any(len(content.syncs) for content in contents),
@@ -117,7 +117,7 @@ def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> Non
             box(0, _STRIP, facecolor=LINE, linewidth=0)
         elif sample is Sign.SHARES:
             for index, low, high in ((0, 0.0, 0.3), (1, 0.3, 0.75)):
-                box(low, high, facecolor=LOOKS[index].face, linewidth=0)
+                box(low, high, facecolor=timelines.LOOKS[index].face, linewidth=0)
         else:
             box(0, 1, facecolor=sample.face, edgecolor=sample.ink, hatch=sample.hatch, linewidth=0)
         box(0, 1, facecolor="none", edgecolor=LINE, linewidth=0.4)

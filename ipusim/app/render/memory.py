@@ -12,8 +12,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from ipusim.analysis.fit import Fit
-from ipusim.analysis.memory import memory_curves, moment, product_steps
+from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
@@ -30,8 +29,6 @@ from ipusim.app.render.titles import default_title, title_lines, titles_height, 
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
-from ipusim.pipeline.holders import LAYERS
-from ipusim.timeline.timeline import Timeline
 
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
@@ -48,7 +45,7 @@ _FEW: Final = 6
 
 
 @own_settings()
-def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float = 10.0) -> Chart:
+def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, width_in: float = 10.0) -> Chart:
     """Return the memory chart of a run in ``window``.
 
     One row for each IPU that holds a stage: on the left what it holds over time, on
@@ -58,10 +55,14 @@ def memory_chart(timeline: Timeline, fit: Fit, window: Window, width_in: float =
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
     title = told(default_title(timeline, window, of_replica=True), shown)
-    return _chart(drawn, fit, shown, width_in, title, [shown.shows(moment(timeline, peak)) for peak in fit.peaks])
+    return _chart(
+        drawn, fit, shown, width_in, title, [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks]
+    )
 
 
-def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title: str, peaks: Sequence[int]) -> Chart:
+def _chart(
+    timeline: Timeline, fit: analysis.Fit, window: Window, width_in: float, title: str, peaks: Sequence[int]
+) -> Chart:
     """Return the memory chart of a Timeline without blocks, with the peaks of its IPUs in the cycles ``peaks``."""
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
@@ -118,24 +119,26 @@ def _chart(timeline: Timeline, fit: Fit, window: Window, width_in: float, title:
     return figure
 
 
-def _rows(timeline: Timeline, fit: Fit, window: Window, most_steps: int, peaks: Sequence[int]) -> list[IpuLayers]:
+def _rows(
+    timeline: Timeline, fit: analysis.Fit, window: Window, most_steps: int, peaks: Sequence[int]
+) -> list[IpuLayers]:
     """Return the layers of each IPU of a replica that holds a stage, whose peaks are in the cycles ``peaks``."""
     footprint = fit.footprint
-    curves = memory_curves(timeline, footprint)
+    curves = analysis.memory_curves(timeline, footprint)
     return [
-        ipu_layers(curve, product_steps(timeline, footprint, each), peak, cycle, window, most_steps)
+        ipu_layers(curve, analysis.product_steps(timeline, footprint, each), peak, cycle, window, most_steps)
         for curve, each, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
     ]
 
 
-def _limit_and_top(fit: Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
+def _limit_and_top(fit: analysis.Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
     """Return an IPU's memory where it is in sight of what the rows hold, and the top of the bars' scale, in bytes."""
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
     return limit, ABOVE * max(fullest, limit or 0)
 
 
-def _said(fit: Fit, timeline: Timeline, *, own_scales: bool) -> str:
+def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
     """Return what stands above the rows: the verdict, and how to read them."""
     replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
     return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
@@ -167,7 +170,9 @@ def _entries(
 ) -> list[Entry]:
     """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
     scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
-    seen = [layer for layer in LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)]
+    seen = [
+        layer for layer in pipelines.LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)
+    ]
     entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:
         entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))

@@ -8,18 +8,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve, Steps
+from ipusim.api import analysis, pipelines
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
-from ipusim.pipeline.holders import Holder
-from ipusim.pipeline.liveness import Peak
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
 #: Holders from the bottom up.
-_STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
+_STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,12 @@ class IpuLayers:
 
 
 def ipu_layers(
-    curve: MemoryCurve, products: Steps, peak: Peak, peak_cycle: int, window: Window, most_steps: int
+    curve: analysis.MemoryCurve,
+    products: analysis.Steps,
+    peak: pipelines.Peak,
+    peak_cycle: int,
+    window: Window,
+    most_steps: int,
 ) -> IpuLayers:
     """Return the layers of ``curve`` in ``window``, as at most ``most_steps`` steps.
 
@@ -61,14 +64,19 @@ def ipu_layers(
     """
     held = dict(peak.holders)
     edges, live, *full = _steps(curve, products, window, most_steps)
-    inside = dict(zip((Holder.FIFOS, Holder.TEMPORARY), full, strict=True))
-    heights = _layers({holder: np.full(len(live), size) for holder, size in held.items()} | {Holder.LIVE: live}, inside)
-    inside = {Holder.FIFOS: np.array(peak.fifo_bytes), Holder.TEMPORARY: products.at(np.array(peak_cycle))}
+    inside = dict(zip((pipelines.Holder.FIFOS, pipelines.Holder.TEMPORARY), full, strict=True))
+    heights = _layers(
+        {holder: np.full(len(live), size) for holder, size in held.items()} | {pipelines.Holder.LIVE: live}, inside
+    )
+    inside = {
+        pipelines.Holder.FIFOS: np.array(peak.fifo_bytes),
+        pipelines.Holder.TEMPORARY: products.at(np.array(peak_cycle)),
+    }
     at_peak = _layers({holder: np.array(size) for holder, size in held.items()}, inside)
     return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
 
 
-def _layers(held: dict[Holder, Integers], inside: dict[Holder, Integers]) -> dict[Look, Integers]:
+def _layers(held: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
     """Return the bytes of each layer, from those of each holder and what lies ``inside`` of those not always full."""
     found = {}
     for holder in _STACKED:
@@ -81,13 +89,13 @@ def _layers(held: dict[Holder, Integers], inside: dict[Holder, Integers]) -> dic
 
 
 def _steps(
-    curve: MemoryCurve, products: Steps, window: Window, most_steps: int
+    curve: analysis.MemoryCurve, products: analysis.Steps, window: Window, most_steps: int
 ) -> tuple[Floats, Integers, Integers, Integers]:
     """Return edges, live bytes, FIFO contents and the used part of the room for products in the window."""
     changes = np.union1d(curve.time, products.time)
     starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
     levels = [
-        *(Steps(curve.time, level).at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
+        *(analysis.Steps(curve.time, level).at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
         products.at(starts),
     ]
     if len(starts) <= most_steps:

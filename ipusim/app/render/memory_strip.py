@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.memory_summary import FullestMemory
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.legend import Entry, Sign
 from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
-from ipusim.timeline.timeline import Timeline
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -41,7 +39,7 @@ class MemoryStrip:
     """
 
     ipu: int
-    curves: tuple[MemoryCurve, ...]
+    curves: tuple[analysis.MemoryCurve, ...]
     peak_bytes: int
     peak_cycle: int
     end_cycle: int
@@ -65,7 +63,7 @@ class MemoryStrip:
 
 
 def memory_strip(
-    timeline: Timeline, curves: Sequence[MemoryCurve], fullest: FullestMemory, peak_cycle: int
+    timeline: Timeline, curves: Sequence[analysis.MemoryCurve], fullest: analysis.FullestMemory, peak_cycle: int
 ) -> MemoryStrip:
     """Return the strip of a run from the ``curves`` of its first replica."""
     limit = limit_in_sight(fullest.sram_bytes, fullest.peak_bytes)
@@ -131,7 +129,7 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
         axes.spines[side].set_color(LINE)
 
 
-def most_in_bins(curve: MemoryCurve, edges: Integers) -> Integers:
+def most_in_bins(curve: analysis.MemoryCurve, edges: Integers) -> Integers:
     """Return the most that an IPU has allocated between every two neighbouring ``edges``, in bytes."""
     level = curve.allocated_bytes
     # A bin holds the step that goes on when it begins, and those that begin in it. Every other of reduceat's

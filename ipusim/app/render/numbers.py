@@ -11,12 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.boxes import Boxes, Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
-from ipusim.timeline.kinds import LOOKS
-from ipusim.timeline.timeline import Timeline
 
 #: Points of a box's width that a number leaves free: one that lies level, and one that stands upright. Numbers of
 #: neighbouring boxes are as far from each other; with half of it they ran together where a picture is shown 850 pixels
@@ -70,7 +69,7 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
     """Yield what is written into boxes that bear no number, such as ``load``: where it fits, and else nothing."""
     boxes = content.boxes
     widths = (boxes.end - boxes.start) * content.points
-    for index, look in enumerate(LOOKS):
+    for index, look in enumerate(timelines.LOOKS):
         for size in NUMBER_SIZES if look.word else ():
             fits = (boxes.look == index) & (boxes.top - boxes.bottom >= 0.5) & (size <= height_points)
             fits &= widths >= text_width(look.word, size) + 2 * _BESIDE[False]

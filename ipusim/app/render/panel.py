@@ -11,13 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.boxes import Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
-from ipusim.timeline.kinds import LOOKS
-from ipusim.timeline.timeline import Timeline, ends_text
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,7 +85,7 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
 
 def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
     """Return a stage's name and from where to where it goes through its layers; of one without a name that alone."""
-    among = ends_text(layers)
+    among = timelines.ends_text(layers)
     return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
 
 
@@ -161,7 +160,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
             # On whole pixels, as a part of one would be paler; add_patch would measure every box for the limits.
             axes.add_artist(PathPatch(path, snap=snap, **how))
 
-    for index, look in enumerate(LOOKS):
+    for index, look in enumerate(timelines.LOOKS):
         mine = boxes.look == index
         edged = mine & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
         draw(np.flatnonzero(edged), facecolor=look.face, zorder=2, edgecolor="white", linewidth=0.5)
@@ -223,7 +222,7 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
     grounds: dict[int, list[tuple[float, float, float, float]]] = {}
     for label in labels:
         x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
-        if LOOKS[look].hatch:
+        if timelines.LOOKS[look].hatch:
             wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
             half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
             above = min(tall / row_points, _FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
@@ -237,9 +236,9 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
             rotation_mode="anchor",
             ha="center",
             va="center_baseline",
-            color=LOOKS[look].number,
+            color=timelines.LOOKS[look].number,
             zorder=4,
         )
     for look, found in grounds.items():
         path = _rectangles(*np.array(found).T)
-        axes.add_artist(PathPatch(path, snap=snap, facecolor=LOOKS[look].face, edgecolor="none", zorder=2.2))
+        axes.add_artist(PathPatch(path, snap=snap, facecolor=timelines.LOOKS[look].face, edgecolor="none", zorder=2.2))

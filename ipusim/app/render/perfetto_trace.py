@@ -19,11 +19,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from ipusim.api import SpanKind, timelines
 from ipusim.app.render.packets import filled
 from ipusim.app.render.trace_content import ABOUT, Band, Slices, TraceContent
 from ipusim.app.render.trace_tracks import Track
-from ipusim.timeline.kinds import SpanKind, by_number
-from ipusim.timeline.timeline import NONE
 
 Integers = npt.NDArray[np.int64]
 
@@ -37,7 +36,7 @@ _TEXTS: Final = ("stage_name", "layers", "sends", "receives")
 #: Names that packets refer to by number, which is their position here and 1 more: 0 is no name.
 _ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
-_CATEGORY_OF: Final = by_number(lambda row: _CATEGORIES.index(row.category) + 1)
+_CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.category) + 1)
 
 
 def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:
@@ -173,7 +172,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
     }
     flows = {f"leaves {position}": column for position, column in enumerate(slices.leaving.T)}
     flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
-    there = {name: numbers[name] != NONE for name in _NUMBERS} | {"bytes": slices.bytes > 0}
+    there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": slices.bytes > 0}
     there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
     # Slices with the same arguments and as many flows are made together.
     shape = sum(

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from ipusim.api import Span, Timeline, timelines
 from ipusim.app.render.window import Break, Window
-from ipusim.timeline.timeline import MOST_SPANS, Span, Timeline
 
 #: Micro-batches that are drawn on either side of a break, at least.
 MICRO_BATCHES: Final = 8
@@ -30,7 +30,7 @@ def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Ti
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
     """Return the same run with a row for each span that a picture shows in a window; the rest is left in blocks."""
-    return timeline.around(window.start, window.end, MOST_SPANS, MICRO_BATCHES)
+    return timeline.around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:

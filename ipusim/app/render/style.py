@@ -6,10 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.timeline.kinds import LOOKS, PASSES, by_number
+from ipusim.api import timelines
 
 #: Index into LOOKS of each span kind; -1 for kinds that lie on no IPU's row.
-LOOK_OF_KIND: Final = by_number(lambda row: -1 if row.look is None else LOOKS.index(row.look), np.int64)
+LOOK_OF_KIND: Final = timelines.by_number(
+    lambda row: -1 if row.look is None else timelines.LOOKS.index(row.look), np.int64
+)
 
 #: Sizes of text in points. A figure 10 inches wide that is shown 900 pixels wide has 1.25 pixels to the point.
 TITLE_SIZE: Final = 10.0
@@ -20,10 +22,10 @@ STAGE_SIZE: Final = 7.0
 NUMBER_SIZES: Final = (8.0, 7.0)
 
 #: Indices into LOOKS of the boxes that bear a micro-batch's number.
-NUMBERED: Final = tuple(LOOK_OF_KIND[[*PASSES]].tolist())
+NUMBERED: Final = tuple(LOOK_OF_KIND[[*timelines.PASSES]].tolist())
 
 #: Indices into LOOKS of what a picture never leaves out, however short it is: what an IPU does with its stage.
-ALWAYS_SHOWN: Final = tuple(index for index, look in enumerate(LOOKS) if look.essential)
+ALWAYS_SHOWN: Final = tuple(index for index, look in enumerate(timelines.LOOKS) if look.essential)
 
 #: Of the palette of Okabe and Ito, with a marker each: they can be told apart in grey as well.
 SERIES: Final = (

@@ -6,10 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.analysis.run_times import RunTimes
-from ipusim.analysis.utilisation import IpuUse, ratio
+from ipusim.api import analysis, timelines
 from ipusim.base.units import format_figure, format_seconds
-from ipusim.timeline.kinds import USES
 
 #: A number with its unit, as cells of tables have them.
 _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
@@ -28,7 +26,7 @@ class Table:
         return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
 
 
-def summary_table(summary: RunTimes) -> Table:
+def summary_table(summary: analysis.RunTimes) -> Table:
     """Return the main numbers of a run: what, and how much."""
     found, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
@@ -67,24 +65,24 @@ def summary_table(summary: RunTimes) -> Table:
     return Table(summary.name, ("", ""), tuple(rows))
 
 
-def _replicas(summary: RunTimes) -> str:
+def _replicas(summary: analysis.RunTimes) -> str:
     """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
     cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
-def ipu_table(summary: RunTimes) -> Table:
+def ipu_table(summary: analysis.RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
     mode = "meets" if summary.sync.meets else "alone"
-    shown = [use for use in sorted(USES, key=lambda use: use.place) if use.column]
+    shown = [use for use in sorted(timelines.USES, key=lambda use: use.place) if use.column]
     used = {use.name for use in shown if any(each.cycles[use.name] for each in summary.pipeline_use)}
     columns = [use for use in shown if mode in use.always or use.name in used]
 
     def part(cycles: int) -> str:
-        return _percent(ratio(cycles, summary.makespan_cycles))
+        return _percent(analysis.ratio(cycles, summary.makespan_cycles))
 
-    def row(use: IpuUse) -> tuple[str, ...]:
+    def row(use: analysis.IpuUse) -> tuple[str, ...]:
         return (
             str(use.ipu),
             ", ".join(summary.stages[stage] for stage in use.stages) or "none",
@@ -99,7 +97,7 @@ def ipu_table(summary: RunTimes) -> Table:
     )
 
 
-def _time(summary: RunTimes, cycles: int) -> str:
+def _time(summary: analysis.RunTimes, cycles: int) -> str:
     return f"{cycles:,} cycles, {_seconds(summary.seconds(cycles))}"
 
 

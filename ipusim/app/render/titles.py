@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from ipusim.api import Timeline
 from ipusim.app.render.fold import replicas_alike
 from ipusim.app.render.lettering import wrap
 from ipusim.app.render.style import LINE, TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
-from ipusim.timeline.timeline import Timeline
 
 #: Inches: a line of the headline, one of the words below it, and the space below both.
 _HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05

@@ -14,26 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.executions import executions
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.phases import Phase, phases
+from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.left_out import left_out
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_counters import Counter, counters
 from ipusim.app.render.trace_flows import Flows, flows, sent
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
-from ipusim.timeline.kinds import (
-    IO_TILE_KINDS,
-    IPU_KINDS,
-    PASSES,
-    SEND_KINDS,
-    SpanKind,
-    by_number,
-    kinds_with,
-    of_kinds,
-)
-from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 Integers = npt.NDArray[np.int64]
 
@@ -41,9 +28,9 @@ Integers = npt.NDArray[np.int64]
 _SPANS: Final = 8192
 #: What is told of every execution.
 ABOUT: Final = ("cycles", "system", "schedule", "sync", "selection_order", "clock_hz")
-_PLAIN: Final = by_number(lambda row: row.name, object)
+_PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices have their micro-batch behind the name.
-_NUMBERED: Final = kinds_with(lambda row: row.numbered)
+_NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
 #: What a sum over replicas carries over the links.
 _SUMMED: Final = "gradients of all micro-batches"
 
@@ -105,7 +92,9 @@ class TraceContent:
         flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
     """
 
-    def __init__(self, timeline: Timeline, memory: Sequence[MemoryCurve] = (), route: Route | None = None) -> None:
+    def __init__(
+        self, timeline: Timeline, memory: Sequence[analysis.MemoryCurve] = (), route: Route | None = None
+    ) -> None:
         """Take a run, and what else is known of it.
 
         ``memory`` is what IPUs hold over time, a curve for each; ``route`` names the link directions from
@@ -121,7 +110,7 @@ class TraceContent:
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing = flows(once)
         self.flows: Flows = crossing.some(later[crossing.source] == later[crossing.target])
-        self._sends_beside = timeline.rows(*SEND_KINDS)
+        self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
         self._sends, self._makers = sent(once)
         self._tensors = Tensors(once, crossing, route, further)
         self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
@@ -129,11 +118,11 @@ class TraceContent:
     def bands(self) -> Iterator[Band]:
         """Yield every execution, with its phases."""
         info = self.timeline.info
-        of: dict[int, list[Phase]] = defaultdict(list)
-        for phase in phases(self.timeline):
+        of: dict[int, list[analysis.Phase]] = defaultdict(list)
+        for phase in analysis.phases_of(self.timeline):
             of[phase.execution].append(phase)
         following = 0
-        for execution in executions(self.timeline):
+        for execution in analysis.executions_of(self.timeline):
             yield from self._gaps(following, execution.start)
             parts = tuple(
                 self._band(
@@ -189,19 +178,21 @@ class TraceContent:
 
     def slices(self) -> Iterator[Slices]:
         """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
-        kept = (self.timeline.end > self.timeline.start) | of_kinds(self.timeline.kind, PASSES)
+        kept = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
         for first in range(0, len(self.timeline), _SPANS):
             yield self._slices(first + np.flatnonzero(kept[first : first + _SPANS]))
 
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
-        off_ipu = ~of_kinds(timeline.kind[rows], IPU_KINDS)
+        off_ipu = ~timelines.of_kinds(timeline.kind[rows], timelines.IPU_KINDS)
         row, position = timeline.on_each_ipu(rows[~off_ipu])
         on = np.where(
-            of_kinds(timeline.kind[row], IO_TILE_KINDS), self.tracks.io_tiles[position], self.tracks.ipu[position]
+            timelines.of_kinds(timeline.kind[row], timelines.IO_TILE_KINDS),
+            self.tracks.io_tiles[position],
+            self.tracks.ipu[position],
         )
         beside = rows[off_ipu]
-        row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), NONE)])
+        row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), timelines.NONE)])
         on = np.concatenate([on, self._off_ipu_tracks(beside)])
         order = np.lexsort((on, row))
         row, position, on = row[order], position[order], on[order]
@@ -219,7 +210,9 @@ class TraceContent:
             leaving=_flows_at(*self._leaving, row),
             arriving=_flows_at(*self._arriving, row),
             # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
-            bytes=np.where((position != NONE) & (timeline.ipu[row] == ALL_IPUS), 0, timeline.bytes[row]),
+            bytes=np.where(
+                (position != timelines.NONE) & (timeline.ipu[row] == timelines.ALL_IPUS), 0, timeline.bytes[row]
+            ),
             time_step=self._time_step_of(row),
             execution=timeline.execution[row],
             start=start,
@@ -229,15 +222,15 @@ class TraceContent:
 
     def _time_step_of(self, row: Integers) -> Integers:
         """Return the time-step of each row; NONE of all where there are none."""
-        return self.timeline.time_step[row] if self.timeline.info.has_time_steps else np.full(len(row), NONE)
+        return self.timeline.time_step[row] if self.timeline.info.has_time_steps else np.full(len(row), timelines.NONE)
 
     def _off_ipu_tracks(self, rows: Integers) -> Integers:
         """Return the tracks of sends, and of spans of links and of the host."""
         timeline, numbers = self.timeline, self.timeline.link[rows]
-        found = np.full(len(rows), NONE)
+        found = np.full(len(rows), timelines.NONE)
         links = timeline.kind[rows] == SpanKind.LINK
         found[links] = self.tracks.link[numbers[links]]
-        sends = of_kinds(timeline.kind[rows], SEND_KINDS)
+        sends = timelines.of_kinds(timeline.kind[rows], timelines.SEND_KINDS)
         found[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
         host = ~(links | sends)
         feeds = len(self.tracks.feed) // timeline.info.replicas
@@ -263,7 +256,7 @@ class TraceContent:
         timeline, kind = self.timeline, self.timeline.kind[row]
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
         names: list[str] = _PLAIN[kind].tolist()
-        passes = np.flatnonzero(of_kinds(kind, PASSES))
+        passes = np.flatnonzero(timelines.of_kinds(kind, timelines.PASSES))
         for index, of, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
@@ -278,7 +271,7 @@ class TraceContent:
             strict=True,
         ):
             names[index] += f" {letter}{of}.{number}"
-        copies = np.flatnonzero(of_kinds(kind, _NUMBERED) & (micro_batch != NONE))
+        copies = np.flatnonzero(timelines.of_kinds(kind, _NUMBERED) & (micro_batch != timelines.NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
             names[index] += f" {number}"
         links = np.flatnonzero(kind == SpanKind.LINK)

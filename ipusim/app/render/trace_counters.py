@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
+from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.left_out import in_the_run
 from ipusim.app.render.trace_clock import to_nanoseconds
-from ipusim.timeline.kinds import COMPUTE_KINDS, PASSES, SpanKind
-from ipusim.timeline.timeline import Timeline
 
 Integers = npt.NDArray[np.int64]
 
@@ -34,13 +32,13 @@ class Counter:
     ipu: int | None = None
 
 
-def counters(timeline: Timeline, memory: Sequence[MemoryCurve] = ()) -> tuple[Counter, ...]:
+def counters(timeline: Timeline, memory: Sequence[analysis.MemoryCurve] = ()) -> tuple[Counter, ...]:
     """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it.
 
     Where copies of blocks are no rows, what holds when they begin is shown throughout.
     """
     run, timeline = timeline, timeline.contiguous()
-    compute = timeline.rows(*COMPUTE_KINDS)
+    compute = timeline.rows(*timelines.COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
     first, last = _lives(timeline)
     one = np.ones_like
@@ -70,7 +68,7 @@ def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integ
 
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return when the first pass of each micro-batch starts, and when its last ends."""
-    rows = timeline.rows(*PASSES)
+    rows = timeline.rows(*timelines.PASSES)
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]
     # Rows are sorted by start, so a micro-batch's first row is its earliest.

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
-from ipusim.timeline.timeline import Timeline
+from ipusim.api import SpanKind, Timeline, timelines
 
 Rows = npt.NDArray[np.int64]
 
@@ -58,7 +57,7 @@ def sent(timeline: Timeline) -> tuple[Rows, Rows]:
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
     makers = timeline.cause[sends]
-    while (others := ~of_kinds(timeline.kind[makers], PASSES)).any():
+    while (others := ~timelines.of_kinds(timeline.kind[makers], timelines.PASSES)).any():
         makers[others] = timeline.cause[makers[others]]
     return sends, makers
 

@@ -8,16 +8,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Timeline, timelines
 from ipusim.app.render.trace_flows import Flows
-from ipusim.timeline.kinds import by_number
-from ipusim.timeline.timeline import Timeline
 
 Integers = npt.NDArray[np.int64]
 #: The names of the link directions from one logical IPU to another.
 Route = Callable[[int, int], Sequence[str]]
 
 #: The letters of passes, by the number of their kind; they are named as in a printed schedule, ``F1.3``.
-LETTERS: Final = by_number(lambda row: "" if row.of_pass is None else row.of_pass.letter, object)
+LETTERS: Final = timelines.by_number(lambda row: "" if row.of_pass is None else row.of_pass.letter, object)
 
 
 class Tensors:

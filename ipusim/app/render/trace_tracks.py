@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import SpanKind, Timeline, timelines
 from ipusim.app.render.trace_lanes import lanes
-from ipusim.timeline.host_track import HostTrack
-from ipusim.timeline.kinds import IO_TILE_KINDS, SEND_KINDS, SpanKind
-from ipusim.timeline.timeline import NONE, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
 
@@ -57,7 +55,7 @@ class Tracks:
     """
 
     all: list[Track] = field(default_factory=list)
-    phases: int = NONE
+    phases: int = timelines.NONE
     ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     send: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -93,13 +91,13 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     found = Tracks()
     found.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
     found.phases = found.add("phases")
-    found.ipu = np.full(len(info.ipus), NONE, dtype=np.int64)
+    found.ipu = np.full(len(info.ipus), timelines.NONE, dtype=np.int64)
     found.io_tiles = found.ipu.copy()
-    sends = timeline.rows(*SEND_KINDS)
+    sends = timeline.rows(*timelines.SEND_KINDS)
     sender = timeline.ipu[sends]
     lane = lanes(timeline.start[sends], timeline.end[sends], sender)
-    found.send = np.full(len(sends), NONE, dtype=np.int64)
-    with_io_tiles = set(timeline.ipu[timeline.rows(*IO_TILE_KINDS)].tolist())
+    found.send = np.full(len(sends), timelines.NONE, dtype=np.int64)
+    with_io_tiles = set(timeline.ipu[timeline.rows(*timelines.IO_TILE_KINDS)].tolist())
     physical = physical_ipus(timeline)
     for ipu_row in info.ipu_rows:
         position = found.add(
@@ -110,7 +108,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
             found.io_tiles[ipu_row] = found.add("I/O tiles", position)
         own = sender == ipu_row
         found.send[own] = len(found.all) + lane[own]
-        for number in range(int(lane[own].max(initial=NONE)) + 1):
+        for number in range(int(lane[own].max(initial=timelines.NONE)) + 1):
             found.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
             if ipu == ipu_row:
@@ -118,19 +116,19 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     for name, unit, ipu in counters:
         if ipu is None:
             found.add_counter(name, unit, None)
-    found.link = np.full(len(info.links), NONE, dtype=np.int64)
+    found.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
     if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
         group = found.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
         for link in sorted(carrying, key=lambda link: _link_key(info.links[link])):
             found.link[link] = found.add(info.links[link], group)
-    found.feed = np.full(info.replicas * len(HostTrack), NONE, dtype=np.int64)
+    found.feed = np.full(info.replicas * len(timelines.HostTrack), timelines.NONE, dtype=np.int64)
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
         group = found.add("host", group=True)
-        there = set(np.unique(timeline.replica[worked] * len(HostTrack) + timeline.link[worked]).tolist())
+        there = set(np.unique(timeline.replica[worked] * len(timelines.HostTrack) + timeline.link[worked]).tolist())
         for feed in range(len(found.feed)):
-            replica, number = divmod(feed, len(HostTrack))
-            track = HostTrack(number)
+            replica, number = divmod(feed, len(timelines.HostTrack))
+            track = timelines.HostTrack(number)
             if track.always or feed in there:
                 of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
                 found.feed[feed] = found.add(track.word + of, group)
@@ -153,7 +151,7 @@ def _carried(timeline: Timeline) -> Integers:
     return carried
 
 
-def _ipu_name(info: TimelineInfo, ipu: int) -> str:
+def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
     """Return an IPU's name with its replica and its stages."""
     stages = info.stages_of_ipu.get(ipu, ())
     name = f"IPU {ipu}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ipusim.analysis.summary import LearningSummary, Summary
-from ipusim.analysis.verdict import Verdict
+from ipusim.api import Summary, analysis
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_figure, format_seconds
 
@@ -45,12 +44,12 @@ def _ipus(summary: Summary) -> str:
     return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
 
 
-def _efficiency(found: Verdict) -> str:
+def _efficiency(found: analysis.Verdict) -> str:
     again = f"; {found.recomputation:.1%} is recomputation" if found.recomputation else ""
     return f"{found.efficiency:.1%} of the IPUs' time is arithmetic{again}"
 
 
-def _bounds(found: Verdict) -> str:
+def _bounds(found: analysis.Verdict) -> str:
     shown = [
         f"{bound} {share:.1%}"
         for number, (bound, share) in enumerate(found.bounds.items())
@@ -88,7 +87,7 @@ def _memory(summary: Summary) -> str:
     return memory.verdict.removeprefix("Memory: ")
 
 
-def _learned(learning: LearningSummary | None) -> Iterator[tuple[str, str]]:
+def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:
     if learning is None:
         return
     known = learning.constant_predictor_loss

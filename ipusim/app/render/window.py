@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.analysis.executions import executions, find_execution
-from ipusim.analysis.phases import execution_phases
+from ipusim.api import Timeline, analysis
 from ipusim.base.errors import OutputError
-from ipusim.timeline.timeline import Timeline
 
 #: Part of a phase's length that its window shows on either side of it.
 _CONTEXT: Final = 0.04
@@ -84,7 +82,7 @@ class Window:
 
 def run_end(timeline: Timeline) -> int:
     """Return when the last IPU ends, in cycles; what the host does after that is left out."""
-    found = executions(timeline)
+    found = analysis.executions_of(timeline)
     return found[-1].end if found else 0
 
 
@@ -108,7 +106,7 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
     TimelineError for an execution that the Timeline has not.
     """
     wanted = phase.lower().replace("-", " ")
-    found = execution_phases(timeline, execution)
+    found = analysis.execution_phases(timeline, execution)
     for candidate in found:
         if candidate.name.replace("-", " ") == wanted:
             margin = max(1, round(candidate.cycles * _CONTEXT))
@@ -123,7 +121,7 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
     """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
-    found = find_execution(timeline, execution)
+    found = analysis.find_execution(timeline, execution)
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""
     return Window(found.start, max(found.end, found.start + 1), name)

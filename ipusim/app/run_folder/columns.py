@@ -9,20 +9,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.run_times import RunTimes
-from ipusim.analysis.utilisation import ratio
+from ipusim.api import Span, SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.left_out import left_out
 from ipusim.base.errors import OutputError
-from ipusim.timeline.host_track import HostTrack
-from ipusim.timeline.kind_row import Track
-from ipusim.timeline.kinds import SpanKind, by_number
-from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, Span, Timeline
 
 Integers = npt.NDArray[np.int64]
 
 #: The host's queues, by the number that spans of the host have as their link.
-_TRACKS: Final = tuple(Track)
+_TRACKS: Final = tuple(timelines.Track)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +58,8 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
         timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
     timeline = in_rows(timeline)
     info = timeline.info
-    track: Integers = by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
-    link = np.where(track == _TRACKS.index(Track.LINK), timeline.link, NONE)
+    track: Integers = timelines.by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
+    link = np.where(track == _TRACKS.index(timelines.Track.LINK), timeline.link, timelines.NONE)
     return {
         "kind": _named(timeline.kind, [kind.name.lower().replace("_", " ") for kind in sorted(SpanKind)]),
         "track": _tracks(timeline, track),
@@ -74,7 +68,8 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
         "stage": _named(timeline.stage, info.stages),
         "micro_batch": Column(timeline.micro_batch, partial=True),
         "time_step": Column(
-            timeline.time_step if info.has_time_steps else np.full(len(timeline), NONE, dtype=np.int64), partial=True
+            timeline.time_step if info.has_time_steps else np.full(len(timeline), timelines.NONE, dtype=np.int64),
+            partial=True,
         ),
         "execution": Column(timeline.execution, partial=True),
         "start_cycle": Column(timeline.start),
@@ -88,7 +83,7 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
     }
 
 
-def ipu_columns(times: RunTimes) -> Columns:
+def ipu_columns(times: analysis.RunTimes) -> Columns:
     """Return a row for each logical IPU: where it is, its stages' names, and its cycles by what it does.
 
     Cycles are of one execution's pipeline without its weight update, as those of ``summary.json``'s
@@ -102,11 +97,11 @@ def ipu_columns(times: RunTimes) -> Columns:
         "stages": _named(np.arange(len(stages)), stages),
         **{f"{name}_cycles": _whole([use.cycles[name] for use in uses]) for name in uses[0].cycles},
         "compute_cycles": _whole([use.compute_cycles for use in uses]),
-        "utilisation": Column(np.array([ratio(use.compute_cycles, times.makespan_cycles) for use in uses])),
+        "utilisation": Column(np.array([analysis.ratio(use.compute_cycles, times.makespan_cycles) for use in uses])),
     }
 
 
-def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
+def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Columns:
     """Return what IPUs hold over a whole run: a row for each change, which holds until the next of its IPU.
 
     Columns: ipu, the logical one; cycle and s, from when; allocated_bytes, which are resident_bytes, the FIFOs' buffers
@@ -114,8 +109,10 @@ def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
     last holds on; those before it are of passes that take no time.
     """
     entries = sum(curve.entries_in_all for curve in curves)
-    if entries > 2 * MOST_SPANS:
-        raise OutputError(f"expected a table of memory of at most {2 * MOST_SPANS:,} rows, got {entries:,} changes")
+    if entries > 2 * timelines.MOST_SPANS:
+        raise OutputError(
+            f"expected a table of memory of at most {2 * timelines.MOST_SPANS:,} rows, got {entries:,} changes"
+        )
     curves = [curve.expanded() for curve in curves]
     none = np.zeros(0, dtype=np.int64)
     lengths = [len(curve.time) for curve in curves]
@@ -135,14 +132,14 @@ def memory_columns(curves: Sequence[MemoryCurve], clock_hz: int) -> Columns:
 
 def in_rows(timeline: Timeline) -> Timeline:
     """Return a run with a row for each span; raises OutputError for more of them than a table may have rows."""
-    if timeline.repeats and timeline.spans_in_all > MOST_SPANS:
+    if timeline.repeats and timeline.spans_in_all > timelines.MOST_SPANS:
         raise _too_many(timeline)
     return timeline.expanded()
 
 
 def _between(timeline: Timeline, start: int, end: int) -> Timeline:
     """Return the spans between two cycles; raises OutputError for more than a table may have rows."""
-    some = timeline.around(start, end, MOST_SPANS, 1)
+    some = timeline.around(start, end, timelines.MOST_SPANS, 1)
     if any(each.start < end and each.end > start for each in left_out(some)):
         raise _too_many(timeline)
     return timeline.spans(start, end)
@@ -150,8 +147,8 @@ def _between(timeline: Timeline, start: int, end: int) -> Timeline:
 
 def _too_many(timeline: Timeline) -> OutputError:
     return OutputError(
-        f"expected a table of at most {MOST_SPANS:,} rows, got a run of {timeline.spans_in_all:,} spans: take those "
-        "between two cycles"
+        f"expected a table of at most {timelines.MOST_SPANS:,} rows, got a run of {timeline.spans_in_all:,} spans: "
+        "take those between two cycles"
     )
 
 
@@ -162,13 +159,18 @@ def _whole(values: Sequence[int]) -> Column:
 def _named(codes: Integers, names: Sequence[str]) -> Column:
     """Return the name of each code, of which several may be the same; a negative code has none."""
     different = tuple(dict.fromkeys(names))
-    position = np.array([*(different.index(name) for name in names), NONE])
-    return Column(position[np.maximum(codes, NONE)], different, partial=True)
+    position = np.array([*(different.index(name) for name in names), timelines.NONE])
+    return Column(position[np.maximum(codes, timelines.NONE)], different, partial=True)
 
 
 def _tracks(timeline: Timeline, track: Integers) -> Column:
     """Return where each span lies, in words."""
-    columns = (track, timeline.ipu - ALL_IPUS, timeline.replica - NONE, timeline.link - NONE)
+    columns = (
+        track,
+        timeline.ipu - timelines.ALL_IPUS,
+        timeline.replica - timelines.NONE,
+        timeline.link - timelines.NONE,
+    )
     key = np.zeros(len(timeline), dtype=np.int64)
     for column in columns:
         key = key * (int(column.max(initial=0)) + 1) + column
@@ -179,12 +181,12 @@ def _tracks(timeline: Timeline, track: Integers) -> Column:
 
 def _track(timeline: Timeline, span: Span) -> str:
     info, track = timeline.info, next(kind.row.track for kind in SpanKind if kind == span.kind)
-    if track is Track.LINK:
+    if track is timelines.Track.LINK:
         return f"link {info.links[span.link]}"
-    of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != NONE else ""
-    if track is Track.HOST:
-        host = HostTrack(span.link)
+    of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != timelines.NONE else ""
+    if track is timelines.Track.HOST:
+        host = timelines.HostTrack(span.link)
         return f"host {host.word}{'' if host.of_all_replicas else of}"
-    if span.ipu == ALL_IPUS:
+    if span.ipu == timelines.ALL_IPUS:
         return f"all IPUs{of}"
-    return f"IPU {span.ipu}" if track is Track.IPU else f"{track.value} of IPU {span.ipu}"
+    return f"IPU {span.ipu}" if track is timelines.Track.IPU else f"{track.value} of IPU {span.ipu}"

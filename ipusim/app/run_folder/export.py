@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.analysis.run_times import run_times
+from ipusim.api import Timeline, analysis, runs
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
 from ipusim.base.errors import FileError, MissingPackageError, OptionError
 from ipusim.base.files import has_run_file
 from ipusim.base.near_names import did_you_mean
-from ipusim.runs.problems import one_of, show
-from ipusim.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +37,9 @@ def check_format(form: str) -> None:
     Raises OptionError and MissingPackageError.
     """
     if form not in _WRITERS:
-        raise OptionError("format", f"expected {one_of(_WRITERS)}, got {show(form)}{did_you_mean(form, _WRITERS)}")
+        raise OptionError(
+            "format", f"expected {runs.one_of(_WRITERS)}, got {runs.show(form)}{did_you_mean(form, _WRITERS)}"
+        )
     if form == "parquet":
         _pyarrow()
 
@@ -64,7 +64,7 @@ def exported(run: Path, form: str, start: int | None = None, end: int | None = N
     check_format(form)
     path = timeline_file(run)
     timeline = Timeline.load(path)
-    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(run_times(timeline))}
+    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(analysis.run_times_of(timeline))}
     if curves := read_memory(path.parent, len(timeline.info.ipus)):
         tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
     return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}

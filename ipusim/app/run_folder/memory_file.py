@@ -10,12 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
+from ipusim.api import analysis, timelines
 from ipusim.base.errors import FileError
 from ipusim.base.files import array_names, has_run_file, open_run_file, read_arrays
-from ipusim.timeline.file import check_apart, read_repeats
-from ipusim.timeline.repeats import Repeat
-from ipusim.timeline.timeline import MOST_SPANS
 
 #: What it is called there.
 MEMORY_FILE: Final = "memory.npz"
@@ -25,10 +22,10 @@ _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
 #: Of the blocks of entries that happen several times: the number of the curve, and the block.
 _BLOCKS: Final = "blocks"
 #: Most bytes of them, unpacked: a pass or an update makes two entries of three numbers, and most spans are none.
-_MOST_BYTES: Final = MOST_SPANS * 2 * 3 * 8
+_MOST_BYTES: Final = timelines.MOST_SPANS * 2 * 3 * 8
 
 
-def memory_file(curves: Sequence[MemoryCurve]) -> bytes:
+def memory_file(curves: Sequence[analysis.MemoryCurve]) -> bytes:
     """Return curves as an npz archive; equal curves give equal bytes."""
     columns: dict[str, Any] = {
         name: np.array([getattr(curve, name) for curve in curves], dtype=np.int64) for name in _OF_CURVES[:-1]
@@ -43,7 +40,7 @@ def memory_file(curves: Sequence[MemoryCurve]) -> bytes:
     return file.getvalue()
 
 
-def read_memory(folder: Path, ipus: int) -> tuple[MemoryCurve, ...]:
+def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
     """Return the curves of the run on so many ``ipus`` that lies in ``folder``; none where it has not written any.
 
     Raises FileError for a file that does not hold them, OSError for one that cannot be read.
@@ -55,7 +52,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[MemoryCurve, ...]:
         with open_run_file(path) as file:
             blocks = [_BLOCKS] if _BLOCKS in array_names(file) else []
             arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES, *blocks), _MOST_BYTES)
-        repeats = arrays.pop(_BLOCKS, np.empty((0, 1 + len(Repeat._fields)), np.int64))
+        repeats = arrays.pop(_BLOCKS, np.empty((0, 1 + len(timelines.Repeat._fields)), np.int64))
         if any(array.dtype != np.int64 or array.ndim != 1 or (array < 0).any() for array in arrays.values()):
             raise FileError("columns that are no whole numbers from 0 up")
         ipu, resident, entries = (arrays[name] for name in _OF_CURVES)
@@ -65,20 +62,22 @@ def read_memory(folder: Path, ipus: int) -> tuple[MemoryCurve, ...]:
         if (ipu >= ipus).any() or not entries.all():
             raise FileError(f"IPUs beyond the {ipus} of the run, or without memory")
         parts = [np.split(column, np.cumsum(entries)[:-1]) for column in columns]
-        found = tuple(map(MemoryCurve, ipu.tolist(), resident.tolist(), *parts, _repeats(repeats, entries.tolist())))
+        found = tuple(
+            map(analysis.MemoryCurve, ipu.tolist(), resident.tolist(), *parts, _repeats(repeats, entries.tolist()))
+        )
         if any((np.diff(curve.time) < 0).any() or curve.time[0] for curve in found):
             raise FileError("times that do not rise from 0")
         for curve in found:
-            check_apart(curve.time, curve.repeats)
+            timelines.check_apart(curve.time, curve.repeats)
     except FileError as error:
         raise FileError(f"{path}: expected what IPUs hold, as a run writes it, found something else: {error}") from None
     return found
 
 
-def _repeats(blocks: npt.NDArray[np.int64], entries: Sequence[int]) -> Iterator[tuple[Repeat, ...]]:
+def _repeats(blocks: npt.NDArray[np.int64], entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
     """Yield the blocks of each curve of so many entries; raises FileError for what is none."""
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
         raise FileError("blocks that are of no curve")
     for number, size in enumerate(entries):
         own = blocks[blocks[:, 0] == number, 1:]
-        yield read_repeats(own, size) if len(own) else ()
+        yield timelines.read_repeats(own, size) if len(own) else ()

@@ -9,16 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import Job, Session, Timeline, assemble, runs
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario.load import load_job, placed_request
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.job import Job
-from ipusim.runs.problems import show
-from ipusim.runs.session import Session
-from ipusim.timeline.timeline import Timeline
 
 #: Time is simulated as it is with arithmetic.
 _TIME_ALONE: Final = "numerics=off"
@@ -102,4 +98,4 @@ def _lies_in(folder: Path, name: str) -> bool:
 def _listed(names: Sequence[str]) -> str:
     """Return the first few of some names."""
     rest = len(names) - _NAMED
-    return ", ".join(map(show, names[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(runs.show, names[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")

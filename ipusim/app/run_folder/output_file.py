@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import check_target, naming, open_file, read_up_to
-from ipusim.runs.problems import one_of
 
 #: Bytes at either end of a file in which the mark of whoever has made it is looked for.
 _LOOKED_AT: Final = 1 << 16
@@ -73,7 +73,7 @@ def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> No
     the command ``reads``. Raises OptionError for another ending of the name, OutputError for the rest.
     """
     if path.suffix.lower() not in kind.marks:
-        raise OptionError("out", f"expected {kind.words} named {one_of(kind.marks)}, got {path}")
+        raise OptionError("out", f"expected {kind.words} named {runs.one_of(kind.marks)}, got {path}")
     with naming(path):
         check_target(path)
         refuse_read(path, reads)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ipusim.analysis.fit import Fit
+from ipusim.api import Timeline, analysis, runs
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
@@ -14,26 +14,24 @@ from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.run_folder.side_by_side import Maker, side_by_side
 from ipusim.base.errors import OptionError
-from ipusim.runs.problems import one_of
-from ipusim.timeline.timeline import Timeline
 
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
 
 
-def picture_makers(timeline: Timeline, shown: Window, fit: Fit | None) -> list[Maker]:
+def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) -> list[Maker]:
     """Return what makes the pictures of a run in a window, of its memory too where it is known, the slowest first."""
 
     def traces() -> dict[str, bytes]:
         figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
         return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
 
-    def memory(fit: Fit) -> dict[str, bytes]:
+    def memory(fit: analysis.Fit) -> dict[str, bytes]:
         return {"memory.png": to_png(memory_chart(timeline, fit, shown))}
 
     return [*([partial(memory, fit)] if fit else ()), traces]
 
 
-def pictures_of(run: tuple[Timeline, Window], fit: Fit | None) -> dict[str, bytes]:
+def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None) -> dict[str, bytes]:
     """Return the pictures of a run in a window, of its memory too where it is known, by the names of their files."""
     return side_by_side(picture_makers(*run, fit))
 
@@ -41,7 +39,7 @@ def pictures_of(run: tuple[Timeline, Window], fit: Fit | None) -> dict[str, byte
 def check_picture_suffix(suffix: str) -> None:
     """Refuse a picture that cannot be drawn; raises OptionError."""
     if suffix.lower() not in _PICTURES:
-        raise OptionError("out", f"expected a picture named {one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
+        raise OptionError("out", f"expected a picture named {runs.one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
 
 
 def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ipusim.analysis.learning import Learning
-from ipusim.analysis.memory import MemoryCurve, memory_curves
+from ipusim.api import Job, Run, Timeline, analysis
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.left_out import in_periods
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
@@ -25,9 +24,6 @@ from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.base.compression import Gzip
 from ipusim.base.files import archive_of
-from ipusim.runs.job import Job
-from ipusim.runs.run import Run
-from ipusim.timeline.timeline import Timeline
 
 #: Every file of an explanation of a run.
 EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
@@ -68,7 +64,7 @@ def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(name for name in RESULT_FILES if name not in _LEARNT), (*OUTDATED_FILES, *_LEARNT)
 
 
-def losses_csv(learning: Learning) -> bytes:
+def losses_csv(learning: analysis.Learning) -> bytes:
     """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss.
 
     Of an accumulated outfeed: how many micro-batches are summed up, and the sum of their losses.
@@ -122,7 +118,7 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
     return TRACE_FILES[trace_format], file.close()
 
 
-def run_curves(result: Run, timeline: Timeline | None = None) -> list[MemoryCurve]:
+def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.MemoryCurve]:
     """Return what each IPU of all replicas holds over time; nothing where the stages do not say it.
 
     It is of the whole run, or of the rows of a ``timeline`` that has as much of it as a file.
@@ -131,7 +127,7 @@ def run_curves(result: Run, timeline: Timeline | None = None) -> list[MemoryCurv
     return [
         curve
         for replica in range(result.timeline.info.replicas if result.describes_memory else 0)
-        for curve in memory_curves(timeline, result.memory.footprint, replica)
+        for curve in analysis.memory_curves(timeline, result.memory.footprint, replica)
     ]
 
 

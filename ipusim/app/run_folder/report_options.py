@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.analysis.phases import PHASES
+from ipusim.api import analysis, runs
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
-from ipusim.runs.assemble.limits import MAX_CYCLES
-from ipusim.runs.problems import one_of, show
 
 #: The formats of a trace file, and its name in each. Both viewers read it compressed.
 TRACE_FILES: Final = {"perfetto": "trace.pftrace.gz", "chrome": "trace.json.gz"}
@@ -20,17 +18,20 @@ def check_picture(
 ) -> None:
     """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
     for option, cycle in (("start", start), ("end", end)):
-        if cycle is not None and not 0 <= cycle <= MAX_CYCLES:
+        if cycle is not None and not 0 <= cycle <= runs.MAX_CYCLES:
             raise OptionError(
-                option, f"expected a cycle from 0 to {MAX_CYCLES}, the most that a run lasts, got {show(cycle)}"
+                option,
+                f"expected a cycle from 0 to {runs.MAX_CYCLES}, the most that a run lasts, got {runs.show(cycle)}",
             )
     if not 0 <= execution < executions:
-        raise OptionError("execution", f"expected an execution {format_numbers(executions)}, got {show(execution)}")
+        raise OptionError(
+            "execution", f"expected an execution {format_numbers(executions)}, got {runs.show(execution)}"
+        )
     if phase is not None and (start is not None or end is not None):
         raise OptionError("phase", "expected either a phase or cycles {} and {}, got both", "start", "end")
-    words = [name.replace(" ", "-") for name in PHASES]
+    words = [name.replace(" ", "-") for name in analysis.PHASES]
     if phase is not None and phase_word(phase) not in words:
-        raise OptionError("phase", f"expected {one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
+        raise OptionError("phase", f"expected {runs.one_of(words)}, got {phase!r}{did_you_mean(phase, words)}")
     if start is not None and end is not None and start >= end:
         raise OptionError("start", f"expected a cycle before {{}} {end}, got {start}", "end")
 

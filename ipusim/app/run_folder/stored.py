@@ -12,14 +12,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.memory_summary import FullestMemory
-from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.api import Timeline, analysis, runs
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, read_memory
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_run_file, read_run_file
-from ipusim.runs.problems import show
-from ipusim.timeline.timeline import Timeline
 
 #: What every run folder holds.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
@@ -50,9 +46,9 @@ class StoredRun:
     summary: dict[str, Any]
 
     @cached_property
-    def times(self) -> RunTimes:
+    def times(self) -> analysis.RunTimes:
         """Every number that the Timeline tells."""
-        return run_times(self.timeline)
+        return analysis.run_times_of(self.timeline)
 
     @property
     def describes_memory(self) -> bool:
@@ -60,7 +56,7 @@ class StoredRun:
         return any(has_run_file(self.folder / name) for name in _MEMORY)
 
     @property
-    def curves(self) -> tuple[MemoryCurve, ...]:
+    def curves(self) -> tuple[analysis.MemoryCurve, ...]:
         """What each IPU holds over time; none where the folder does not say it.
 
         Raises FileError for a file that does not hold curves.
@@ -68,13 +64,13 @@ class StoredRun:
         return read_memory(self.folder, len(self.timeline.info.ipus))
 
     @property
-    def fullest(self) -> FullestMemory:
+    def fullest(self) -> analysis.FullestMemory:
         """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
         memory = self.summary["memory"]
         with self._said():
             peak = self._fullest()
             of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
-            return FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
+            return analysis.FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
 
     @property
     def peak_cycle(self) -> int:
@@ -145,6 +141,6 @@ def _impossible(value: Any, key: str = "") -> Iterator[str]:
         for each in value:
             yield from _impossible(each, key)
     elif isinstance(value, str) and _SURROGATE.search(value):
-        yield f"text that is no Unicode at {show(key)}"
+        yield f"text that is no Unicode at {runs.show(key)}"
     elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):
-        yield f"a number at {show(key)} that is too large: {show(value)}"
+        yield f"a number at {runs.show(key)} that is too large: {runs.show(value)}"

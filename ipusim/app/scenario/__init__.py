@@ -2,6 +2,5 @@
 
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
-from ipusim.runs.places import Place, PlacedProblem
 
-__all__ = ["Place", "PlacedProblem", "ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]
+__all__ = ["ScenarioError", "ScenarioMemoryError", "load_job", "load_request"]

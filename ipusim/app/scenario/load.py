@@ -7,16 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from ipusim.api import Job, Request, RequestError, RequestMemoryError, assemble, runs
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.base.cache import Cache
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.memory import RequestMemoryError
-from ipusim.runs.job import Job
-from ipusim.runs.places import PlacedProblem
-from ipusim.runs.problems import RequestError, dotted
-from ipusim.runs.request.request import Request
 
 
 def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
@@ -73,9 +68,9 @@ def _asked_by(source: Source) -> Iterator[Request]:
         )
     except RequestError as error:
         problems = [
-            PlacedProblem(
+            runs.PlacedProblem(
                 source.key_place(problem.path) if problem.of_key else source.place(problem.path),
-                dotted(problem.path),
+                runs.dotted(problem.path),
                 problem.text,
             )
             for problem in error.problems

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.hardware.generations import GC200
-from ipusim.runs.request.model_spec import TimedStageSpec
-from ipusim.runs.request.profile import read_stages
-from ipusim.runs.request.request import given
-from ipusim.runs.yaml_text import dump
+from ipusim.api import hardware, runs
 
 #: How a name of such a file ends.
 SUFFIX: Final = ".csv"
@@ -24,13 +20,13 @@ def measured_text(path: Path) -> str:
     It holds the stages themselves, so that it needs no file beside it. One stage is no pipeline: its schedule is
     single. Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
     """
-    stages = read_stages(path, GC200.clock_hz)
+    stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
     head = f"{path.name}, {many} as measured. Machine, schedule and count are where ipusim begins: --set changes them."
-    return f"# {head}\n\n{dump(plan_of(stages, [{'name': stage.name} | given(stage) for stage in stages]))}"
+    return f"# {head}\n\n{runs.dump(plan_of(stages, [{'name': stage.name} | runs.given(stage) for stage in stages]))}"
 
 
-def plan_of(stages: Sequence[TimedStageSpec], written: Any) -> dict[str, Any]:
+def plan_of(stages: Sequence[runs.TimedStageSpec], written: Any) -> dict[str, Any]:
     """Return the options that measured stages begin with; ``written`` stands for these: themselves, or a file."""
     pipeline = {"schedule": "grouped" if len(stages) > 1 else "single"}
     return {

@@ -7,20 +7,19 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from ipusim.api import KeyPath, Problem, RequestError, runs
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source
-from ipusim.runs.places import Place, PlacedProblem
-from ipusim.runs.problems import KeyPath, Problem, RequestError, dotted, show
-from ipusim.runs.request.request import index_of
-from ipusim.runs.yaml_text import Located
 
 
-def given_here(name: str) -> Place:
+def given_here(name: str) -> runs.Place:
     """Return the place of an override that was given on the command line."""
-    return Place(f"--set {name}")
+    return runs.Place(f"--set {name}")
 
 
-def apply_overrides(source: Source, overrides: Iterable[str], place_of: Callable[[str], Place] = given_here) -> Source:
+def apply_overrides(
+    source: Source, overrides: Iterable[str], place_of: Callable[[str], runs.Place] = given_here
+) -> Source:
     """Return ``source`` with each ``path=value`` put in its place, in the order given.
 
     A path is keys and list indices joined by dots; a list of named things (layers, stages) takes
@@ -32,16 +31,16 @@ def apply_overrides(source: Source, overrides: Iterable[str], place_of: Callable
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)
-    problems: list[PlacedProblem] = []
+    problems: list[runs.PlacedProblem] = []
     for override in overrides:
         name, equals, text = override.partition("=")
         place = place_of(name)
         try:
             if not equals or not name:
                 raise _nowhere(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
-            path = _put(data, name.split("."), located := Located(place.source, place), text)
+            path = _put(data, name.split("."), located := runs.Located(place.source, place), text)
         except RequestError as error:
-            problems += [PlacedProblem(place, "", problem.text) for problem in error.problems]
+            problems += [runs.PlacedProblem(place, "", problem.text) for problem in error.problems]
             continue
         problems.extend(located.problems)
         for marks in (values, keys):
@@ -63,13 +62,13 @@ def _nowhere(text: str) -> RequestError:
     return RequestError([Problem((), text)])
 
 
-def _put(data: dict[str, Any], names: list[str], located: Located, text: str) -> KeyPath:
+def _put(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
     """Put the value of ``text`` where ``names`` lead to from ``data``; return the path with real indices."""
     here: Any = data
     path: KeyPath = ()
     for depth, name in enumerate(names):
         if isinstance(here, list):
-            key: str | int = index_of(here, name, path)
+            key: str | int = runs.index_of(here, name, path)
         elif isinstance(here, dict):
             if not name:
                 raise _nowhere(f"expected keys joined by single dots, got {'.'.join(names)!r}")
@@ -77,7 +76,7 @@ def _put(data: dict[str, Any], names: list[str], located: Located, text: str) ->
             if depth < len(names) - 1 and here.get(name) is None:
                 here[name] = {}
         else:
-            raise _nowhere(f"expected {dotted(path)} to be a mapping or a list, got {show(here)}")
+            raise _nowhere(f"expected {runs.dotted(path)} to be a mapping or a list, got {runs.show(here)}")
         path = (*path, key)
         if depth == len(names) - 1:
             here[key] = located.read(text, path)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ipusim.api import Job, runs
 from ipusim.base.errors import MOST_LINES, IpusimError, OutOfMemoryError
-from ipusim.runs.job import Job
-from ipusim.runs.places import PlacedProblem
 
 
 class ScenarioError(IpusimError, ValueError):
     """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
 
-    def __init__(self, problems: Iterable[PlacedProblem]) -> None:
+    def __init__(self, problems: Iterable[runs.PlacedProblem]) -> None:
         """Sort the problems by place and drop repeats."""
         super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.place.rank)))
 
     @property
-    def problems(self) -> tuple[PlacedProblem, ...]:
+    def problems(self) -> tuple[runs.PlacedProblem, ...]:
         """The problems, in the order of the file."""
         return self.args[0]  # type: ignore[no-any-return]
 
@@ -37,7 +36,7 @@ class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
         job: what does not fit.
     """
 
-    def __init__(self, problems: Iterable[PlacedProblem], job: Job) -> None:
+    def __init__(self, problems: Iterable[runs.PlacedProblem], job: Job) -> None:
         """Keep the problems and the Job."""
         super().__init__(problems)
         self.job = job

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ipusim.api import KeyPath, runs
 from ipusim.app.scenario.measured import SUFFIX, measured_text
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import FileError
 from ipusim.base.files import MAX_SCENARIO_BYTES
 from ipusim.base.near_names import did_you_mean
-from ipusim.runs.places import Place, PlacedProblem
-from ipusim.runs.problems import KeyPath, show
-from ipusim.runs.yaml_text import Located
 
 
 @dataclass(frozen=True)
@@ -33,17 +31,17 @@ class Source:
     path: Path
     text: str
     data: dict[str, Any]
-    values: Mapping[KeyPath, Place]
-    keys: Mapping[KeyPath, Place]
+    values: Mapping[KeyPath, runs.Place]
+    keys: Mapping[KeyPath, runs.Place]
     description: str = ""
 
-    def place(self, path: KeyPath) -> Place:
+    def place(self, path: KeyPath) -> runs.Place:
         """Return the place of the value at ``path``, or of the nearest enclosing value that is written."""
         while path not in self.values:
             path = path[:-1]
         return self.values[path]
 
-    def key_place(self, path: KeyPath) -> Place:
+    def key_place(self, path: KeyPath) -> runs.Place:
         """Return the place of the key at ``path``, or of the value where there is no key (list items)."""
         return self.keys.get(path) or self.place(path)
 
@@ -61,14 +59,16 @@ def description_of(text: str) -> str:
 
 def parse_source(text: str, path: Path) -> Source:
     """Read the text of a scenario; ``path`` names it in messages. Raises ScenarioError."""
-    located = Located(str(path))
+    located = runs.Located(str(path))
     data = located.read(text)
     if located.problems:
         raise ScenarioError(located.problems)
     if not isinstance(data, dict):
-        got = "an empty file" if data is None else show(data)
-        place = located.values.get((), Place(str(path)))
-        problem = PlacedProblem(place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
+        got = "an empty file" if data is None else runs.show(data)
+        place = located.values.get((), runs.Place(str(path)))
+        problem = runs.PlacedProblem(
+            place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}"
+        )
         raise ScenarioError([problem])
     return Source(path, text, data, located.values, located.keys, description_of(text))
 
@@ -80,7 +80,7 @@ def read_source(path: Path) -> Source:
     """
 
     def refuse(text: str) -> ScenarioError:
-        return ScenarioError([PlacedProblem(Place(str(path)), "", text)])
+        return ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", text)])
 
     if path.suffix == ".py":
         raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
@@ -113,15 +113,17 @@ def _read_measured(path: Path) -> Source:
         text = measured_text(path)
     except FileError as error:
         told = (line.partition(": ") for line in str(error).splitlines())
-        raise ScenarioError([PlacedProblem(Place(place), "", problem) for place, _, problem in told]) from None
+        raise ScenarioError(
+            [runs.PlacedProblem(runs.Place(place), "", problem) for place, _, problem in told]
+        ) from None
     except FileNotFoundError:
         problem = f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}"
-        raise ScenarioError([PlacedProblem(Place(str(path)), "", problem)]) from None
+        raise ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", problem)]) from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         reason = error.strerror if isinstance(error, OSError) else error
         problem = f"expected a file that can be read, got: {reason}"
-        raise ScenarioError([PlacedProblem(Place(str(path)), "", problem)]) from None
-    found, here = parse_source(text, path), Place(str(path))
+        raise ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", problem)]) from None
+    found, here = parse_source(text, path), runs.Place(str(path))
     return replace(found, values=dict.fromkeys(found.values, here), keys=dict.fromkeys(found.keys, here))
 
 

@@ -10,12 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+from ipusim.api import Request, runs, schedules
 from ipusim.app.scenario.source import description_of
 from ipusim.base.files import MAX_SCENARIO_BYTES
-from ipusim.runs.request.request import Request
-from ipusim.runs.yaml_text import dump
-from ipusim.schedules.named import FILE
-from ipusim.schedules.registry import HOUSE
 
 #: What it is called in a run folder.
 SCENARIO_FILE: Final = "scenario.yaml"
@@ -35,7 +32,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     """
     schedule = request.options.pipeline.schedule
     no_text = request.functions is not None or bool(request.disturbances)
-    if no_text or not (schedule in HOUSE or re.fullmatch(FILE, schedule)):
+    if no_text or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
         return None
     try:
         given = _written(request.given(folder))
@@ -44,7 +41,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     given.pop("name", None)
     named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    text = f"{_description(request.description)}\n{comment}{dump(named | given)}"
+    text = f"{_description(request.description)}\n{comment}{runs.dump(named | given)}"
     return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
 
 

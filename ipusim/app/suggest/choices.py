@@ -7,18 +7,13 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, Final
 
+from ipusim.api import Schedule, Sync, hardware, runs
+from ipusim.api import schedules as core_schedules
 from ipusim.app.compare.compare import GRAPHCORES
 from ipusim.app.suggest.given import Given
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
-from ipusim.hardware.build import shards_of
-from ipusim.hardware.machines import find_machine
-from ipusim.hardware.orders import ORDERS
-from ipusim.pipeline.plan import Sync
-from ipusim.runs.problems import one_of, show
-from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule, names
 
 #: How stages lie on IPUs, by name: see :func:`mapping_of`.
 PLACEMENTS: Final = ("straight", "returning", "around", "there_and_back")
@@ -64,7 +59,7 @@ class Limits:
             "recompute": tuple(_YES_NO),
             "offload": tuple(_YES_NO),
             "sharding": tuple(_YES_NO),
-            "orders": tuple(ORDERS),
+            "orders": tuple(hardware.ORDERS),
         }
         for field in fields(self):
             given = getattr(self, field.name)
@@ -76,7 +71,9 @@ class Limits:
                     raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
                 if field.name in known and value not in known[field.name]:
                     near = did_you_mean(value, known[field.name])
-                    raise OptionError(field.name, f"expected {one_of(known[field.name])}, got {show(value)}{near}")
+                    raise OptionError(
+                        field.name, f"expected {runs.one_of(known[field.name])}, got {runs.show(value)}{near}"
+                    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,7 +196,7 @@ def choices(given: Given, limits: Limits, units: Units, *, whatever: bool = Fals
     batch = limits.global_batch or given.global_batch
     states = _states(given, limits)
     for (ipus, placement, mapping), size in product(_placed(given, limits, units), limits.sizes_of(given)):
-        replicas = ipus // shards_of(mapping)
+        replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * given.hosts * given.serialization)
         if whatever:
             count, rest = 1, 0
@@ -224,7 +221,13 @@ def _placed(given: Given, limits: Limits, units: Units) -> Iterator[tuple[int, s
                 mapping = given.mapping if len(set(given.mapping)) == used else ()
             stages = len(mapping)
             fits = stages <= len(units) if units.movable else stages == len(units)
-            if not mapping or mapping in seen or not fits or ipus % shards_of(mapping) or shards_of(mapping) > ipus:
+            if (
+                not mapping
+                or mapping in seen
+                or not fits
+                or ipus % hardware.shards_of(mapping)
+                or hardware.shards_of(mapping) > ipus
+            ):
                 continue
             if limits.stages and stages not in limits.stages:
                 continue
@@ -239,19 +242,19 @@ def sizes_of(given: Given, limits: Limits) -> tuple[int, ...]:
     """
     if given.selected:
         return (given.ipus,)
-    machine = find_machine(given.request.options.system.name)
+    machine = hardware.find_machine(given.request.options.system.name)
     if limits.ipus is None:
         return tuple(size for size in machine.sizes if size <= given.ipus)
     for size in limits.ipus:
         if size not in machine.sizes:
-            known = one_of([str(each) for each in machine.sizes])
+            known = runs.one_of([str(each) for each in machine.sizes])
             raise OptionError("ipus", f"expected {known}, sizes of a device of {machine.name}, got {size}")
     return limits.ipus
 
 
 def orders_of(given: Given, limits: Limits, choice: Choice) -> tuple[str, ...]:
     """Return the selection orders that a choice is tried under."""
-    return limits.orders or (("AUTO",) if given.machine.free or choice.ipus == 1 else ("AUTO", *ORDERS))
+    return limits.orders or (("AUTO",) if given.machine.free or choice.ipus == 1 else ("AUTO", *hardware.ORDERS))
 
 
 def possible(choice: Choice, units: Units) -> bool:
@@ -273,8 +276,8 @@ def _schedules(given: Given, limits: Limits) -> list[tuple[str, Schedule]]:
     wanted = (own, *GRAPHCORES, "single") if limits.schedules is None else limits.schedules
     found: dict[str, Schedule] = {}
     for name in wanted:
-        schedule = schedule_of(name, given.request.folder)
-        found[schedule.name if schedule.name in names() else name] = schedule
+        schedule = core_schedules.schedule_of(name, given.request.folder)
+        found[schedule.name if schedule.name in core_schedules.names() else name] = schedule
     return list(found.items())
 
 

@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, runs
 from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
-from ipusim.hardware.build import shards_of
-from ipusim.hardware.machines import MACHINES, Machine
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.profile import with_stages
-from ipusim.runs.findings import Findings
-from ipusim.runs.job import Job
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.model_spec import TimedStageSpec
-from ipusim.runs.request.pipeline_spec import PipelineSpec
-from ipusim.runs.request.request import Request
-from ipusim.runs.request.schema import Options
 
 #: What only arithmetic needs, and is left out of every plan that is tried.
 TIME_ALONE: Final = {"numerics": "off", "evaluate": None, "steps": None}
@@ -54,7 +44,7 @@ class Given:
     @property
     def machine(self) -> Machine:
         """The machine that it runs on."""
-        return MACHINES[self.request.options.system.name]
+        return hardware.MACHINES[self.request.options.system.name]
 
     @property
     def limited(self) -> bool:
@@ -97,16 +87,16 @@ def changed(request: Request, changes: Mapping[str, Any]) -> Request:
     return request.replace(values, without=changes.keys() - values.keys())
 
 
-def reported(options: Options) -> dict[str, str]:
+def reported(options: runs.Options) -> dict[str, str]:
     """Return the change by which a plan that does not fit is looked at all the same; none where nothing is limited."""
-    off = options.memory == "off" or (options.memory is None and MACHINES[options.system.name].free)
+    off = options.memory == "off" or (options.memory is None and hardware.MACHINES[options.system.name].free)
     return {} if off else {"memory": "report"}
 
 
-def _concurrent(pipeline: PipelineSpec) -> bool:
+def _concurrent(pipeline: runs.PipelineSpec) -> bool:
     """Whether any stage is asked for as several, or on several IPUs."""
     stages = (stage for stage in pipeline.stages or () if isinstance(stage, tuple))
-    several = any(isinstance(part, TimedStageSpec) for stage in stages for part in stage)
+    several = any(isinstance(part, runs.TimedStageSpec) for stage in stages for part in stage)
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
@@ -135,10 +125,10 @@ def given_of(request: Request, cache: Cache) -> Given:
     if job is not None:
         shape = job.program.shape
         return Given(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
-    options = with_stages(options, request.folder, Findings(request.is_set))
+    options = runs.with_stages(options, request.folder, runs.Findings(request.is_set))
     mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
     stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
     mapping = mapping or tuple(range(stages))
-    ipus = options.system.auto_select_ipus or shards_of(mapping)
+    ipus = options.system.auto_select_ipus or hardware.shards_of(mapping)
     training = options.training if options.training is not None else options.optimizer is not None
-    return Given(request, None, refusal, ipus, max(ipus // shards_of(mapping), 1), mapping, training)
+    return Given(request, None, refusal, ipus, max(ipus // hardware.shards_of(mapping), 1), mapping, training)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import add
 
+from ipusim.api import Plan, Request, RequestError, Schedule, System, models, pipelines, pricing, rules, runs, schedules
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.given import TIME_ALONE, Given, changed
 from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
@@ -15,23 +16,6 @@ from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
 from ipusim.app.suggest.units import Units
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.hardware.system import System
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.offload import Offload
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.pricing.collectives import all_gathers, all_reduce, host_update_cycles
-from ipusim.runs.assemble.lay_out import lay_out
-from ipusim.runs.assemble.rates import resolve_rates
-from ipusim.runs.assemble.schedule_options import without_schedule_options
-from ipusim.runs.assemble.stages import requested_stages
-from ipusim.runs.assemble.system import resolve_offloads
-from ipusim.runs.findings import Findings
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.request import Request
-from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +32,7 @@ class Layout:
 
     system: System
     plan: Plan
-    offload: Offload
+    offload: pipelines.Offload
     terms: Terms
     live: LiveTensors
 
@@ -76,9 +60,9 @@ class Layouts:
         if isinstance(drawn, str):
             return drawn
         system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
-        findings = Findings(auto.is_set)
+        findings = runs.Findings(auto.is_set)
         training = drawn.plan.shape.training
-        offload = resolve_offloads(auto.options, system, training, units.names[0], findings)
+        offload = runs.resolve_offloads(auto.options, system, training, units.names[0], findings)
         if offload is None:
             return _refusal(findings)
         if (terms := self._terms.get((*key, choice.order))) is None:
@@ -98,36 +82,36 @@ class Layouts:
             return schedule.multiple(shape)
         return None
 
-    def _shape(self, choice: Choice) -> tuple[Schedule, PlanShape]:
+    def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
         """Return the schedule, and the least shape that a choice could have."""
-        return schedule_of(choice.schedule, self._given.request.folder), PlanShape(
+        return schedules.schedule_of(choice.schedule, self._given.request.folder), pipelines.PlanShape(
             mapping=choice.mapping,
             micro_batches=self._given.serialization,
             training=self._given.training,
-            recompute=choice.recompute == THEN_BACKPROPAGATE,
-            recompute_inline=choice.recompute == INTERLEAVED,
+            recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
+            recompute_inline=choice.recompute == rules.INTERLEAVED,
             serialization=self._given.serialization,
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
         """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
-        findings, options = Findings(request.is_set), request.options
-        fixed = without_schedule_options(options, self._cache)
-        requested = findings.cached(self._cache, requested_stages, fixed)
-        rates = findings.cached(self._cache, resolve_rates, fixed, request.folder)
-        schedule = schedule_of(choice.schedule, request.folder)
+        findings, options = runs.Findings(request.is_set), request.options
+        fixed = runs.without_schedule_options(options, self._cache)
+        requested = findings.cached(self._cache, runs.requested_stages, fixed)
+        rates = findings.cached(self._cache, runs.resolve_rates, fixed, request.folder)
+        schedule = schedules.schedule_of(choice.schedule, request.folder)
         overlapped = options.system.io_tiles.place_ops_on_io_tiles
-        system, scheduled = lay_out(
+        system, scheduled = runs.lay_out(
             options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._cache
         )
         if system is None or scheduled is None or len(findings):
             return _refusal(findings)
         _, plan = scheduled
-        terms = Terms(pass_terms(plan, inline=choice.recompute == INTERLEAVED))
-        return Layout(system, plan, Offload(), terms, live_tensors(plan))
+        terms = Terms(pass_terms(plan, inline=choice.recompute == rules.INTERLEAVED))
+        return Layout(system, plan, pipelines.Offload(), terms, live_tensors(plan))
 
 
-def _refusal(findings: Findings) -> str:
+def _refusal(findings: runs.Findings) -> str:
     try:
         findings.raise_if_any()
     except RequestError as error:
@@ -135,7 +119,7 @@ def _refusal(findings: Findings) -> str:
     return ""
 
 
-def _one_by_one(schedule: Schedule, shape: PlanShape) -> bool:
+def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:
     with suppress(IpusimError):
         return schedule.multiple(shape) == 1 and schedule.order(shape).offsets == (0,)
     return False
@@ -147,7 +131,7 @@ _Held = tuple[int, ...]
 _Buffers = tuple[tuple[int, int], ...]
 
 
-def least_together(layout: Layout, profiles: Sequence[StageProfile]) -> int:
+def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> int:
     """Return the least cycles in which replicas sum up gradients, put parts together, and the host updates weights.
 
     Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
@@ -157,7 +141,7 @@ def least_together(layout: Layout, profiles: Sequence[StageProfile]) -> int:
     return min(_together(layout, {ipu: share}, profiles) for ipu in ipus)
 
 
-def together_under(layout: Layout, profiles: Sequence[StageProfile], cuts: Sequence[int]) -> int:
+def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
     """Return the same cycles of one cut, whose IPUs all take part: its first units, and the number of units."""
     held = {ipu: _held(layout, ()) for ipu in layout.plan.ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
@@ -165,7 +149,7 @@ def together_under(layout: Layout, profiles: Sequence[StageProfile], cuts: Seque
     return _together(layout, held, profiles)
 
 
-def _held(layout: Layout, profiles: Sequence[StageProfile]) -> _Held:
+def _held(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Held:
     return (
         sum(profile.accumulator_bytes for profile in profiles),
         sum(layout.offload.gathered_bytes(profile) for profile in profiles),
@@ -173,12 +157,12 @@ def _held(layout: Layout, profiles: Sequence[StageProfile]) -> _Held:
     )
 
 
-def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[StageProfile]) -> int:
+def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[models.StageProfile]) -> int:
     """Return the cycles in which replicas and the host do what they do for a weight update of IPUs that hold this."""
     system, offload, cycles = layout.system, layout.offload, 0
     accumulators, gathered, weights = zip(*held.values(), strict=True)
     if offload.variables_on_host:
-        cycles += sum(host_update_cycles(system, max(accumulators), max(weights)))
+        cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
         cycles += _sum_cycles(system, _buffers(held, accumulators), itemsize)
@@ -192,10 +176,10 @@ def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
 
 @lru_cache(maxsize=1024)  # cuts differ in few stages, and often in none of these bytes
 def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
-    return all_reduce(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
+    return pricing.all_reduce_cycles(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
 
 
 @lru_cache(maxsize=1024)
 def _gather_cycles(system: System, buffers: _Buffers) -> int:
-    gathers = all_gathers(system, dict(buffers)) if buffers else {}
+    gathers = pricing.all_gathers(system, dict(buffers)) if buffers else {}
     return max((gather.cost.total_cycles for gather in gathers.values()), default=0)

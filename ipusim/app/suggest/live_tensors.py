@@ -8,18 +8,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.pipeline.footprint import StageFootprint
-from ipusim.pipeline.liveness import Levels, alive, spread
-from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Plan
+from ipusim.api import Plan, pipelines
 
 #: What a stage needs while a pass runs, by attribute of StageFootprint.
 _RUNNING: Final = {
-    "forward": Pass.FORWARD,
-    "backward": Pass.BACKWARD,
-    "again": Pass.RECOMPUTE,
-    "input_half": Pass.INPUT_GRADIENT,
-    "weight_half": Pass.WEIGHT_GRADIENT,
+    "forward": pipelines.Pass.FORWARD,
+    "backward": pipelines.Pass.BACKWARD,
+    "again": pipelines.Pass.RECOMPUTE,
+    "input_half": pipelines.Pass.INPUT_GRADIENT,
+    "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
 #: What a stage holds, by attribute of StageFootprint.
 PARTS: Final = ("kept", "recomputed", "rest", *_RUNNING)
@@ -37,7 +34,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
         for stage in stages:
             own = plan.stage[rows] == stage
             kind = plan.kind[rows][own]
-            nothing = StageFootprint(
+            nothing = pipelines.StageFootprint(
                 ipu=ipu,
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
                 kept=0,
@@ -47,10 +44,12 @@ def live_tensors(plan: Plan) -> LiveTensors:
                 recomputes=shape.recompute and shape.recomputes(stage),
                 training=shape.training,
             )
-            kept = alive(nothing, kind)
+            kept = pipelines.alive(nothing, kind)
             levels = (kept.outside, kept.recomputed, kept.waiting)
             during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
             after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
-            columns.append(spread(Levels(np.stack(during, axis=1), np.stack(after, axis=1)), own).during)
+            columns.append(
+                pipelines.spread(pipelines.Levels(np.stack(during, axis=1), np.stack(after, axis=1)), own).during
+            )
         live[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
     return live

@@ -14,13 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import pipelines, pricing
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
 from ipusim.app.suggest.prices import Maxima, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.units import Table, Units, maxima
-from ipusim.pipeline.order import CopyRule
-from ipusim.pricing.code import least_code
 
 #: Steps in which prices of bytes are raised.
 _STEPS: Final = 200
@@ -149,7 +148,7 @@ def memory_bound(
         held = held + units.sum_of(offload.held_state_bytes)
     resident = np.array([held] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept")] for of_stage in of_stages])
-    resident[0] += least_code(profiles, layout.system) if code_bytes is None else code_bytes
+    resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
     loaded = units.sum_of(lambda each: offload.weight_bytes(each) + offload.state_bytes(each))
     return MemoryBound(
         resident,
@@ -166,7 +165,7 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, kept: Sequence[T
     """Add the buffers of FIFOs and copies to what each stage holds; ``kept`` is what each keeps of a micro-batch."""
     plan, shape = layout.plan, layout.plan.shape
     forward, backward = units.sent_forward, units.sent_backward
-    merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
+    merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
     elements = 1 if layout.offload.activations else shape.serialization
     for stage in range(shape.stages):
         if shape.training:

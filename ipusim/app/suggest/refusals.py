@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from ipusim.api import Problem, RequestError, runs
 from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.given import Given
 from ipusim.app.suggest.search import Search
@@ -13,7 +14,6 @@ from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes, format_seconds
-from ipusim.runs.problems import Problem, RequestError, one_of
 
 #: Limits of numbers that may leave no plan, and what of a choice they are about; the first that is at fault is named.
 _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
@@ -56,7 +56,7 @@ def _refuse_option(given: Given, limits: Limits, units: Units) -> None:
             if name not in _NUMBERS:
                 raise OptionError(name, f"expected others for any plan with the other options, got {got}")
             numbers = sorted({_NUMBERS[name](choice) for choice in others})
-            raise OptionError(name, f"expected {one_of([*map(str, numbers)])} with the other options, got {got}")
+            raise OptionError(name, f"expected {runs.one_of([*map(str, numbers)])} with the other options, got {got}")
         if any(True for _ in choices(given, limits, units, whatever=True)):
             return
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any, Final
 
+from ipusim.api import KeyPath, runs
 from ipusim.app.scenario.source import Source
 from ipusim.app.suggest.suggestion import Suggestion
-from ipusim.runs.problems import KeyPath
-from ipusim.runs.yaml_text import edited
 
 #: Options that are taken out where another takes their place, by that.
 _IN_PLACE_OF: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
@@ -32,7 +31,7 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
             changes[path] = (value, "" if value is None else was + why(suggestion, name))
     # What was expected of the given plan is nothing that anybody expects of this one.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
-    return edited(source.text, changes)
+    return runs.edited(source.text, changes)
 
 
 def _in_effect(suggestion: Suggestion, path: KeyPath) -> Any:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
+from ipusim.api import Job, Request, machine
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Choice, Limits
@@ -19,9 +20,6 @@ from ipusim.app.suggest.searched import Plan, Searched
 from ipusim.app.suggest.trial import Trial, host_part, laid_out, simulated, tried
 from ipusim.base.cache import Cache
 from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
-from ipusim.machine.one_thread import one_blas_thread
-from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 
 #: Plans beside the best that are simulated and shown.
 RUNNERS_UP: Final = 4
@@ -244,7 +242,7 @@ def suggest(
     known = own.cycles if own.fits and limits == Limits() else None
     search = Search(given, limits, cache, most=simulations, budget=budget, known=known)
     with (
-        one_blas_thread()
+        machine.one_blas_thread()
     ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
         found = search.run(lambda searched: told(given, searched))
         if found.best is None:

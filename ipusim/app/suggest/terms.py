@@ -17,15 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import PipelineProgram, Plan, System, hardware, models, pipelines, pricing
 from ipusim.app.suggest.units import KINDS
-from ipusim.hardware.links import LinkDirection
-from ipusim.hardware.system import System
-from ipusim.model.profile import StageProfile
-from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.order import Edge
-from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.copies import copy_costs, send_costs, traffic
 
 Numbers = npt.NDArray[np.float64]
 Column = npt.NDArray[np.int64]
@@ -35,7 +28,9 @@ COLUMNS: Final = len(KINDS) + 5
 SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 SENT: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
 #: In which of KINDS each pass is counted, by its number.
-_KIND_OF: Final = np.array([KINDS.index(Pass.FORWARD if kind is Pass.RECOMPUTE else kind) for kind in Pass])
+_KIND_OF: Final = np.array(
+    [KINDS.index(pipelines.Pass.FORWARD if kind is pipelines.Pass.RECOMPUTE else kind) for kind in pipelines.Pass]
+)
 #: Bytes of a tensor by which the rate of its way is told.
 _LARGE: Final = 1 << 20
 
@@ -111,7 +106,7 @@ def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column
     size = COLUMNS * stages
     places = group * size + _KIND_OF[kind] * stages + stage
     if inline:
-        again = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < stages - 1)
+        again = np.isin(kind, (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)) & (stage < stages - 1)
         places = np.concatenate([places, group[again] * size + stage[again]])
     return np.bincount(places, minlength=groups * size).reshape(groups, size).astype(np.float64)
 
@@ -122,7 +117,7 @@ def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
     counts = _counts(plan, inline, plan.time_step, plan.emitted + 1)
     by_column = counts.reshape(-1, COLUMNS, shape.stages)
     if not shape.overlapped_io:
-        forward = plan.kind == Pass.FORWARD
+        forward = plan.kind == pipelines.Pass.FORWARD
         np.add.at(by_column, (plan.time_step[forward & (plan.stage == 0)], INFEED, 0), 1)
         np.add.at(by_column, (plan.time_step[forward & (plan.stage == shape.stages - 1)] + 1, OUTFEED, -1), 1)
     on_ipu = np.array([np.tile(np.array(shape.mapping) == ipu, COLUMNS) for ipu in plan.ipus])
@@ -155,11 +150,11 @@ def _ways(plan: Plan, inline: bool) -> Term:
     loads = _counts(plan, inline, np.searchsorted(ipus, plan.ipu), len(ipus))
     update = _updates(plan).rows if shape.training else np.zeros_like(loads)
     rows = []
-    back = Pass.INPUT_GRADIENT if Pass.INPUT_GRADIENT in plan.kind else Pass.BACKWARD
+    back = pipelines.Pass.INPUT_GRADIENT if pipelines.Pass.INPUT_GRADIENT in plan.kind else pipelines.Pass.BACKWARD
     for number, ipu in enumerate(ipus):
         first = shape.mapping.index(ipu)
         head, tail = np.zeros((2, COLUMNS, shape.stages))
-        head[KINDS.index(Pass.FORWARD), :first] = head[SENT_FORWARD, :first] = 1
+        head[KINDS.index(pipelines.Pass.FORWARD), :first] = head[SENT_FORWARD, :first] = 1
         head[INFEED, 0] = first == 0
         rows.append(head.ravel() + loads[number] + update[number])
         if shape.training:
@@ -173,20 +168,20 @@ def _ways(plan: Plan, inline: bool) -> Term:
 
 def _program(plan: Plan, size: int = 1) -> PipelineProgram:
     """Return a program whose every tensor has ``size`` bytes."""
-    profile = StageProfile("one", 1, output_bytes=size, gradient_bytes=size if plan.shape.training else 0)
+    profile = models.StageProfile("one", 1, output_bytes=size, gradient_bytes=size if plan.shape.training else 0)
     return PipelineProgram((profile,) * plan.shape.stages, plan.shape)
 
 
 def _copies(plan: Plan, system: System) -> Iterator[Copy]:
     """Yield the merged copies, of all replicas together; one that does not meet costs nothing."""
     program, shape = _program(plan), plan.shape
-    costs = copy_costs(plan, program, system)
+    costs = pricing.copy_costs(plan, program, system)
     times = Counter(costs.copy_of)
     for number, copy in enumerate(costs.meetings[0]):
-        links: dict[LinkDirection, Numbers] = {}
+        links: dict[hardware.LinkDirection, Numbers] = {}
         for edge in copy.edges:
             column, stage = _sender(plan, edge)
-            for load in system.merged_copy(traffic(program, (edge,), system)).links:
+            for load in system.merged_copy(pricing.traffic(program, (edge,), system)).links:
                 rate = 0.0 if system.free else float(system.clock_hz / load.direction.bytes_per_s(system.rates))
                 row = links.setdefault(load.direction, np.zeros((COLUMNS, shape.stages)))
                 row[column, stage] += load.bytes * rate
@@ -194,7 +189,7 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
         yield Copy(times[number], copy.fixed.total_cycles, rows)
 
 
-def _sender(plan: Plan, edge: Edge) -> tuple[int, int]:
+def _sender(plan: Plan, edge: pipelines.Edge) -> tuple[int, int]:
     """Return the column and the stage of what an edge hands on."""
     positions, step = plan.shape.positions, edge.source_step
     return (SENT_FORWARD, step) if step < positions else (SENT_BACKWARD, 2 * positions - 1 - step)
@@ -202,7 +197,7 @@ def _sender(plan: Plan, edge: Edge) -> tuple[int, int]:
 
 def _sends(plan: Plan, system: System) -> Numbers:
     sends = np.zeros((2, 2, plan.shape.stages))
-    for (replica, source, target), send in send_costs(plan, _program(plan, _LARGE), system, {}).items():
+    for (replica, source, target), send in pricing.send_costs(plan, _program(plan, _LARGE), system, {}).items():
         if replica == 0:
             sends[:, int(target < source), source] = send.lead_cycles, max(send.cycles - 1, 0) / _LARGE
     return sends

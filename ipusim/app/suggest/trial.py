@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ipusim.analysis.fit import remote_verdict
+from ipusim.api import Job, Request, analysis, assemble
 from ipusim.app.fidelity.throughputs import session_cycles
 from ipusim.app.suggest.given import changed, reported
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +63,9 @@ def laid_out(request: Request, cache: Cache | None = None) -> Trial:
 def tried(job: Job) -> Trial:
     """Return a plan that was assembled, and whether it fits; not simulated."""
     limited = bool(reported(job.request.options))
-    return Trial(job, fits=not (job.memory.over or (limited and remote_verdict(job.memory.footprint, job.system))))
+    return Trial(
+        job, fits=not (job.memory.over or (limited and analysis.remote_verdict(job.memory.footprint, job.system)))
+    )
 
 
 def simulated(trial: Trial) -> Trial:

@@ -14,29 +14,21 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import Job, Request, assemble, models, pipelines, pricing, runs
+from ipusim.api import layers as core_layers
 from ipusim.app.suggest.given import changed
 from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
-from ipusim.model.layers.keys import EarlierLayer
-from ipusim.model.profile import PassCost, StageProfile
-from ipusim.pipeline.ops import Pass
-from ipusim.pricing.costs import HostCosts
-from ipusim.pricing.passes import pass_cycles
-from ipusim.pricing.price import counts_update
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
-from ipusim.runs.findings import Findings
-from ipusim.runs.job import Job
-from ipusim.runs.request.layer_spec import BuiltSpec
-from ipusim.runs.request.model_spec import NamedStageSpec
-from ipusim.runs.request.pipeline_spec import MAX_STAGES
-from ipusim.runs.request.request import Request
-from ipusim.runs.request.schema import Options
 
 Table = npt.NDArray[np.int64]
 
 #: The passes that are priced by themselves: a recomputation costs what its forward pass does.
-KINDS: Final = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+KINDS: Final = (
+    pipelines.Pass.FORWARD,
+    pipelines.Pass.BACKWARD,
+    pipelines.Pass.INPUT_GRADIENT,
+    pipelines.Pass.WEIGHT_GRADIENT,
+)
 #: Every unit a stage of its own, on one IPU, once: what is asked for to learn what they cost.
 _ALONE: Final[dict[str, Any]] = {
     "system.auto_select_ipus": 1,
@@ -86,20 +78,20 @@ class Units:
 
     names: tuple[str, ...]
     movable: bool
-    profiles: tuple[StageProfile, ...]
+    profiles: tuple[models.StageProfile, ...]
     passes: Table
     updates: Table
     stash: Table
     shared: tuple[tuple[int, int], ...]
     training: bool
-    host: HostCosts
+    host: pricing.HostCosts
     prefetch_depth: int
 
     def __len__(self) -> int:
         """The number of units."""
         return len(self.names)
 
-    def sum_of(self, figure: Callable[[StageProfile], int]) -> Table:
+    def sum_of(self, figure: Callable[[models.StageProfile], int]) -> Table:
         """Return the table of a figure of every profile, summed over a stage."""
         return sums([figure(profile) for profile in self.profiles])
 
@@ -133,7 +125,7 @@ def maxima(values: Sequence[int] | Table) -> Table:
     return found
 
 
-def movable(options: Options) -> bool:
+def movable(options: runs.Options) -> bool:
     """Whether the model's layers may be cut anew: not where stages have cycles, options or branches of their own."""
     pipeline = options.pipeline
     own = (
@@ -142,7 +134,7 @@ def movable(options: Options) -> bool:
         pipeline.backward_propagation_stages_poplar_options,
     )
     listed = all(
-        isinstance(stage, NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
+        isinstance(stage, runs.NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
         for stage in pipeline.stages or ()
     )
     concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
@@ -155,12 +147,12 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
     Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
     """
     options = request.options
-    findings = Findings(request.is_set)
+    findings = runs.Findings(request.is_set)
     free = movable(options)
-    layers = model_layers(options, findings) if free else []
+    layers = runs.model_layers(options, findings) if free else []
     findings.raise_if_any()
-    if len(layers) > MAX_STAGES:
-        text = f"expected a model of at most {MAX_STAGES} layers to cut, got {len(layers)}: make blocks of some"
+    if len(layers) > runs.MAX_STAGES:
+        text = f"expected a model of at most {runs.MAX_STAGES} layers to cut, got {len(layers)}: make blocks of some"
         raise OptionError("scenario", text)
     names = [layer.spec.name for layer in layers]
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
@@ -186,7 +178,7 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
         passes,
         sums(
             [
-                _cycles(profile.update, job) if counts_update(profile, job.program, job.system) else 0
+                _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
                 for profile in profiles
             ]
         ),
@@ -198,16 +190,20 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
     )
 
 
-def _costs(profile: StageProfile) -> tuple[PassCost, ...]:
+def _costs(profile: models.StageProfile) -> tuple[models.PassCost, ...]:
     return (profile.forward, profile.backward, *profile.halves)
 
 
-def _cycles(cost: PassCost, job: Job) -> int:
-    return pass_cycles(cost, job.system.ipu, job.system.rates)
+def _cycles(cost: models.PassCost, job: Job) -> int:
+    return pricing.pass_cycles(cost, job.system.ipu, job.system.rates)
 
 
 def _passing(
-    request: Request, changes: dict[str, Any], names: Sequence[str], profiles: Sequence[StageProfile], cache: Cache
+    request: Request,
+    changes: dict[str, Any],
+    names: Sequence[str],
+    profiles: Sequence[models.StageProfile],
+    cache: Cache,
 ) -> Table:
     """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
 
@@ -225,14 +221,16 @@ def _passing(
     return passing
 
 
-def _stash(profiles: Sequence[StageProfile], passing: Table, trained: int, layers: Sequence[RequestedLayer]) -> Table:
+def _stash(
+    profiles: Sequence[models.StageProfile], passing: Table, trained: int, layers: Sequence[runs.RequestedLayer]
+) -> Table:
     """Return what stages keep of a micro-batch at least.
 
     Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
     connections others too, and nothing is said.
     """
     kept = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
-    if any(isinstance(layer.spec, BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
+    if any(isinstance(layer.spec, runs.BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
         return np.zeros((len(kept) + 1,) * 2, dtype=np.int64)
     found = sums(kept - passing) + np.concatenate([[0], passing])[None, :]
     kept[:trained] = 0
@@ -244,16 +242,16 @@ def _stash(profiles: Sequence[StageProfile], passing: Table, trained: int, layer
     return np.asarray(found)
 
 
-def _shared(layers: Sequence[RequestedLayer]) -> list[tuple[int, int]]:
+def _shared(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
     """Return the pairs of layers of which the second uses weights of the first."""
     places = {layer.spec.name: place for place, layer in enumerate(layers)}
     found = []
     for place, layer in enumerate(layers):
         spec = layer.spec
-        if isinstance(spec, BuiltSpec) and hasattr(spec.row.makes, "shared"):
+        if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.makes, "shared"):
             found += [
                 (places[owner], place)
                 for key in spec.row.keys
-                if key.hint is EarlierLayer and (owner := getattr(spec, key.argument)) in places
+                if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in places
             ]
     return found

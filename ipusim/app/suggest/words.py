@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
+from ipusim.api import Job
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.given import Given
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial
 from ipusim.base.units import format_figure, format_seconds
-from ipusim.runs.job import Job
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
+from ipusim.api import assemble
 from ipusim.app.fidelity.throughputs import Full
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
@@ -21,7 +22,6 @@ from ipusim.app.sweep.vary import text_of
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 from ipusim.base.units import format_figure
-from ipusim.runs.assemble.assemble import assemble
 
 #: The option whose ceiling is told.
 COUNT: Final = "pipeline.gradient_accumulation_count"

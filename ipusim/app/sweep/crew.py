@@ -18,15 +18,12 @@ from uuid import uuid4
 
 import joblib
 
+from ipusim.api import Request, Schedule, hardware, runs, schedules
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.base.cache import Cache
 from ipusim.base.errors import MissingPackageError, OptionError, OutputError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.workers import side_by_side
-from ipusim.hardware.disturbances import Disturbance
-from ipusim.runs.request.request import Request, given, plain
-from ipusim.schedules import registry
-from ipusim.schedules.registry import Schedule
 
 #: Where points run.
 BACKENDS: Final = ("local", "dask")
@@ -146,13 +143,13 @@ class _Errand:
     description: str
     folder: str
     schedules: Sequence[Schedule] = field(default=())
-    disturbances: tuple[Disturbance, ...] = ()
+    disturbances: tuple[hardware.Disturbance, ...] = ()
 
     @classmethod
     def of(cls, request: Request) -> _Errand:
         """Take down a request."""
-        own = tuple(each for each in map(registry.find, registry.names()) if not registry.is_of_the_house(each))
-        data, folder = plain(given(request.options)), str(request.folder)
+        own = tuple(each for each in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(each))
+        data, folder = runs.plain(runs.given(request.options)), str(request.folder)
         return cls(uuid4().hex, data, request.name, request.description, folder, own, request.disturbances)
 
     def request(self) -> Request:
@@ -169,6 +166,6 @@ def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[
             _AT_HAND.clear()
             cache = _AT_HAND[errand.sweep] = Cache()
         for schedule in errand.schedules:
-            if schedule.name not in registry.names():
-                registry.register(schedule)
+            if schedule.name not in schedules.names():
+                schedules.register(schedule)
         return number, outcome_of(cache(_Errand.request, errand), changes, cache)

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
+from ipusim.api import Request, runs
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep.outcome import Outcome, stored_outcome
 from ipusim.base.errors import FileError
 from ipusim.base.files import open_file
-from ipusim.runs.request.request import Request, given
 
 #: A function in a Python file, as options name it.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
@@ -42,7 +42,7 @@ class Keys:
 
     def of(self, request: Request) -> str:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
-        asked = {key: value for key, value in given(request.options).items() if key not in ("name", "expect")}
+        asked = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
         files = {name: self._content(path) for name, path in sorted(_files(asked, request.folder))}
         disturbed = [repr(request.disturbances)] if request.disturbances else []
         text = json.dumps([asked, files, *disturbed], ensure_ascii=False, default=lambda value: {"exactly": str(value)})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.analysis.figures import Figure, figure
+from ipusim.api import analysis
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
@@ -28,7 +28,7 @@ class Measure:
     """
 
     name: str
-    figure: Figure
+    figure: analysis.Figure
     column: str
     words: str
     head: str
@@ -49,7 +49,7 @@ class Measure:
 def _measure(
     name: str, of: str, column: str, words: str, head: str, scale: float, told: Callable[[float], str] | None = None
 ) -> Measure:
-    return Measure(name, figure(of), column, words, head, scale, told or figure(of).told)
+    return Measure(name, analysis.figure(of), column, words, head, scale, told or analysis.figure(of).told)
 
 
 MEASURES: Final = (

@@ -7,20 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
-from ipusim.analysis.bubble import bubble
-from ipusim.analysis.executions import find_execution
-from ipusim.analysis.throughput import throughput
-from ipusim.analysis.utilisation import ratio
+from ipusim.api import Job, Request, RequestError, RequestMemoryError, Session, Timeline, analysis, assemble, execute
 from ipusim.base.cache import Cache
 from ipusim.base.errors import FileError, IpusimError
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.assemble.memory import RequestMemoryError
-from ipusim.runs.execute import execute
-from ipusim.runs.job import Job
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.request import Request
-from ipusim.runs.session import Session
-from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -145,8 +134,8 @@ def _run(job: Job) -> Outcome:
 
 
 def _numbers(job: Job, timeline: Timeline) -> Outcome:
-    first, rates = find_execution(timeline, 0), throughput(timeline)
-    found = bubble(timeline, first)
+    first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
+    found = analysis.bubble_of(timeline, first)
     holders = len(timeline.info.stages_of_ipu)
     available = holders * first.makespan_cycles
     return Outcome(
@@ -157,7 +146,7 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
         weight_update_period_s=rates.weight_update_period_s,
         samples_per_s=rates.samples_per_s,
         bubble=found.idle_fraction,
-        utilisation=ratio(available - found.idle_cycles, available),
+        utilisation=analysis.ratio(available - found.idle_cycles, available),
         run_cycles=rates.run_cycles,
         executions=timeline.info.executions,
         samples=rates.effective_batch_size,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from ipusim.api import runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, sweep_chart
 from ipusim.app.render.tables import Table
@@ -21,7 +22,6 @@ from ipusim.app.sweep.vary import text_of
 from ipusim.base.errors import MissingPackageError, OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes, format_figure
-from ipusim.runs.titles import title_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -149,7 +149,7 @@ def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
 def _title(found: Sweep, measure: Measure) -> str:
     """Return what is varied, in words where its scenario has any, and which measure of how many points is shown."""
     request, name = found.request, measure.words.partition(",")[0]
-    title = title_of(request.description)
+    title = runs.title_of(request.description)
     words = f"{name} of {len(found.finished)} points"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ipusim.api import Job, KeyPath, Progress, Request, runs
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
@@ -24,11 +25,6 @@ from ipusim.app.sweep.sweep import Sweep, sweep
 from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
-from ipusim.machine.simulate import Progress
-from ipusim.runs.job import Job
-from ipusim.runs.places import Place, PlacedProblem
-from ipusim.runs.problems import KeyPath, dotted, show
-from ipusim.runs.request.request import Request
 
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
 
@@ -49,7 +45,7 @@ class Study:
     axes: tuple[Axis, ...]
     together: bool
     measure: str | None
-    place_of: Callable[[str], Place]
+    place_of: Callable[[str], runs.Place]
 
     def run(
         self,
@@ -93,7 +89,7 @@ def read_study(path: Path, varied: Sequence[str], together: bool) -> Study:
             raise OptionError("vary", text)
         axes = tuple(map(parse_axis, varied))
         points_of(axes, together)
-        return Study(path, axes, together, None, lambda name: Place(f"--vary {name}"))
+        return Study(path, axes, together, None, lambda name: runs.Place(f"--vary {name}"))
     if varied or together:
         raise OptionError("vary" if varied else "zip", f"expected nothing beside the study file {path}, got some")
     return _Reader(source).study()
@@ -104,7 +100,7 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._problems: list[PlacedProblem] = []
+        self._problems: list[runs.PlacedProblem] = []
 
     def study(self) -> Study:
         """Return the study; raises ScenarioError with every problem."""
@@ -114,11 +110,11 @@ class _Reader:
             self._note((key,), text, self._source.key_place((key,)))
         scenario = data.get("scenario")
         if not isinstance(scenario, str) or not scenario:
-            self._note(("scenario",), f"expected the file of a scenario, got {show(scenario)}")
+            self._note(("scenario",), f"expected the file of a scenario, got {runs.show(scenario)}")
         axes = self._axes(data.get("vary"))
         together = data.get("zip", False)
         if not isinstance(together, bool):
-            self._note(("zip",), f"expected true or false, got {show(together)}")
+            self._note(("zip",), f"expected true or false, got {runs.show(together)}")
         if axes and isinstance(together, bool):
             self._try(("zip",) if together else ("vary",), partial(points_of, axes, together))
         measure = data.get("measure")
@@ -132,7 +128,7 @@ class _Reader:
     def _axes(self, varied: Any) -> tuple[Axis, ...]:
         if not isinstance(varied, dict) or not varied:
             text = "expected options with values, such as pipeline.schedule: [grouped, interleaved]"
-            self._note(("vary",), f"{text}, got {show(varied)}")
+            self._note(("vary",), f"{text}, got {runs.show(varied)}")
             return ()
         axes = []
         for path, values in varied.items():
@@ -149,5 +145,5 @@ class _Reader:
             self._note(path, text.removeprefix(f"{path[-1]}: "))
             return None
 
-    def _note(self, path: KeyPath, text: str, place: Place | None = None) -> None:
-        self._problems.append(PlacedProblem(place or self._source.place(path), dotted(path), text))
+    def _note(self, path: KeyPath, text: str, place: runs.Place | None = None) -> None:
+        self._problems.append(runs.PlacedProblem(place or self._source.place(path), runs.dotted(path), text))

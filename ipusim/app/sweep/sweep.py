@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.vary import Axis, points_of, text_of
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
-from ipusim.machine.simulate import Progress
-from ipusim.runs.assemble.assemble import assemble
-from ipusim.runs.problems import RequestError
-from ipusim.runs.request.request import Request
 
 
 class AllFailedError(IpusimError):

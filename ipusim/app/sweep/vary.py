@@ -10,14 +10,12 @@ from fractions import Fraction
 from itertools import product
 from typing import Any, Final
 
+from ipusim.api import runs
 from ipusim.base.errors import OptionError
-from ipusim.runs.problems import MOST_NUMBER, show
-from ipusim.runs.request.request import plain
-from ipusim.runs.yaml_text import Located
 
 #: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
 MOST_POINTS: Final = 100_000
-_MOST: Final = float(MOST_NUMBER)
+_MOST: Final = float(runs.MOST_NUMBER)
 _NUMBER: Final = r"[+-]?\d{1,60}(?:\.\d{1,60})?(?:[eE][+-]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
@@ -80,9 +78,9 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
     Raises OptionError for none.
     """
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
-        raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {show(values)}")
+        raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
     keys = tuple(path.split("."))
-    listed = _listed(path, values) if isinstance(values, str) else [plain(value, keys) for value in values]
+    listed = _listed(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
     found = tuple(each for value in listed for each in _expanded(path, value))
     if not found:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
@@ -93,7 +91,9 @@ def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
     """Return the axes of options by their paths; raises OptionError for no mapping, and as :func:`axis_of` does."""
     if not hasattr(varied, "items"):
         example = '{"pipeline.gradient_accumulation_count": [16, 32, 64]}'
-        raise OptionError("vary", f"expected a mapping from options to values, such as {example}, got {show(varied)}")
+        raise OptionError(
+            "vary", f"expected a mapping from options to values, such as {example}, got {runs.show(varied)}"
+        )
     return tuple(axis_of(path, values) for path, values in varied.items())
 
 
@@ -125,10 +125,10 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
 
 def _listed(path: str, text: str) -> list[Any]:
     """Return the values of a text, which is the inside of a list in YAML."""
-    located = Located(path)
+    located = runs.Located(path)
     found = located.read(f"[{text}\n]")
     if located.problems or not isinstance(found, list):
-        why = located.problems[0].text if located.problems else f"got {show(found)}"
+        why = located.problems[0].text if located.problems else f"got {runs.show(found)}"
         raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {why}")
     return found
 
@@ -150,8 +150,8 @@ def _expanded(path: str, value: Any) -> Iterator[Any]:
 
 def _range(path: str, text: str, numbers: Sequence[Fraction], way: str, *, whole: bool) -> Iterator[int | float]:
     here, last, by = numbers
-    if last >= MOST_NUMBER:
-        raise OptionError("vary", f"{path}: expected a range that ends below {_MOST:.0e}, got {show(text)}")
+    if last >= runs.MOST_NUMBER:
+        raise OptionError("vary", f"{path}: expected a range that ends below {_MOST:.0e}, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
         yield int(here) if whole else float(here)
         here = here * by if way == "x" else here + by

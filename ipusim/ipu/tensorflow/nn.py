@@ -237,7 +237,7 @@ def conv2d(
     groups, rest = divmod(images.shape[-1], channels)
     if rest or not groups:
         raise ProgramError(f"input depth must be evenly divisible by filter depth: {images.shape[-1]} vs {channels}")
-    padded = cast("layers.Padding", padding.lower())
+    padded = cast(layers.Padding, padding.lower())
     layer = layers.Conv2D(outputs, (height, width), _steps(strides), padded, use_bias=False, groups=groups)
     return run(layer, images, {"W": kernel}, draws_as="")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipusim.api import pricing
 from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest import layout
 from ipusim.app.suggest.choices import Limits
@@ -46,8 +47,8 @@ def test_stages_whose_accumulators_differ_are_counted_each():
 def test_what_replicas_do_together_is_priced_once_for_cuts_that_have_it_alike(monkeypatch):
     layout._sum_cycles.cache_clear()
     priced = []
-    original = layout.all_reduce
-    monkeypatch.setattr(layout, "all_reduce", lambda *of: priced.append(of) or original(*of))
+    original = pricing.all_reduce_cycles
+    monkeypatch.setattr(pricing, "all_reduce_cycles", lambda *of: priced.append(of) or original(*of))
     suggest(load_request(SCENARIOS / "digits_training.yaml"), Limits(replicas=(2,)), runners_up=0)
     assert priced
     assert all(one not in priced[:place] for place, one in enumerate(priced))

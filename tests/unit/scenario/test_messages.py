@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ipusim.app.cli import main
-from ipusim.app.scenario import Place, ScenarioError, load_job, load_request
+from ipusim.app.scenario import ScenarioError, load_job, load_request
 from ipusim.base.near_names import listed
-from ipusim.runs.places import PlacedProblem
+from ipusim.runs.places import Place, PlacedProblem
 from tests import table_names
 from tests.effort import draws_everything
 

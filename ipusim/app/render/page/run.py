@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.memory import MemoryCurve
-from ipusim.analysis.phases import phases
+from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.page.columns import Packed, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
@@ -19,18 +18,14 @@ from ipusim.app.render.tables import Table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.base.looks import Look
-from ipusim.pipeline.holders import Holder
-from ipusim.timeline.kind_row import Track
-from ipusim.timeline.kinds import LOOKS, SpanKind
-from ipusim.timeline.timeline import NONE, Span, Timeline, TimelineInfo
 
 Integers = npt.NDArray[np.int64]
 
 #: Tracks of spans that pictures leave out, from the top down.
-_BESIDE: Final = (Track.SEND, Track.LINK, Track.HOST)
+_BESIDE: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
 #: Holders of memory from the bottom up, and every look of theirs.
-_STACKED: Final = sorted(Holder, key=lambda holder: holder.layer)
+_STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 _HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
 
 
@@ -79,8 +74,8 @@ class HeldMemory:
         fits, verdict: whether they all fit, and that in words.
     """
 
-    curves: tuple[MemoryCurve, ...]
-    holders: tuple[Mapping[Holder, int], ...]
+    curves: tuple[analysis.MemoryCurve, ...]
+    holders: tuple[Mapping[pipelines.Holder, int], ...]
     limit: int | None
     fits: bool
     verdict: str
@@ -152,7 +147,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "stages": _stages(info),
         "links": list(info.links),
         "physical": list(physical_ipus(timeline)),
-        "phases": [asdict(phase) for phase in phases(timeline)],
+        "phases": [asdict(phase) for phase in analysis.phases_of(timeline)],
         "tracks": [_track(content, number) for number in used.tolist()],
         "texts": texts,
         "columns": list(packed.columns),
@@ -165,7 +160,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     return data, packed.content
 
 
-def _stages(info: TimelineInfo) -> list[str]:
+def _stages(info: timelines.TimelineInfo) -> list[str]:
     """Return the name of each stage, with those of its layers where it has any."""
     named = zip(info.stages, info.layers_of, strict=True)
     return [f"{name} ({layers})" if layers else name for name, layers in named]
@@ -193,7 +188,7 @@ def _span_looks() -> tuple[Look, ...]:
         kind = next(kind for kind in SpanKind if kind.row.look is None and kind.row.track is track)
         like = next(other.row.look for other in sorted(SpanKind) if other.row.look and _same(kind, other))
         beside.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
-    return (*LOOKS, *beside)
+    return (*timelines.LOOKS, *beside)
 
 
 def _same(kind: SpanKind, other: SpanKind) -> bool:
@@ -202,7 +197,7 @@ def _same(kind: SpanKind, other: SpanKind) -> bool:
 
 def _kind(kind: SpanKind) -> dict[str, Any]:
     row = kind.row
-    look = LOOKS.index(row.look) if row.look is not None else len(LOOKS) + _BESIDE.index(row.track)
+    look = timelines.LOOKS.index(row.look) if row.look is not None else len(timelines.LOOKS) + _BESIDE.index(row.track)
     return {
         "name": kind.name.lower().replace("_", " "),
         "doc": row.doc,
@@ -234,7 +229,7 @@ def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
     columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
     columns["cycles"] = timeline.end - timeline.start
     if not timeline.info.has_time_steps:
-        columns["time_step"] = np.full(len(timeline), NONE)
+        columns["time_step"] = np.full(len(timeline), timelines.NONE)
     columns |= slices
     columns["path"] = run.path
     if run.memory is not None:
@@ -265,9 +260,9 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
         layers = []
         for holder in _STACKED:
             look, size = _HOLDER_LOOKS.index(holder.look), held.get(holder, 0)
-            if holder is Holder.LIVE:
+            if holder is pipelines.Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})
-            elif holder is Holder.FIFOS and size:
+            elif holder is pipelines.Holder.FIFOS and size:
                 layers.append({"look": look, "holds": "held", "bytes": size})
                 layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
             elif size:  # of room that is not always full, the room
