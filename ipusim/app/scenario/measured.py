@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,13 +22,15 @@ def measured_text(path: Path) -> str:
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
     head = f"{path.name}, {many} as measured. Machine, schedule and count are where ipusim begins: --set changes them."
-    return f"# {head}\n\n{runs.dump(plan_of(stages, [{'name': stage.name} | runs.given(stage) for stage in stages]))}"
+    listed = [{"name": stage.name} | runs.given(stage) for stage in stages]
+    return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"
 
 
-def plan_of(stages: Sequence[runs.TimedStageSpec], written: Any) -> dict[str, Any]:
-    """Return the options that measured stages begin with; ``written`` stands for these: themselves, or a file."""
-    pipeline = {"schedule": "grouped" if len(stages) > 1 else "single"}
-    return {
-        "system": {"name": "free"},
-        "pipeline": {**pipeline, "gradient_accumulation_count": _COUNT * len(stages), "stages": written},
-    }
+def plan_of(stages: int, written: Any, count: int | None = None) -> dict[str, Any]:
+    """Return the options that so many measured stages begin with, at another count where one is known.
+
+    ``written`` stands for the stages: themselves, or the file that has them.
+    """
+    pipeline = {"schedule": "grouped" if stages > 1 else "single"}
+    counts = {"gradient_accumulation_count": count or _COUNT * stages}
+    return {"system": {"name": "free"}, "pipeline": {**pipeline, **counts, "stages": written}}

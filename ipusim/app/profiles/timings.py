@@ -1,0 +1,48 @@
+"""What was measured, as traces and logs have it: how long a named thing took on a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+#: Measurements of a file at most: what a stranger's file takes of memory.
+MOST: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One measurement.
+
+    Attributes:
+        rank: the process that it was made in.
+        what: a pass or the update.
+        stage: the stage's name, or its number as text; empty where only the rank says.
+        us: how long it took, in microseconds.
+    """
+
+    rank: int
+    what: str
+    stage: str
+    us: Fraction
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What files of one kind hold.
+
+    Attributes:
+        files: that hold it, for messages.
+        tool: what measured it.
+        timings: all that is named as a part of a pipeline.
+        stages: that the ranks are divided among; None where the file does not say.
+        count: micro-batches behind a weight update; None where the file does not say.
+        notes: what a person has to know about it.
+    """
+
+    files: str
+    tool: str
+    timings: tuple[Timing, ...]
+    stages: int | None = None
+    count: int | None = None
+    notes: tuple[str, ...] = ()

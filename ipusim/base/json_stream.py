@@ -1,0 +1,119 @@
+"""JSON from anywhere, part by part: memory follows the largest element, not the file."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ipusim.base.errors import FileError
+from ipusim.base.files import Readable
+
+#: Bytes that are read at a time, and characters of the largest element.
+_CHUNK: Final = 1 << 20
+_MOST_VALUE: Final = 1 << 24
+#: Characters behind a number that may be a part of it: the beginning of an exponent.
+_MAY_GO_ON: Final = 4
+_SPACE: Final = " \t\r\n"
+_DECODER: Final = json.JSONDecoder()
+
+
+class JsonStream:
+    """The elements of a JSON text, in their order.
+
+    >>> import io
+    >>> stream = JsonStream(io.BytesIO(b'{"rank": 1, "events": [2, 3]}'), "trace.json", 100)
+    >>> {key: [*stream.items()] if stream.peek() == "[" else stream.value() for key in stream.members()}
+    {'rank': 1, 'events': [2, 3]}
+    """
+
+    def __init__(self, file: Readable, called: str, most_bytes: int) -> None:
+        """Read ``file``, which messages call ``called``, up to ``most_bytes``."""
+        self._file, self._called, self._left = file, called, most_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._text, self._at, self._line, self._ended = "", 0, 1, False
+
+    def peek(self) -> str:
+        """Return the next character that is no white space; nothing at the end. Raises FileError as all others do."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in _SPACE:
+                    return self._text[self._at]
+                self._at += 1
+            if not self._read():
+                return ""
+
+    def members(self) -> Iterator[str]:
+        """Yield the keys of the mapping that comes next; whoever takes one reads its value before the next one."""
+        for _ in self._between("{", "}"):
+            key = self.value()
+            if not isinstance(key, str):
+                raise self._wrong(f"expected a key in quotes, got {str(key)[:20]}")
+            self._take(":")
+            yield key
+
+    def items(self) -> Iterator[Any]:
+        """Yield the values of the list that comes next."""
+        for _ in self._between("[", "]"):
+            yield self.value()
+
+    def value(self) -> Any:
+        """Return the value that comes next, as a whole."""
+        if not self.peek():
+            raise self._wrong("expected a value, got the end of the file: it is cut off")
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if self._read():
+                    continue
+                self._at = min(error.pos, len(self._text))
+                raise self._wrong(f"expected JSON, got what is none: {error.msg}") from None
+            except (RecursionError, ValueError) as error:  # nested too deep, or numbers of thousands of digits
+                raise self._wrong(f"expected JSON of ordinary depth and numbers: {error}") from None
+            length = end - self._at
+            if end + _MAY_GO_ON > len(self._text) and self._read():
+                continue
+            self._at += length
+            return value
+
+    def _between(self, opening: str, closing: str) -> Iterator[None]:
+        """Yield before each element between two brackets."""
+        self._take(opening)
+        if self.peek() == closing:
+            self._at += 1
+            return
+        while True:
+            yield
+            self._take(f",{closing}")
+            if self._text[self._at - 1] == closing:
+                return
+
+    def _take(self, characters: str) -> None:
+        """Go on behind one of ``characters``, which comes next."""
+        here = self.peek()
+        if not here or here not in characters:
+            got = repr(here) if here else "the end of the file: it is cut off"
+            raise self._wrong(f"expected {' or '.join(map(repr, characters))}, got {got}")
+        self._at += 1
+
+    def _read(self) -> bool:
+        """Read more behind what is left; whether there was any."""
+        if self._ended:
+            return False
+        left = len(self._text) - self._at
+        if left > _MOST_VALUE:
+            raise self._wrong(f"expected elements of at most {_MOST_VALUE >> 20} MiB, got a larger one")
+        data = self._file.read(max(_CHUNK, left))
+        self._left -= len(data)
+        if self._left < 0:
+            raise FileError(f"{self._called}: expected a smaller file; ask for fewer steps in a trace")
+        self._ended = not data
+        self._line += self._text.count("\n", 0, self._at)
+        self._text, self._at = self._text[self._at :] + self._decoder.decode(data, final=self._ended), 0
+        return bool(data)
+
+    def _wrong(self, problem: str) -> FileError:
+        line = self._line + self._text.count("\n", 0, self._at)
+        return FileError(f"{self._called}:{line}: {problem}")

@@ -1,0 +1,44 @@
+"""`ipusim import`: what profilers measured, as a table that runs and as a scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.runs.request.profile import read_stages
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+FILES = {"torch": SCENARIOS / "measured_trace.json", "megatron": SCENARIOS / "measured_timers.log"}
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_it_prints_a_table_and_writes_it_with_a_scenario_that_runs(tmp_path, tool):
+    printed = ipusim("import", FILES[tool])
+    assert (printed.returncode, printed.stderr) == (0, "")
+    done = ipusim("import", FILES[tool], "--out", "plan.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "plan.yaml, plan.csv")
+    assert (tmp_path / "plan.csv").read_text() == printed.stdout
+    assert len(read_stages(tmp_path / "plan.csv", 10**9)) == 4
+    again = ipusim("import", FILES[tool], "--out", "plan.yaml", cwd=tmp_path)  # over what it has written itself
+    assert again.stdout == done.stdout
+    for name in ("plan.yaml", "plan.csv"):
+        checked = ipusim("check", name, cwd=tmp_path)
+        assert checked.stdout.startswith(f"{name}: stages 4, schedule grouped in lock-step")
+
+
+def test_it_writes_over_no_file_of_anybody_elses(tmp_path):
+    (tmp_path / "plan.csv").write_text("stage,forward\na,1\n")
+    done = ipusim("import", FILES["torch"], "--out", "plan.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("plan.csv: expected a table that ipusim has written, or none, got another file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.csv"]
+
+
+def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
+    (tmp_path / "t.json").write_text('{"traceEvents": [\n{"ph": "X"\n')
+    done = ipusim("import", "t.json", "--out", "plan.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "t.json:3: expected JSON, got what is none: Expecting ',' delimiter\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json"]
+    missing = ipusim("import", "none.json", cwd=tmp_path)
+    assert (missing.returncode, missing.stderr) == (2, "none.json: No such file or directory\n")

@@ -1,0 +1,140 @@
+"""Logs of Megatron-LM's timers on all ranks, as stages."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import statistics
+from fractions import Fraction
+
+import pytest
+
+from ipusim.app.profiles.read import read_measured
+from ipusim.app.profiles.stages import stages_of
+from ipusim.base.errors import FileError
+from tests.places import SCENARIOS
+
+SAMPLE = SCENARIOS / "measured_timers.log"
+BLOCK = """\
+times across ranks (ms):
+  forward-compute:
+     rank  0: 8.00
+     rank  1: 16.00
+  backward-compute:
+     rank  0: 20.00
+     rank  1: 40.00
+  optimizer:
+     rank  0: 3.50
+     rank  1: 3.25
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(text, name="train.log"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def medians(stages):
+    return {
+        stage.name: {what: float(figure.median) for what, figure in stage.figures.items()} for stage in stages.stages
+    }
+
+
+def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
+    """Eight ranks hold four stages, two replicas of each; a time is that of eight micro-batches."""
+    times: dict[tuple[str, int], list[Fraction]] = {}
+    timer = ""
+    for line in SAMPLE.read_text().splitlines():
+        if header := re.fullmatch(r"  ([a-z-]+):", line):
+            timer = header[1]
+        elif row := re.fullmatch(r"     rank +(\d+): ([\d.]+)", line):
+            times.setdefault((timer, int(row[1]) // 2), []).append(Fraction(row[2]) * 1000)
+    stages = stages_of(read_measured([SAMPLE]))
+    assert (len(stages.stages), stages.mapping, stages.count) == (4, (0, 1, 2, 3), 8)
+    for number, stage in enumerate(stages.stages):
+        assert {what: figure.median for what, figure in stage.figures.items()} == {
+            "forward": statistics.median(times["forward-compute", number]) / 8,
+            "backward": statistics.median(times["backward-compute", number]) / 8,
+            "update": statistics.median(times["optimizer", number]),
+        }
+
+
+def test_the_count_is_the_logs_or_an_options(own):
+    path = own(BLOCK)
+    with pytest.raises(FileError, match=r"say with --count N how many micro-batches an iteration has$"):
+        read_measured([path])
+    expected = {
+        "0": {"forward": 2000, "backward": 5000, "update": 3500},
+        "1": {"forward": 4000, "backward": 10_000, "update": 3250},
+    }
+    assert medians(stages_of(read_measured([path], count=4))) == expected
+    said = own(f"> setting number of micro-batches to constant 4\n{BLOCK}")
+    assert medians(stages_of(read_measured([said]))) == expected
+    assert medians(stages_of(read_measured([said], count=8)))["0"]["forward"] == 1000
+    assert medians(stages_of(read_measured([own(gzip.compress(said.read_bytes()), "train.log.gz")]))) == expected
+
+
+def test_lines_of_others_between_blocks_and_before_each_line_are_no_matter(own):
+    prefixed = "".join(f"[default3]: {line}\n" for line in BLOCK.splitlines())
+    noise = b"\xff" * 3000 + b"\n iteration 2/ 10 | rank  0: 99.0\n  rank  0: 99.0\nvalidation:\n  rank  1: 5.00\n"
+    path = own(prefixed.encode() + noise + BLOCK.encode())
+    stages = stages_of(read_measured([path], count=1))
+    assert [figure.count for stage in stages.stages for figure in stage.figures.values()] == [2] * 6
+    assert medians(stages)["1"]["forward"] == 16_000
+
+
+def test_other_timers_by_name(own):
+    path = own(BLOCK.replace("forward-compute", "fwd"))
+    with pytest.raises(FileError) as caught:
+        stages_of(read_measured([path], count=1))
+    assert str(caught.value) == f"{path}: expected forward passes of every stage, got none of stage 0"
+    assert medians(stages_of(read_measured([path], ["forward=fwd"], 1)))["0"]["forward"] == 8000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "x\n(min, max) time across ranks (ms):\n    forward-compute ......: (1.00, 2.00)\n",
+            ":2: expected 'times across ranks (ms):', got times without ranks, which say no stage: log with "
+            "--timing-log-option all",
+        ),
+        (
+            "time (ms) | forward-compute: 211.64 | optimizer: 3.0\n",
+            ":1: expected 'times across ranks (ms):', got times without ranks, which say no stage: log with "
+            "--timing-log-option all",
+        ),
+        (
+            "times across ranks (ms):\n  interval-time:\n     rank  0: 1.00\n",
+            ": expected timers named forward-compute, backward-compute, optimizer, got interval-time: log with "
+            "--timing-log-level 2, or say with --name PASS=NAME what is what",
+        ),
+        (
+            "stage,forward\na,1\n",
+            ": expected a trace of torch's profiler, JSON, or a log of Megatron-LM with 'times across ranks (ms):', "
+            "got neither",
+        ),
+    ],
+)
+def test_what_a_log_lacks_is_told(own, text, message):
+    path = own(text)
+    with pytest.raises(FileError) as caught:
+        read_measured([path])
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
+    path = own("pipeline_model_parallel_size .......... 3\n" + BLOCK)
+    with pytest.raises(FileError) as caught:
+        stages_of(read_measured([path], count=1))
+    assert str(caught.value) == (
+        f"{path}: expected a number of stages that divides the 2 ranks, got 3: say with --stages N how many there are"
+    )
+    assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
+    with pytest.raises(FileError, match="expected one log, or traces of torch's profiler, JSON, got it among 2 files"):
+        read_measured([path, path])

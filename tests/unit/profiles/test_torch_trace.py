@@ -1,0 +1,221 @@
+"""Traces of torch's profiler: which spans are passes of which stage, and what they come to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+from fractions import Fraction
+
+import pytest
+
+from ipusim.app.profiles.read import read_measured
+from ipusim.app.profiles.stages import stages_of
+from ipusim.app.profiles.written import csv_text, legal_count, scenario_text
+from ipusim.app.scenario import load_job
+from ipusim.base.errors import FileError, OptionError
+from tests.places import SCENARIOS
+
+SAMPLE = SCENARIOS / "measured_trace.json"
+
+
+def span(name, dur, cat="user_annotation", pid=1, tid=1):
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": 0, "dur": dur}
+
+
+@pytest.fixture
+def own(tmp_path):
+    def write(*events, name="rank.json", rank=None, pack=False):
+        path = tmp_path / name
+        data = {"schemaVersion": 1, "traceEvents": [*events]}
+        if rank is not None:
+            data["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 4}
+        content = json.dumps(data, indent=1).encode()
+        path.write_bytes(gzip.compress(content) if pack else content)
+        return path
+
+    return write
+
+
+def medians(stages):
+    return {
+        stage.name: {what: float(figure.median) for what, figure in stage.figures.items()} for stage in stages.stages
+    }
+
+
+def test_the_sample_comes_to_medians_by_arithmetic_of_its_own(tmp_path):
+    """Each process of the file is a rank; torch names the stage, the kind and the micro-batch."""
+    spans: dict[tuple[str, int], list[Fraction]] = {}
+    for event in json.loads(SAMPLE.read_text())["traceEvents"]:
+        kind = {"F": "forward", "B": "backward"}.get(event["name"][4:5], "update")
+        spans.setdefault((kind, event["pid"] - 4100), []).append(Fraction(str(event["dur"])))
+    stages = stages_of(read_measured([SAMPLE]))
+    for stage in stages.stages:
+        assert {what: figure.median for what, figure in stage.figures.items()} == {
+            kind: statistics.median(values) for (kind, rank), values in spans.items() if str(rank) == stage.name
+        }
+    assert (stages.mapping, stages.count) == ((0, 1, 2, 3), 8)
+    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
+    alone, named = load_job(tmp_path / "p.csv"), load_job(tmp_path / "p.yaml")
+    assert alone.program.stages == named.program.stages
+    assert [stage.forward for stage in alone.program.stages] == [2_002_738, 2_704_988, 2_797_738, 1_499_238]
+    assert (alone.program.shape.micro_batches, named.program.shape.micro_batches) == (16, 8)
+
+
+def test_what_a_device_took_counts_and_not_what_the_host_took_to_launch_it(own):
+    kernels = [span(f"PP:0F{n}", 100 + n, "gpu_user_annotation", 0, 7) for n in range(3)]
+    copies = [span("PP:0F0", 9, "gpu_user_annotation", 0, 20)]
+    path = own(*(span(f"PP:0F{n}", 5) for n in range(3)), *kernels, *copies, span("Optimizer.step#SGD.step", 3))
+    assert medians(stages_of(read_measured([path]))) == {"0": {"forward": 101, "update": 3}}
+
+
+def test_times_of_the_host_beside_kernels_are_told(own):
+    path = own(span("PP:0F0", 5), span("gemm", 50, "kernel"))
+    (note,) = stages_of(read_measured([path])).notes
+    assert note == f"{path}: its passes have no spans on the device, so that these are the times of the host."
+
+
+def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
+    files = [
+        own(span("Forward 0", 30 + rank), span("Forward 1", 32 + rank), span("Backward 0", 60 + rank), name=name)
+        if rank is None
+        else own(
+            *(span(f"Forward {n}", 10 * rank + n) for n in range(3)),
+            span("Backward 0", 60 + rank),
+            name=name,
+            rank=rank,
+            pack=name.endswith("gz"),
+        )
+        for rank, name in ((2, "a.json.gz"), (0, "b.json"), (1, "c.json"))
+    ]
+    stages = stages_of(read_measured(files))
+    assert medians(stages) == {
+        "0": {"forward": 1, "backward": 60},
+        "1": {"forward": 11, "backward": 61},
+        "2": {"forward": 21, "backward": 62},
+    }
+    assert stages.count is None  # no update says how many passes are before it
+    pairs = stages_of(read_measured([*files, own(span("Forward 0", 40), span("Backward 0", 9), name="d", rank=3)]), 2)
+    assert medians(pairs)["1"] == {"forward": 21.5, "backward": 35.5}  # replicas are more measurements
+
+
+def test_a_list_of_events_is_a_trace_too(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps([span("PP:0F0", 5), {"ph": "M", "name": "process_name"}, 7]))
+    assert medians(stages_of(read_measured([path]))) == {"0": {"forward": 5}}
+
+
+def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_halves(own, tmp_path):
+    files = [
+        own(
+            *(
+                span(f"PP:{stage}{kind}{n}", 10 * stage + n)
+                for n in range(5)
+                for kind in "FIW"
+                for stage in (rank, rank + 2)
+            ),
+            span("Optimizer.step#Adam.step", 8),
+            name=f"{rank}.json",
+            rank=rank,
+        )
+        for rank in range(2)
+    ]
+    stages = stages_of(read_measured(files))
+    assert stages.mapping == (0, 1, 0, 1)
+    assert medians(stages)["3"] == {"forward": 32, "backward_input": 32, "backward_weights": 32, "update": 4}
+    assert legal_count(stages) == (
+        8,
+        "Micro-batches were 5; Grouped takes multiples of 8, point-to-point schedules any.",
+    )
+    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["0.json", "1.json"]))
+    job = load_job(tmp_path / "p.yaml", ["system.clock=1 GHz", "system.name=m2000"])
+    assert (job.program.shape.mapping, job.program.shape.micro_batches) == ((0, 1, 0, 1), 8)
+    assert [stage.backward for stage in job.program.stages] == [4000, 24_000, 44_000, 64_000]
+
+
+def test_names_of_ones_own_take_the_place_of_those_of_the_same_pass(own):
+    path = own(span("fwd_encoder", 5), span("fwd_head", 7), span("bwd.1.x", 3), span("PP:0F0", 99), span("step", 2))
+    rules = ["encoder.forward=*encoder", "head.forward=fwd_h*", "encoder.backward=bwd.1*", "head.backward=bwd.1*"]
+    with pytest.raises(FileError) as caught:
+        stages_of(read_measured([path], rules))
+    assert (
+        str(caught.value)
+        == f"{path}: expected backward passes of every stage, as stage encoder has, got none of stage head"
+    )
+    stages = stages_of(read_measured([path], [*rules[:2], "update=step"]))
+    assert medians(stages) == {"encoder": {"forward": 5, "update": 1}, "head": {"forward": 7, "update": 1}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (
+            "forward",
+            "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*, got "
+            "'forward'",
+        ),
+        (
+            "forwrd=x",
+            "expected a pass out of forward, backward, backward_input, backward_weights, update, got 'forwrd'; did you "
+            "mean forward?",
+        ),
+        ("a.forward=x{stage}", "expected the stage once, got it twice in 'a.forward=x{stage}'"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(own, rule, message):
+    with pytest.raises(OptionError) as caught:
+        read_measured([own(span("x", 1))], [rule])
+    assert str(caught.value) == f"name: {message}"
+
+
+@pytest.mark.parametrize(
+    ("events", "message"),
+    [
+        (
+            [span("aten::mm", 9), span("step", 90)],
+            "{0}: expected spans named PP:{{stage}}F*, PP:{{stage}}B*, PP:{{stage}}I*, PP:{{stage}}W*, Forward *, "
+            "Backward *, Optimizer.step#*, got none of these; the longest are step, aten::mm: say with --name "
+            "PASS=NAME what is what",
+        ),
+        (
+            [span("PP:1F0", 9), span("PP:3F0", 9)],
+            "{0}: expected passes of every stage, got none of 0, 2: import the traces of all ranks",
+        ),
+        ([span("Optimizer.step#Adam.step", 9)], "{0}: expected passes, got weight updates alone"),
+        ([span("PP:0B0", 9)], "{0}: expected forward passes of every stage, got none of stage 0"),
+        (
+            [span("PP:0F0", 9), span("Backward 0", 9)],
+            "{0}: expected names that say the stage of every pass, or of none, got backward passes on rank 0 without "
+            "one: name these with --name STAGE.backward=NAME",
+        ),
+    ],
+)
+def test_what_a_trace_leaves_open_is_told(own, events, message):
+    path = own(*events)
+    with pytest.raises(FileError) as caught:
+        stages_of(read_measured([path]))
+    assert str(caught.value) == message.format(path)
+
+
+def test_two_files_of_one_rank_and_a_cut_one_are_refused(own):
+    first, second = (own(span("PP:0F0", 1), name=name, rank=1) for name in ("a.json", "b.json"))
+    with pytest.raises(FileError) as caught:
+        read_measured([first, second])
+    assert str(caught.value) == f"{second}: expected the trace of another rank, got rank 1, as {first} has"
+    first.write_bytes(gzip.compress(second.read_bytes())[:-20])
+    with pytest.raises(FileError, match=rf"^{first}: expected a whole file that gzip has packed"):
+        read_measured([first])
+    second.write_bytes(second.read_bytes()[:-60])
+    with pytest.raises(FileError, match=rf"^{second}:1\d: expected "):
+        read_measured([second])
+
+
+def test_a_number_of_stages_has_to_be_the_names_or_a_divisor_of_the_ranks(own):
+    measured = read_measured([own(span("PP:0F0", 1), name="a"), own(span("PP:1F0", 1), name="b")])
+    with pytest.raises(OptionError, match="stages: expected 2, as the names say, got 3"):
+        stages_of(measured, 3)
+    ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank) for rank in range(4)])
+    with pytest.raises(OptionError, match="stages: expected a number of stages that divides the 4 ranks, got 3"):
+        stages_of(ranks, 3)
