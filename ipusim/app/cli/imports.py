@@ -10,57 +10,59 @@ import typer
 from ipusim.app.cli.app import app
 from ipusim.app.terminal import print_table, print_text
 
+_Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="traces of torch's profiler, JSON or packed by gzip, one of each rank; or a log of Megatron-LM with "
+        "--timing-log-level 2 --timing-log-option all",
+        show_default=False,
+    ),
+]
+_Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="PASS=NAME",
+        help="what is a forward, backward, backward_input, backward_weights or update; * is any text, {stage} the "
+        "number of a stage: forward=fwd_{stage}_*, or encoder.forward=enc*  [default: names of "
+        "torch.distributed.pipelining; Megatron's forward-compute, backward-compute and optimizer]",
+        show_default=False,
+    ),
+]
+_Stages = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="where names do not say the stage: stages that the ranks, in their order, are divided among  [default: as "
+        "the log says, or one a rank]",
+        show_default=False,
+    ),
+]
+_Count = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=2**31 - 1,
+        metavar="N",
+        help="micro-batches behind a weight update  [default: as measured]",
+        show_default=False,
+    ),
+]
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.yaml",
+        help="file for a scenario, with FILE.csv beside it  [default: the CSV is printed]",
+        show_default=False,
+    ),
+]
+
 
 @app.command("import")
 def import_(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            help="traces of torch's profiler, JSON or packed by gzip, one of each rank; or a log of Megatron-LM with "
-            "--timing-log-level 2 --timing-log-option all",
-            show_default=False,
-        ),
-    ],
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name",
-            metavar="PASS=NAME",
-            help="what is a forward, backward, backward_input, backward_weights or update; * is any text, {stage} the "
-            "number of a stage: forward=fwd_{stage}_*, or encoder.forward=enc*  [default: names of "
-            "torch.distributed.pipelining; Megatron's forward-compute, backward-compute and optimizer]",
-            show_default=False,
-        ),
-    ] = None,
-    stages: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="where names do not say the stage: stages that the ranks, in their order, are divided among  "
-            "[default: as the log says, or one a rank]",
-            show_default=False,
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2**31 - 1,
-            metavar="N",
-            help="micro-batches of a step  [default: as measured]",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.yaml",
-            help="file for a scenario, with FILE.csv beside it  [default: the CSV is printed]",
-            show_default=False,
-        ),
-    ] = None,
+    files: _Files, names: _Names = None, stages: _Stages = None, count: _Count = None, out: _Out = None
 ) -> None:
     """Make stages of what a profiler measured: medians as a CSV file, which runs as it is, and a scenario of it."""
     from ipusim.app.profiles.read import read_measured

@@ -111,8 +111,8 @@ def read_traces(paths: Sequence[Path], own: Sequence[str] = ()) -> Measured:
         for rank, key in enumerate(sorted(spans))
         for called, us in spans[key]
     ]
-    files = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    return Measured(files, "torch.profiler", tuple(timings), notes=tuple(notes))
+    named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    return Measured(named, "torch.profiler", tuple(timings), notes=tuple(notes))
 
 
 def _by_process(trace: _Trace) -> dict[int, list[tuple[Called, Fraction]]]:
