@@ -10,9 +10,9 @@ page of such folders (:func:`report`).
 Each is imported when it is first asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from ipusim.base.lazy import lazy
 from ipusim.base.version import __version__
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ipusim.base.errors import IpusimError
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
+else:
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "Comparison",
@@ -45,34 +47,3 @@ __all__ = [
     "suggest",
     "sweep",
 ]
-
-#: The module of each public name.
-_HOMES: Final = {
-    "Comparison": "ipusim.app.notebook.comparison",
-    "IpusimError": "ipusim.base.errors",
-    "Request": "ipusim.runs.request.request",
-    "RequestError": "ipusim.runs.problems",
-    "Run": "ipusim.app.notebook.run",
-    "RunFolder": "ipusim.app.notebook.folder",
-    "Suggestion": "ipusim.app.notebook.suggestion",
-    "Sweep": "ipusim.app.notebook.sweep",
-    "compare": "ipusim.app.notebook.comparison",
-    "load": "ipusim.app.notebook.folder",
-    "report": "ipusim.app.notebook.pages",
-    "request": "ipusim.app.notebook.asked",
-    "run": "ipusim.app.notebook.run",
-    "suggest": "ipusim.app.notebook.suggestion",
-    "sweep": "ipusim.app.notebook.sweep",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return a public name out of its module; raises AttributeError for any other."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    """Return the public names beside what is here already."""
-    return sorted({*globals(), *__all__})

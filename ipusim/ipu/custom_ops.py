@@ -264,7 +264,7 @@ class Expression:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
-        with functions.Failing("vertex_expression"), functions.on_ipu_alone("a vertex_expression"):
+        with functions.Failing("vertex_expression"), functions.Surrounded(ipu_alone="a vertex_expression"):
             found = np.asarray(self.function(*arrays))
             if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(array.shape for array in arrays)):
                 raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")

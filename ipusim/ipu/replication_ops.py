@@ -16,4 +16,4 @@ def replication_index(name: str | None = None) -> Any:
     Raises ModelError in a sharded loop, whose body is written down once for all replicas.
     """
     check_inside("replication_index")
-    return np.array(functions.index(), np.int32)
+    return np.array(functions.replica_index(), np.int32)

@@ -21,8 +21,9 @@ from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.functions.replica import Acting, Replica
+from ipusim.model.functions.replica import Replica
 from ipusim.model.functions.running_trace import RunningTrace
+from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.costs import Costs, PassCollective
 
@@ -38,7 +39,7 @@ class InLockStep:
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._failed: BaseException | None = None
         for number, executor in enumerate(executors):
-            executor.acting = Acting(Replica(number, _hand_over))
+            executor.acting = Surrounded(replica=Replica(number, _hand_over))
             executor.together = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:

@@ -18,8 +18,9 @@ from ipusim.machine.placed_variables import PlacedVariables
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.machine.tensors import IpuMemory, Payload, Results, Transfers
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.functions.replica import Acting, Replica
-from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.functions.replica import Replica
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.stages.not_finite import is_finite, origin
@@ -94,7 +95,7 @@ class NumpyExecutor(PlacedVariables):
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
-        self.acting = Acting(Replica(replica, _refuse)) if asks else None
+        self.acting = Surrounded(replica=Replica(replica, _refuse)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in enumerate(shape.mapping):
             here = self._memories[ipu].stages
@@ -182,7 +183,7 @@ class NumpyExecutor(PlacedVariables):
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            with Acting(Replica(self._replica)), holding(seen):  # it runs again, by itself
+            with Surrounded(replica=Replica(self._replica), untrained=seen):  # it runs again, by itself
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 

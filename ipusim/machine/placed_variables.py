@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from ipusim.machine.stage_memory import Array
 from ipusim.machine.tensors import IpuMemory
-from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained
 from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
 
 
@@ -58,7 +59,7 @@ class PlacedVariables:
     def begin_update(self) -> None:
         """Let the optimizer see this replica's gradients before they are averaged over replicas."""
         if self._joint is not None:
-            with holding(Untrained(self.untrained)):
+            with Surrounded(untrained=Untrained(self.untrained)):
                 self._rest = self._joint.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
@@ -67,7 +68,7 @@ class PlacedVariables:
             self._updated.add(ipu)
             if len(self._updated) == len(self._memories):
                 self._updated.clear()
-                with holding(Untrained(self.untrained)):
+                with Surrounded(untrained=Untrained(self.untrained)):
                     rest = self._rest or self._joint.begin(self._all_stages(), False)
                     self._rest = None
                     rest()

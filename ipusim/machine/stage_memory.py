@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import MissingTensorError
-from ipusim.model.functions.untrained import Untrained, holding
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.layers.products import load_blas
 from ipusim.model.workload import Workload
@@ -75,7 +76,7 @@ class StageMemory:
         """Run a forward pass, which may change untrained variables."""
         if self._untrained is None:
             return self.bound.forward(x, labels, key)
-        with holding(self._untrained):
+        with Surrounded(untrained=self._untrained):
             return self.bound.forward(x, labels, key)
 
     def seen(self) -> Untrained | None:
@@ -84,7 +85,7 @@ class StageMemory:
 
     def forward_again(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
         """Run a forward pass again, on the untrained variables that it has seen; nothing is counted twice."""
-        with holding(seen):
+        with Surrounded(untrained=seen):
             return self.bound.forward(x, labels, key)
 
     def accumulate(self, name: str, gradient: Array) -> None:

@@ -16,8 +16,8 @@ from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
 from ipusim.model.functions.gradient import pullback_of_several
-from ipusim.model.functions.untrained import Untrained, holding
-from ipusim.model.functions.variables import drawing, looking_up
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained
 from tests.golden.tensorflow_cases import (
     BEGIN,
     CASES,
@@ -47,9 +47,9 @@ def in_a_stage(case):
     def stage(*arrays):
         with (
             ProgramNames().stage(0),
-            looking_up(variables.setdefault),
-            holding(Untrained({}, takes_new=True)),
-            drawing((5, 1)),
+            Surrounded(lookup=variables.setdefault),
+            Surrounded(untrained=Untrained({}, takes_new=True)),
+            Surrounded(key=(5, 1)),
         ):
             results = case.function(tf, *arrays)
         return [concrete(each) for each in (results if isinstance(results, list | tuple) else [results])]

@@ -15,7 +15,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.variables import looking_up
+from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU
@@ -29,7 +29,7 @@ RNG = np.random.default_rng(11)
 def in_stage(function, variables=None):
     """Run a function as a stage does; return its results and its variables."""
     found = {} if variables is None else variables
-    with ProgramNames().stage(0), looking_up(found.setdefault):
+    with ProgramNames().stage(0), Surrounded(lookup=found.setdefault):
         return function(), found
 
 
@@ -160,7 +160,7 @@ def test_recurrent_layers_cost_what_the_cores_do(call, core, elements):
 
     def stage(x, *values):
         given = dict(zip(variables, values, strict=True))
-        with ProgramNames().stage(0), looking_up(lambda name, _: given[name]):
+        with ProgramNames().stage(0), Surrounded(lookup=lambda name, _: given[name]):
             return [call(x)]
 
     arrays = [x, *variables.values()]

@@ -52,10 +52,8 @@ def written(stage: TracedStage, inputs: Inputs) -> WrittenStage:
             np.errstate(all="ignore"),
         ):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in stage.inputs[own:]]
-            with (
-                core_functions.looking_up(boxing(calls, trace)),
-                core_functions.holding(core_functions.Untrained({}, takes_new=True)),
-            ):
+            untrained = core_functions.Untrained({}, takes_new=True)
+            with core_functions.Surrounded(lookup=boxing(calls, trace), untrained=untrained):
                 results = models.as_results(stage.stage.function(*inputs.values[:own], *boxes))
     finally:
         inputs.running = running

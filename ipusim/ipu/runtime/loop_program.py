@@ -37,12 +37,8 @@ from ipusim.ipu.runtime.traced import as_tensor
 def trying() -> Iterator[None]:
     """Try a body in the block: on plain arrays, with the variables at their initial values."""
     untrained = functions.Untrained({}, takes_new=True)
-    with (
-        functions.looking_up(lambda _, initial: initial),
-        functions.holding(untrained),
-        ProgramNames().stage(0),
-        np.errstate(all="ignore"),
-    ):
+    around = functions.Surrounded(lookup=lambda _, initial: initial, untrained=untrained)
+    with around, ProgramNames().stage(0), np.errstate(all="ignore"):
         yield
 
 

@@ -47,7 +47,7 @@ class RecordedNode(Node):  # type: ignore[misc]
         self.function, self.arguments, self.keywords, self.places, self.parents = fun, args, kwargs, argnums, parents
         self.variable: tuple[str, Array] | None = None
         self.calls = parents[0].calls
-        self.scope = functions.scope()
+        self.scope = functions.surroundings().scope
         here = shard()
         self.shard = max((parent.shard for parent in parents), default=0) if here is None else here
         self.number = len(self.calls)
@@ -141,12 +141,9 @@ class Shards:
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )
-            with (
-                functions.looking_up(boxing(calls, trace)),
-                functions.holding(untrained),
-                self._names.stage(0),
-                functions.Acting(functions.Replica(known=False)),
-            ):
+            replica = functions.Replica(known=False)
+            around = functions.Surrounded(lookup=boxing(calls, trace), untrained=untrained, replica=replica)
+            with around, self._names.stage(0):
                 asked = self._body(*given, *boxes)
         for new, old in zip(asked.carried, given, strict=True):
             if new is not old:
@@ -204,7 +201,7 @@ class _Written(functions.Untrained):
 @functions.unseen
 def _set(name: str, before: Any, value: Any) -> Any:
     """Set an untrained variable in a stage, where it has been read before, and return its value."""
-    now = functions.held()
+    now = functions.surroundings().untrained
     if now is not None and not isinstance(now, _Written):
         now.write(name, value)
     return value
@@ -217,13 +214,13 @@ def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
         arguments[place] = _value(parent, values)
     if call.scope is None:
         return call.function(*arguments, **call.keywords)
-    with functions.within(call.scope):
+    with functions.Surrounded(scope=call.scope):
         return call.function(*arguments, **call.keywords)
 
 
 def _value(node: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     if node not in values and node.variable is not None:
-        now = functions.held()
+        now = functions.surroundings().untrained
         values[node] = (
             now.read(*node.variable) if node.untrained and now is not None else functions.get_variable(*node.variable)
         )

@@ -93,7 +93,7 @@ class NamedVariable(Tensor, functions.Readable):
 
     def numpy(self) -> Array:
         """Return a copy of its value on the host; raises ProgramStateError in a stage."""
-        if functions.inside() or functions.held() is not None:
+        if functions.inside() or functions.surroundings().untrained is not None:
             raise ProgramStateError(
                 f"{self.name}.numpy(): expected to be called outside of stages and loops: use read_value()"
             )
@@ -119,7 +119,7 @@ class NamedVariable(Tensor, functions.Readable):
             self._note()
             if self.trainable:
                 return functions.get_variable(self.name, self.initial)
-        if (now := functions.held()) is not None:
+        if (now := functions.surroundings().untrained) is not None:
             if self.trainable:
                 raise ProgramStateError(
                     f"variable {self.name!r}: expected to be read in a stage, or as the Variable that apply_gradients "
@@ -162,11 +162,11 @@ class NamedVariable(Tensor, functions.Readable):
         return self._change("delta", lambda given: self._here() - given, delta)
 
     def _here(self) -> Any:
-        return self.value_now() if functions.held() is None else self.read_value()
+        return self.value_now() if functions.surroundings().untrained is None else self.read_value()
 
     def _change(self, argument: str, function: Callable[[Any], Any], given: Any) -> Any:
-        if functions.inside() or functions.held() is not None:
-            now = functions.held()
+        if functions.inside() or functions.surroundings().untrained is not None:
+            now = functions.surroundings().untrained
             if self.trainable or now is None:
                 raise ProgramError(
                     f"variable {self.name!r} is trained, and can only be modified by the apply_gradients member "

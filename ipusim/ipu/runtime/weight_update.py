@@ -92,7 +92,7 @@ class WeightUpdate:
         """
         _, here = self._unknown[id(array)]
         pairs: list[Pair] = [*(self._unknown | {id(array): (gradient, here)}).values()]
-        with knowing(pairs), functions.on_ipu_alone("compute_gradients of an optimizer"):
+        with knowing(pairs), functions.Surrounded(ipu_alone="compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         found = _of_variable(returned, here)
         if found is None:
@@ -145,7 +145,7 @@ class WeightUpdate:
         if not pairs:
             return
         try:
-            with functions.on_ipu_alone("apply_gradients of an optimizer"), self.outfeeds.calling(running=True):
+            with functions.Surrounded(ipu_alone="apply_gradients of an optimizer"), self.outfeeds.calling(running=True):
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
         except (IpusimError, KeyboardInterrupt):
             raise

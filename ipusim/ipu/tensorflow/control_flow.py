@@ -178,7 +178,7 @@ class _Last(Tensor):
 
 def _is_tried() -> bool:
     """Tell whether a stage or a body is tried, to see what it asks for."""
-    now = functions.held()
+    now = functions.surroundings().untrained
     return now is not None and now.takes_new
 
 
@@ -187,7 +187,7 @@ def _left_alone(branch: Callable[[], Any]) -> Any:
 
     Raises ProgramError for a branch that trains or sends results.
     """
-    now, asked = functions.held(), asking()
+    now, asked = functions.surroundings().untrained, asking()
     assert now is not None
     values, queue, train = dict(now.values), getattr(asked, "queue", None), getattr(asked, "train", None)
     found = _tensors(branch())

@@ -341,7 +341,7 @@ class Graph:
         program_state.restore(self._variables)
         ipu_compiler.restore(self._programs)
         try:
-            with functions.looking_up_outside(_made), counting_outside(self._names):
+            with functions.Surrounded(lookup_outside=_made), counting_outside(self._names):
                 yield self
         finally:
             self._variables, self._programs = program_state.store(), ipu_compiler.compiled()

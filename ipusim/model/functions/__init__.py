@@ -10,28 +10,31 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.model.collective_call import Combination
-    from ipusim.model.functions.collectives import all_gather, all_reduce, all_to_all, own_chunk, reduce_scatter
+    from ipusim.model.functions.collectives import (
+        all_gather,
+        all_reduce,
+        all_to_all,
+        own_chunk,
+        reduce_scatter,
+        replica_index,
+    )
     from ipusim.model.functions.counting import count_passes, unseen
     from ipusim.model.functions.gradient import pullback_of_several
     from ipusim.model.functions.host_rows import look_up
-    from ipusim.model.functions.host_scope import HostScope, on_host, on_ipu_alone, scope, within
+    from ipusim.model.functions.host_scope import on_host
     from ipusim.model.functions.layer_call import Call, run_layer
     from ipusim.model.functions.operation_call import operate, operate_without_gradient
     from ipusim.model.functions.python_file import load_file
-    from ipusim.model.functions.replica import Acting, Replica, index
-    from ipusim.model.functions.replica import replica as this_replica
+    from ipusim.model.functions.replica import Replica
+    from ipusim.model.functions.surroundings import HostScope, Lookup, Surrounded, inside, surroundings
     from ipusim.model.functions.traced_array import refusing_plain_numpy
-    from ipusim.model.functions.untrained import Untrained, check_same, held, holding
+    from ipusim.model.functions.untrained import Untrained, check_same
     from ipusim.model.functions.users_code import Failing, line_of, name_of, package_of, told
     from ipusim.model.functions.variables import (
-        Lookup,
         Readable,
         check_inside,
         draw_key,
         get_variable,
-        inside,
-        looking_up,
-        looking_up_outside,
         noting,
     )
 else:

@@ -21,13 +21,28 @@ from ipusim.base.errors import ModelError
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.model.collective_call import CollectiveCall, Combination
 from ipusim.model.functions.host_scope import check_on_ipu
-from ipusim.model.functions.replica import index, meet, replica
+from ipusim.model.functions.surroundings import surroundings
 
 
 @primitive  # type: ignore[untyped-decorator]
 def collective(call: CollectiveCall, x: Any) -> Any:
-    """Return what this replica has behind ``call``, in one row but for an all-reduce and an all-to-all."""
-    return meet(call, x)
+    """Return what this replica has behind ``call``, in one row but for an all-reduce and an all-to-all.
+
+    Notes the call where that is asked for, and meets the other replicas. ``x`` becomes of the call's dtype, as
+    gradients do not always come in that of what they belong to.
+    """
+    now = surroundings()
+    if now.collectives is not None:
+        now.collectives.append(call)
+    return now.replica.meet(call, np.asarray(x, call.dtype))
+
+
+def replica_index() -> int:
+    """Return which replica the caller runs in; raises ModelError where that is not known."""
+    replica = surroundings().replica
+    if not replica.known:
+        raise ModelError("the number of the replica is not known where a function is written down once for all")
+    return replica.index
 
 
 def all_reduce(x: Any, group: int | None = None) -> Any:
@@ -62,14 +77,14 @@ def own_chunk(x: Any, group: int) -> Any:
     """Return this replica's chunk of its own ``x``, shape (n,), as :func:`reduce_scatter` cuts it."""
     size = -(-x.shape[0] // group)
     padded = anp.concatenate([x, np.zeros(size * group - x.shape[0], x.dtype)])
-    first = index() % group * size
+    first = replica_index() % group * size
     return padded[first : first + size]
 
 
 def _collective(operation: Operation, x: Any, group: int | None, combination: Combination = "add") -> Any:
     call = CollectiveCall(operation, tuple(x.shape), np.dtype(x.dtype).name, group, combination)
     check_on_ipu(f"{call} is called", "replicas meet on their IPUs, so call it outside of the scope")
-    if not (replica().known or isbox(x)):
+    if not (surroundings().replica.known or isbox(x)):
         raise ModelError(f"{call} depends on no input and no variable, in a function that is written down once for all")
     return collective(call, x)
 
@@ -102,7 +117,7 @@ def _scattered_back(call: CollectiveCall, x: Any, grad: Any) -> Any:
         return arriving
     every = all_gather(x, call.group)
     if call.combination == "multiply":
-        own = index() % call.group
+        own = replica_index() % call.group
         return arriving * anp.prod(anp.concatenate([every[:own], every[own + 1 :]]), axis=0)
     extreme = anp.max if call.combination == "maximum" else anp.min
     taken = extreme(every, axis=0)

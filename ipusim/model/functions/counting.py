@@ -43,13 +43,11 @@ from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, re
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
 from ipusim.model.functions.gradient import pullback, pullback_of_several
-from ipusim.model.functions.host_scope import scope, within
 from ipusim.model.functions.layer_call import Call
-from ipusim.model.functions.noted import noting
 from ipusim.model.functions.operation_call import OperationCall
 from ipusim.model.functions.placement import CountedUntrained, PlacedNode, PlacedSums, Placement, Placements
+from ipusim.model.functions.surroundings import Surrounded, surroundings
 from ipusim.model.functions.traced_array import refusing_plain_numpy
-from ipusim.model.functions.untrained import held, holding
 from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
@@ -174,7 +172,7 @@ class Tally:
     @property
     def here(self) -> Tally:
         """What counts where operations run now: itself on the IPU, and in a scope that of the host."""
-        where = scope()
+        where = surroundings().scope
         return self if where is None else self.placements.tally_of(where)
 
     def note_done(self, work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
@@ -304,7 +302,7 @@ class _Unseen(set[Any]):
             return False
         if getattr(function, "__name__", "") not in _OF_THE_FORM:
             for _, box in sys._getframe(1).f_locals["boxed_args"]:
-                box._node.tally.placements.use(box._node.placement, scope())
+                box._node.tally.placements.use(box._node.placement, surroundings().scope)
         return True
 
 
@@ -328,7 +326,7 @@ def count_passes(
     what cannot be counted.
     """
     both = Tally()
-    with refusing_plain_numpy(), noting(both.note_done), within(None), trace_stack.new_trace() as trace:
+    with refusing_plain_numpy(), Surrounded(counter=both.note_done, scope=None), trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both, 0)) for array in arrays]
         pull, result = pullback(function, boxes, wanted)
         forward = copy(both)
@@ -372,7 +370,7 @@ def count_several(
     floating-point are passed on as they are, and calls on them alone are not counted. All results and
     gradients end on the IPU.
     """
-    now = held()
+    now = surroundings().untrained
     values = {} if now is None else now.values
     tally = Tally(weights, [*values.values(), *(array for array in arrays if array.dtype.kind != "f")], itemsize)
     untrained = None if now is None else CountedUntrained(values, tally.placements)
@@ -382,7 +380,8 @@ def count_several(
             if isbox(result):
                 tally.placements.use(result._node.placement, None)
 
-    with refusing_plain_numpy(), noting(tally.note_done), holding(untrained), trace_stack.new_trace() as trace:
+    around = Surrounded(counter=tally.note_done, untrained=untrained)
+    with refusing_plain_numpy(), around, trace_stack.new_trace() as trace:
 
         def counted(array: Any) -> Any:
             new = CountingNode.new_root(tally, array.size * min(array.itemsize, itemsize))

@@ -5,16 +5,15 @@ A table is no variable of the stage. An empty one stands for it in the trace, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from autograd.extend import defvjp, primitive
 
 from ipusim.model.functions.host_scope import check_on_ipu
+from ipusim.model.functions.surroundings import surroundings
 from ipusim.model.functions.variables import draw_key, get_variable
 from ipusim.model.layers.layer import Array, Key
 from ipusim.model.work import ID_BYTES, TableBytes
@@ -50,27 +49,13 @@ class _LookUp:
     key: Key | None
 
 
-_NOTED: Final[ContextVar[list[TableBytes] | None]] = ContextVar("noted", default=None)
-
-
-@contextmanager
-def trying() -> Iterator[list[TableBytes]]:
-    """Only try functions in the block, from whose look-ups nothing is learned; gives what each of these moves."""
-    found: list[TableBytes] = []
-    token = _NOTED.set(found)
-    try:
-        yield found
-    finally:
-        _NOTED.reset(token)
-
-
 def look_up(table: HostTable, ids: Array, name: str) -> Any:
     """Return the rows of whole numbers ``ids`` (...), shape (..., width); ``name`` is the look-up's in its pass.
 
     Raises ModelError in a scope of the host's.
     """
     check_on_ipu(f"table {table.name!r} is looked up", "its rows come to the IPU, so look them up outside of the scope")
-    noted = _NOTED.get()
+    noted = surroundings().look_ups
     asked = _LookUp(table, ids, draw_key(name) if noted is None else None)
     if table.learns:
         found = rows_of(asked, get_variable(f"{table.name}/host", np.zeros(0, np.float32)))

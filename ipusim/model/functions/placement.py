@@ -16,7 +16,7 @@ from autograd.core import VJPNode, add_outgrads
 from autograd.tracer import isbox, notrace_primitives
 
 from ipusim.model.functions.gradient import Sums
-from ipusim.model.functions.host_scope import HostScope, scope, within
+from ipusim.model.functions.surroundings import HostScope, Surrounded, surroundings
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of
@@ -81,7 +81,7 @@ class Placements(Generic[T]):
 
         Returns where its result lies.
         """
-        here = scope()
+        here = surroundings().scope
         for each in taken:
             self.use(each, here)
         self.use_plain(args)
@@ -99,7 +99,7 @@ class Placements(Generic[T]):
 
     def use_plain(self, arrays: Iterable[Any]) -> None:
         """Do so for arrays among ``arrays`` that the trace does not follow."""
-        here = scope()
+        here = surroundings().scope
         if here is None or not self._plain:
             return
         for array in arrays:
@@ -143,7 +143,7 @@ class _GradientOutside:
         self.scope, self._vjp = where, vjp
 
     def __call__(self, gradient: Any) -> tuple[Any, ...]:
-        with within(self.scope):
+        with Surrounded(scope=self.scope):
             return tuple(self._vjp(gradient))
 
 
@@ -180,7 +180,7 @@ class PlacedNode(VJPNode):  # type: ignore[misc]
     def __init__(self, *call: Any) -> None:
         """Note a call; autograd makes one node for each."""
         super().__init__(*call)
-        here = scope()
+        here = surroundings().scope
         if here is not None:
             self.vjp = _GradientOutside(here, self.vjp)
 
@@ -207,7 +207,7 @@ class PlacedSums(Sums):
         if where is None:
             super().add(node, part)
             return
-        with within(where):
+        with Surrounded(scope=where):
             self._outside[node] = add_outgrads(self._outside.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
@@ -217,7 +217,7 @@ class PlacedSums(Sums):
         outside = self._outside.pop(node)[0]
         if not super().__contains__(node):
             return outside
-        with within(node.vjp.scope if isinstance(node.vjp, _GradientOutside) else None):
+        with Surrounded(scope=node.vjp.scope if isinstance(node.vjp, _GradientOutside) else None):
             super().add(node, outside)
         return super().take(node)
 

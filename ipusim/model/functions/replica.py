@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ipusim.base.errors import ModelError
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.layers.layer import Array
 
@@ -58,60 +54,5 @@ class Replica:
     known: bool = True
 
 
-_REPLICA: Final[ContextVar[Replica]] = ContextVar("replica", default=Replica())  # noqa: B039 - it is frozen
-_NOTED: Final[ContextVar[list[CollectiveCall] | None]] = ContextVar("noted", default=None)
-
-
-def replica() -> Replica:
-    """Return the replica in which the caller runs; outside of a run the only one."""
-    return _REPLICA.get()
-
-
-def index() -> int:
-    """Return which replica the caller runs in; raises ModelError where that is not known."""
-    found = replica()
-    if not found.known:
-        raise ModelError("the number of the replica is not known where a function is written down once for all")
-    return found.index
-
-
-class Acting:
-    """A block that runs as a replica, to be entered again and again; a class, as every pass enters one."""
-
-    __slots__ = ("_as", "_token")
-
-    def __init__(self, as_replica: Replica) -> None:
-        """Take the replica."""
-        self._as = as_replica
-
-    def __enter__(self) -> None:
-        """Begin."""
-        self._token: Token[Replica] = _REPLICA.set(self._as)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Be who was before."""
-        _REPLICA.reset(self._token)
-
-
-@contextmanager
-def noting() -> Iterator[list[CollectiveCall]]:
-    """Note every collective that is called in the block."""
-    found: list[CollectiveCall] = []
-    token = _NOTED.set(found)
-    try:
-        yield found
-    finally:
-        _NOTED.reset(token)
-
-
-def meet(call: CollectiveCall, x: Any) -> Array:
-    """Carry a collective out: note it where that is asked for, and meet the other replicas.
-
-    ``x`` becomes of the call's dtype, as gradients do not always come in that of what they belong to.
-    """
-    noted = _NOTED.get()
-    if noted is not None:
-        noted.append(call)
-    return replica().meet(call, np.asarray(x, call.dtype))
+#: The replica outside of a run.
+ONLY_REPLICA: Final = Replica()

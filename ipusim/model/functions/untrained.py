@@ -6,10 +6,8 @@ replaced and never changed in place, so that whoever has read one keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -66,24 +64,6 @@ class Untrained:
                 f"variable {name!r} was asked for, but not when the stage was tried on the first micro-batch: ask for "
                 "all variables in every call"
             )
-
-
-_HELD: Final[ContextVar[Untrained | None]] = ContextVar("untrained", default=None)
-
-
-@contextmanager
-def holding(values: Untrained | None) -> Iterator[None]:
-    """Let functions read and change ``values`` inside the block."""
-    token = _HELD.set(values)
-    try:
-        yield
-    finally:
-        _HELD.reset(token)
-
-
-def held() -> Untrained | None:
-    """Return what functions read and change now; None outside of a program."""
-    return _HELD.get()
 
 
 def frozen(array: Array) -> Array:

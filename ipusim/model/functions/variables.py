@@ -7,77 +7,37 @@ lasts, what such a name stands for. Outside of a stage there is none.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import ModelError
+from ipusim.model.functions.surroundings import Surrounded, surroundings
 from ipusim.model.layers.layer import Array, Key
 
-#: From a variable's name and initial value to what the function computes with.
-Lookup = Callable[[str, Array], Any]
 
-_LOOKUP: Final[ContextVar[Lookup | None]] = ContextVar("lookup", default=None)
-#: What gives the variables that are asked for outside of stages, in a graph of the program's own; None elsewhere.
-_OUTSIDE: Final[ContextVar[Lookup | None]] = ContextVar("lookup_outside", default=None)
-_KEY: Final[ContextVar[Key | None]] = ContextVar("key", default=None)
+def noting(note: Callable[[str, Any], object]) -> Surrounded:
+    """Return a block that calls ``note`` with each variable that is asked for in it: its name, and what was answered.
 
-
-@contextmanager
-def looking_up(lookup: Lookup) -> Iterator[None]:
-    """Answer :func:`get_variable` with ``lookup`` inside the block."""
-    token = _LOOKUP.set(lookup)
-    try:
-        yield
-    finally:
-        _LOOKUP.reset(token)
-
-
-@contextmanager
-def looking_up_outside(lookup: Lookup) -> Iterator[None]:
-    """Answer :func:`get_variable` with ``lookup`` inside the block where no stage is running."""
-    token = _OUTSIDE.set(lookup)
-    try:
-        yield
-    finally:
-        _OUTSIDE.reset(token)
-
-
-@contextmanager
-def noting(note: Callable[[str, Any], object]) -> Iterator[None]:
-    """Call ``note`` inside the block with each variable that is asked for: its name, and what was answered."""
-    lookup = _LOOKUP.get()
+    Outside of a stage nothing is noted.
+    """
+    lookup = surroundings().lookup
 
     def answer(name: str, initial: Array) -> Any:
-        assert lookup is not None  # outside of a stage nothing gets here
+        assert lookup is not None
         found = lookup(name, initial)
         note(name, found)
         return found
 
-    if lookup is None:
-        yield
-        return
-    with looking_up(answer):
-        yield
-
-
-@contextmanager
-def drawing(key: Key | None) -> Iterator[None]:
-    """Seed the random draws of layers inside the block by ``key``, which is the micro-batch's; None: no draws."""
-    token = _KEY.set(key)
-    try:
-        yield
-    finally:
-        _KEY.reset(token)
+    return Surrounded(lookup=lookup and answer)
 
 
 def draw_key(name: str | int) -> Key | None:
     """Return what seeds the draws of a layer, by its name or place, in the pass that is running, if it draws."""
-    key = _KEY.get()
+    key = surroundings().key
     return None if key is None else (*key, name if isinstance(name, int) else zlib.crc32(name.encode()))
 
 
@@ -89,14 +49,9 @@ class Readable:
         raise NotImplementedError
 
 
-def inside() -> bool:
-    """Tell whether a stage is running."""
-    return _LOOKUP.get() is not None
-
-
 def check_inside(name: str) -> None:
     """Refuse to ask for the variable ``name`` outside of a running stage, and of a graph; raises ModelError."""
-    if not inside() and _OUTSIDE.get() is None:
+    if surroundings().lookup is None and surroundings().lookup_outside is None:
         raise ModelError(f"get_variable({name!r}) was called outside of a pipeline stage: call it inside its function")
 
 
@@ -114,7 +69,7 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     if not isinstance(name, str) or not name:
         raise ModelError(f"get_variable: expected a name for the variable, got {name!r}")
     check_inside(name)
-    lookup = _LOOKUP.get() or _OUTSIDE.get()
+    lookup = surroundings().lookup or surroundings().lookup_outside
     assert lookup is not None
     if dtype is None and type(initial) is np.ndarray and initial.dtype.kind == "f":
         return lookup(name, np.array(initial))  # what follows has nothing to say: layers ask in every call

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import ModelError, UntraceableError
-from ipusim.model.functions.host_scope import on_ipu_alone
+from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
 from ipusim.model.layers.outline import Outline
@@ -75,7 +75,7 @@ class _PythonFunction:
     def _explained(self, *arrays: Array) -> Iterator[None]:
         """Turn what the function raises into a ModelError with its line, and the shapes that it was tried on."""
         try:
-            with on_ipu_alone(f"the layer {self._label}"):
+            with Surrounded(ipu_alone=f"the layer {self._label}"):
                 yield
         except UntraceableError as error:
             raise ModelError(f"{self._label}: {error}") from error

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.functions.replica import noting
-from ipusim.model.functions.variables import drawing
+from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
@@ -137,19 +136,21 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
     """
     from ipusim.model.functions.counting import count_several  # noqa: PLC0415 - autograd takes a while to import
     from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - as above
-    from ipusim.model.functions.host_rows import trying  # noqa: PLC0415 - as above
     from ipusim.model.functions.placement import PlacedNode  # noqa: PLC0415 - as above
 
     weights = tuple(stage.variables.values())
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
         wanted = stage.wanted(inputs) if training else []
-        with noting() as every, trying() as moved:
+        every: list[CollectiveCall] = []
+        moved: list[TableBytes] = []
+        with Surrounded(collectives=every, look_ups=moved):
             found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
         tables = sum(moved, TableBytes())
         if not training:
             return Passes(found.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
-        with noting() as forward, trying(), drawing((0,)):
+        forward: list[CollectiveCall] = []
+        with Surrounded(collectives=forward, look_ups=[], key=(0,)):
             saved, _ = pullback_of_several(stage.call, [*weights, *inputs], wanted, PlacedNode)
     backward = tuple(every[len(forward) :]) if wanted else ()
     return Passes(found if wanted else found.without_backward(), saved, tuple(forward), backward, tables)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import IpusimError, ModelError, UntraceableError
-from ipusim.model.functions.untrained import Untrained, check_same, frozen, holding
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained, check_same, frozen
 from ipusim.model.functions.users_code import told
-from ipusim.model.functions.variables import drawing, looking_up
 from ipusim.model.layers.layer import Array, Key, Parameters, Saved
 from ipusim.model.stages.bound_stage import Receiver
 
@@ -99,7 +99,7 @@ class FunctionStage:
                 )
             return values[name]
 
-        with looking_up(lookup):
+        with Surrounded(lookup=lookup):
             return as_results(self.function(*arrays[count:]))
 
     def wanted(self, inputs: Sequence[Array]) -> list[int]:
@@ -129,7 +129,7 @@ class FunctionStage:
         Untrained variables are at their initial values, and no change of them stays.
         """
         try:
-            with np.errstate(all="ignore"), holding(Untrained(self.initial_untrained())):
+            with np.errstate(all="ignore"), Surrounded(untrained=Untrained(self.initial_untrained())):
                 yield
         except KeyboardInterrupt:
             raise
@@ -158,7 +158,7 @@ class BoundFunction:
             from ipusim.model.functions.gradient import pullback_of_several  # noqa: PLC0415 - autograd takes a while to import
 
             try:
-                with drawing(key):
+                with Surrounded(key=key):
                     pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
             except UntraceableError as error:
                 raise UntraceableError(f"stage {stage.name!r}: {error}") from error
@@ -241,7 +241,7 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
         return _read_only(found)
 
     try:
-        with looking_up(lookup), holding(untrained), np.errstate(all="ignore"):
+        with Surrounded(lookup=lookup, untrained=untrained), np.errstate(all="ignore"):
             results = as_results(function(*map(_read_only, inputs)))
             nested = next((result for result in results if isinstance(result, tuple | list | Mapping)), None)
             if nested is not None:  # its arrays would be taken out of a trace, and no gradient come back

@@ -13,7 +13,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.variables import looking_up
+from ipusim.model.functions.surroundings import Surrounded
 from tests.devices import on
 
 ROWS = np.array([[3.0], [-2.0], [5.0], [-4.0]], np.float32)
@@ -111,7 +111,7 @@ def test_a_gradient_of_ones_own_is_counted_and_the_forward_pass_is_not_gone_back
         return [sum(each.macs for each in steps) for steps in (found.forward, found.backward)]
 
     own = tf.custom_gradient(lambda x: (tf.matmul(x, x), lambda dy: tf.matmul(dy, dy)))
-    with looking_up(lambda _, initial: initial):
+    with Surrounded(lookup=lambda _, initial: initial):
         assert macs(lambda x: tf.matmul(x, x)) == [8**3, 2 * 8**3]
         assert macs(own) == [8**3, 8**3]
 

@@ -31,8 +31,8 @@ from ipusim.ipu.runtime import layers
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.gradient import pullback
-from ipusim.model.functions.untrained import Untrained, holding
-from ipusim.model.functions.variables import drawing, looking_up
+from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
@@ -391,7 +391,12 @@ class Stage:
         def lookup(name, initial):
             return values.setdefault(name, initial + 0.3 * self.rng.standard_normal(initial.shape))
 
-        with ProgramNames().stage(0), looking_up(lookup), holding(Untrained({}, takes_new=True)), drawing((5, 1)):
+        with (
+            ProgramNames().stage(0),
+            Surrounded(lookup=lookup),
+            Surrounded(untrained=Untrained({}, takes_new=True)),
+            Surrounded(key=(5, 1)),
+        ):
             results = self.function(*arrays)
         return [concrete(each) for each in (results if isinstance(results, list | tuple) else [results])]
 

@@ -31,7 +31,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.variables import drawing, looking_up
+from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.work import MeasuredWork, VectorWork, Work
 
 X = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float32)
@@ -127,7 +127,7 @@ def test_lookups_in_parts_give_the_same_and_read_the_ids_again():
 
 def test_a_mask_of_fewer_axes_drops_whole_rows():
     x = np.ones((50, 4), np.float32)
-    with ProgramNames().stage(0), drawing((1, 2)):
+    with ProgramNames().stage(0), Surrounded(key=(1, 2)):
         found = rand_ops.dropout(x, 0.5, noise_shape=(None, 1))
     assert set(found.sum(axis=1).tolist()) == {0, 8}
     np.testing.assert_array_equal(rand_ops.dropout(x, 0.5, noise_shape=(50, 1)), x)  # no draws in inference
@@ -138,7 +138,7 @@ def test_a_mask_of_fewer_axes_drops_whole_rows():
 def test_normalised_channels_along_any_axis():
     x = np.random.default_rng(3).normal(size=(2, 3, 4)).astype(np.float32)
     variables = {}
-    with ProgramNames().stage(0), looking_up(variables.setdefault):
+    with ProgramNames().stage(0), Surrounded(lookup=variables.setdefault):
         found = normalization_ops.instance_norm(x, channels_axis=1, trainable=False)
     np.testing.assert_allclose(found, zscore(x, axis=2), atol=1e-4)
     assert variables == {}
@@ -148,7 +148,7 @@ def test_partial_sums_in_half_precision():
     cells = {16: rnn_ops.PopnnGRU(2, partials_dtype=tf.float16), 32: rnn_ops.PopnnGRU(2)}
     for bits, cell in cells.items():
         variables = {}
-        with looking_up(variables.setdefault):
+        with Surrounded(lookup=variables.setdefault):
             (there, *_), back = counted(lambda x, cell=cell: cell(x)[0], X[None])
         assert {there.partials_itemsize, back[0].partials_itemsize} == {bits // 8}
 
@@ -235,7 +235,7 @@ def picked(users, attributes=None):
 
 
 def test_whole_numbers_need_no_gradient_of_a_user_operation(users):
-    with looking_up({}.setdefault):
+    with Surrounded(lookup={}.setdefault):
         np.testing.assert_array_equal(picked(users), [0 * X[0], 2 * X[1], 0 * X[2]])
 
 
@@ -487,7 +487,7 @@ WRONG = [
 @pytest.mark.parametrize("case", range(len(WRONG)))
 def test_what_cannot_be_says_so(case, users):
     action, kind, text = WRONG[case]
-    around = nullcontext() if "outside of" in text else looking_up({}.setdefault)
+    around = nullcontext() if "outside of" in text else Surrounded(lookup={}.setdefault)
     with around, pytest.raises(kind, match=text) as caught:
         action(users)
     assert isinstance(caught.value, IpusimError)
@@ -505,7 +505,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_are_known_where_a_stage_is_traced(name):
-    with looking_up({}.setdefault):
+    with Surrounded(lookup={}.setdefault):
         for given in ([1.5], [True], np.ones(1)):
             with pytest.raises(
                 ProgramTypeError, match=f"^{name}: expected whole numbers that depend on no variable, got"

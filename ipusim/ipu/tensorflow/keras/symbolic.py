@@ -90,7 +90,7 @@ class Node:
     kwargs: Mapping[str, Any]
     index: int
     pipeline_stage: int | None = None
-    scope: functions.HostScope | None = field(default_factory=functions.scope)
+    scope: functions.HostScope | None = field(default_factory=lambda: functions.surroundings().scope)
     outputs: Any = field(default=None)
 
     @property
@@ -112,7 +112,7 @@ class Node:
             return values[id(each)]
 
         first, *others = mapped_tensors(value, self.args)
-        with functions.within(self.scope or functions.scope()):
+        with functions.Surrounded(scope=self.scope or functions.surroundings().scope):
             returned = self.layer(first, *others, **(mapped_tensors(value, dict(self.kwargs)) | context))
         yield from zip(map(id, tensors(self.outputs)), leaves_like(self.outputs, returned), strict=True)
 
