@@ -31,16 +31,18 @@ def explanation_files() -> dict[str, bytes]:
 
 def _page(found: Explanation) -> str:
     command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
-    idle, path, what_if = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    parts, idle, path, what_if = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
     return "\n".join(
         [
             "# Why a run takes as long as it does\n",
             f"```console\n$ {command}\n```\n",
             *(f"{line}\n" for line in found.words()),
-            "![The part of each IPU's time that arithmetic and each cause takes](explanation-idle.png)\n",
-            "Arithmetic and causes add up to the time of each IPU, cycle by cycle. An IPU waits for a slower one if\n"
-            "it has a pass in a time-step and another is not done with its own; before its first pass it is in the\n"
-            "ramp-up, behind its last in the ramp-down.\n",
+            "![What each IPU takes its time for](explanation-idle.png)\n",
+            "A part is what the run takes more with it than without it, both simulated, from useful compute on: they\n"
+            "add up to the run, cycle by cycle.\n",
+            parts,
+            "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain,\n"
+            "and the rest imbalance of stages.\n",
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",

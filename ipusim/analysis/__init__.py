@@ -9,7 +9,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.analysis.bubble import bubble as bubble_of
-    from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes
+    from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, path_parts
     from ipusim.analysis.critical_path import critical_path as critical_path_of
     from ipusim.analysis.effects import effects as effects_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import throughput as throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
-    from ipusim.analysis.verdict import Verdict, slowest_stage
+    from ipusim.analysis.verdict import slowest_stages, stage_words
+    from ipusim.analysis.waterfall import Waterfall
 else:
     __getattr__, __dir__ = lazy(__name__)

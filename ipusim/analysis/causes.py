@@ -2,13 +2,13 @@
 
 What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
 another IPU then carried out anything but passes, that is the cause (the host that kept it or its I/O tiles, its
-Streaming Memory, the tensor on its way); where it ran passes or waited itself, the cause is where the waiting one
-stands in its execution: before its first pass, behind its last, in a time-step in which it has none, or beside a slower
-one.
+Streaming Memory, the tensor on its way); where it ran passes or waited itself, the wait is for passes of other IPUs.
+How much of that is fill and drain, and how much imbalance of stages, the waterfall tells (:func:`ipu_time`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
-from ipusim.timeline.kind_row import Idle, Track
+from ipusim.base.looks import Look
+from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import (
     COMPUTE_KINDS,
     IO_TILE_KINDS,
@@ -30,6 +31,7 @@ from ipusim.timeline.kinds import (
     kinds_with,
     of_kinds,
 )
+from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
 from ipusim.timeline.timeline import NONE, Timeline
 
 Column = npt.NDArray[np.int64]
@@ -58,6 +60,7 @@ class IdleCauses:
         stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
         times: how many intervals each stands for, itself included.
         busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
+        again, updating: those of it that are passes which compute activations again, and weight updates.
         window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
     """
 
@@ -68,6 +71,8 @@ class IdleCauses:
     stage: Column
     times: Column
     busy: Column
+    again: Column
+    updating: Column
     window_cycles: int
 
     @property
@@ -82,12 +87,32 @@ class IdleCauses:
         np.add.at(table, (self.ipu, self.cause), (self.end - self.start) * self.times)
         return table
 
-    def waited_for(self, stages: int) -> Column:
-        """Return the cycles that IPUs wait for passes of each stage, its own ramps left out; shape (stages,)."""
-        held = (self.stage != NONE) & (self.cause == _NUMBER[Idle.SLOWER])
-        found = np.zeros(stages, dtype=np.int64)
-        np.add.at(found, self.stage[held], ((self.end - self.start) * self.times)[held])
-        return found
+
+def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Column], ...]:
+    """Return what each IPU takes its time for: looks with cycles of shape (IPUs,), which add up to the window.
+
+    Args:
+        idle: of the window.
+        fill_cycles: for how long each IPU would wait for others there if stages were balanced: of its waits for passes
+            so much is fill and drain, and the rest imbalance of stages. None where that is not known: they are waits
+            for passes then.
+    """
+    cycles = dict(zip(CAUSES, idle.cycles.T, strict=True))
+    waits: tuple[tuple[Look, Column], ...] = ((Idle.PASSES.value, cycles[Idle.PASSES]),)
+    if fill_cycles is not None:
+        fill = np.minimum(cycles[Idle.PASSES], fill_cycles)
+        rest = cycles[Idle.PASSES] - fill
+        waits = ((TimePart.FILL_AND_DRAIN.value, fill), (TimePart.IMBALANCE.value, rest))
+    return (
+        (COMPUTES, idle.busy - idle.again - idle.updating),
+        *waits,
+        (TimePart.COPIES.value, cycles[Idle.COPIES]),
+        (TimePart.RECOMPUTATION.value, idle.again),
+        (TimePart.HOST.value, cycles[Idle.HOST]),
+        (TimePart.STREAMING.value, cycles[Idle.STREAMING]),
+        (TimePart.UPDATE.value, cycles[Idle.UPDATE] + idle.updating),
+        (Idle.NO_STAGE.value, cycles[Idle.NO_STAGE]),
+    )
 
 
 def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
@@ -106,13 +131,18 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
     start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
     kept = np.flatnonzero(start < end)
     kept = kept[np.lexsort((start[kept], ipu[kept]))]
-    busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
-    computes = of_kinds(track.kind, COMPUTE_KINDS)
-    worked = np.minimum((track.end + track.later)[computes], finish)
-    worked -= np.maximum((track.start + track.later)[computes], begin)
-    np.add.at(busy, track.ipu[computes], np.maximum(worked, 0) * track.times[computes])
+    kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
+    busy, again, updating = (_worked(track, of, begin, finish) for of in kinds)
     ipu, start, end, cause, stage, times = (column[kept] for column in (ipu, start, end, cause, stage, times))
-    return IdleCauses(ipu, start, end, cause, stage, times, busy, finish - begin)
+    return IdleCauses(ipu, start, end, cause, stage, times, busy, again, updating, finish - begin)
+
+
+def _worked(track: _Track, kinds: Sequence[SpanKind], begin: int, finish: int) -> Column:
+    """Return the cycles of each IPU in spans of some kinds, from one cycle to another."""
+    cycles, rows = np.zeros(len(track.timeline.info.ipus), dtype=np.int64), of_kinds(track.kind, kinds)
+    worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)
+    np.add.at(cycles, track.ipu[rows], np.maximum(worked, 0) * track.times[rows])
+    return cycles
 
 
 #: Columns of intervals: ipu, start, end, cause, stage, and in which span of a track; NONE for none, with true times.
@@ -188,7 +218,7 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
     found = []
     for ipu, start, cause in (
         (idle, np.zeros(len(idle), dtype=np.int64), Idle.NO_STAGE),
-        (track.ipu[ends], (track.end + track.later)[ends], Idle.REPLICAS),
+        (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
     ):
         none = np.full(len(ipu), NONE)
         found.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), none, none))
@@ -222,7 +252,7 @@ def _waits(track: _Track) -> _Intervals:
             np.full(len(chosen), NONE),
             at[chosen],
         )
-        for chosen, begin, cause in ((on_way, until, Idle.COPY), (of_host, start, Idle.HOST))
+        for chosen, begin, cause in ((on_way, until, Idle.COPIES), (of_host, start, Idle.HOST))
     ]
     ipu, begun, ended, cause, stage, of = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
     return ipu, begun, ended, cause, stage, of
@@ -271,7 +301,7 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
     during = first[wait] + nth
     kind = track.kind[during]
     cause = _WAITS_FOR[kind]
-    placed = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _place(track, at[wait]))
+    placed = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _NUMBER[Idle.PASSES])
     return (
         track.ipu[at[wait]],
         np.maximum(track.start[at[wait]], track.start[during]),
@@ -280,22 +310,3 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
         np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
         at[wait],
     )
-
-
-def _place(track: _Track, at: Column) -> Column:
-    """Return where an IPU that waits stands in its execution, as a cause."""
-    timeline = track.timeline
-    info = timeline.info
-    shape = (info.executions, len(info.ipus))
-    first, last = np.full(shape, np.iinfo(np.int64).max), np.full(shape, NONE)
-    passes = of_kinds(track.kind, PASSES)
-    execution, step = timeline.execution[track.row], timeline.time_step[track.row]
-    np.minimum.at(first, (execution[passes], track.ipu[passes]), track.start[passes])
-    np.maximum.at(last, (execution[passes], track.ipu[passes]), track.end[passes])
-    key = (execution * (info.time_steps + 2) + step) * len(info.ipus) + track.ipu
-    slower = np.isin(key[at], key[passes]) if info.has_time_steps else np.ones(len(at), dtype=bool)
-    found = np.where(slower, _NUMBER[Idle.SLOWER], _NUMBER[Idle.NO_PASS])
-    found = np.where(track.start[at] >= last[execution[at], track.ipu[at]], _NUMBER[Idle.RAMP_DOWN], found)
-    # Within the time-step of its last pass, an IPU waits for a slower one.
-    found = np.where((found == _NUMBER[Idle.RAMP_DOWN]) & slower & info.has_time_steps, _NUMBER[Idle.SLOWER], found)
-    return np.where(track.end[at] <= first[execution[at], track.ipu[at]], _NUMBER[Idle.RAMP_UP], found)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.base.units import format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
 #: Words for items of a list, and what each takes of it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ipusim.analysis.effects import effects
@@ -16,6 +17,7 @@ from ipusim.analysis.orders import OrderReport
 from ipusim.analysis.plain import plain
 from ipusim.analysis.run_times import RunTimes, run_times
 from ipusim.analysis.verdict import Verdict, verdict
+from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
@@ -87,7 +89,8 @@ class Summary(RunTimes):
         stage_cycles: of each stage.
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
-        verdict: how well the IPUs are used, and what bounds the run.
+        verdict: how well the IPUs are used, and the slowest stages.
+        find_waterfall: gives the parts of the run's time; None where they are left to who asks for them.
     """
 
     description: str
@@ -104,6 +107,12 @@ class Summary(RunTimes):
     memory: MemorySummary
     learning: LearningSummary | None
     verdict: Verdict
+    find_waterfall: Callable[[], Waterfall | None] = field(repr=False, compare=False)
+
+    @cached_property
+    def waterfall(self) -> Waterfall | None:
+        """The parts of the run's time, which is simulated without them when first asked; None where that takes long."""
+        return self.find_waterfall()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for ``summary.json``, in a fixed order."""
@@ -111,6 +120,7 @@ class Summary(RunTimes):
             "schema_version": SCHEMA_VERSION,
             "description": self.description,
             "verdict": plain(self.verdict),
+            "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             **self.times_dict(),
             "ipu": self.ipu,
             "notes": list(self.notes),
@@ -139,12 +149,13 @@ def summarise(
     description: str = "",
     notes: Sequence[str] = (),
     steps: int = 1,
+    find_waterfall: Callable[[], Waterfall | None] = lambda: None,
 ) -> Summary:
     """Return the Summary of a run of ``program`` on ``system``, with the times of its first execution.
 
     ``costs`` are what it was priced at, ``fit`` is what it holds, ``orders`` are what each selection order makes of
-    its copies, ``learning`` is what its arithmetic gave, if there was any; the rest is as it was asked for. Raises
-    TimelineError for a Timeline without an execution.
+    its copies, ``learning`` is what its arithmetic gave, if there was any, ``find_waterfall`` gives the parts of its
+    time; the rest is as it was asked for. Raises TimelineError for a Timeline without an execution.
     """
     times = run_times(timeline)
     return Summary(
@@ -170,6 +181,7 @@ def summarise(
         memory=memory_summary(fit, timeline),
         learning=_learning(learning) if learning else None,
         verdict=verdict(timeline, costs),
+        find_waterfall=find_waterfall,
     )
 
 

@@ -139,7 +139,7 @@ def build(context: Context) -> Iterator[RemotePort]:
     for ipu in context.ipus():
         passes = {key: stream for key, stream in costs.pass_streams.items() if mapping[key[1]] == ipu.shard}
         update = costs.update_streams.get(ipu.shard, Stream())
-        if not passes and not any(update):
+        if not passes and ipu.shard not in costs.update_streams:
             continue
         if system.streaming is None:
             raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")

@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.analysis.learning import Learning, received
 from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.summary import summarise
+from ipusim.analysis.waterfall import Waterfall
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
@@ -20,10 +21,14 @@ from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
+from ipusim.runs.waterfall import waterfall
 from ipusim.timeline.timeline import Timeline
 
 #: Spans that take about a second to simulate: 64 x 1024 micro-batches under 1F1B in point-to-point, 1.2 s.
 _MANY_SPANS: Final = 400_000
+#: Spans of a run up to which it is simulated again for its waterfall though it does not repeat itself: half a second
+#: for all parts.
+_SPANS_OF_WATERFALL: Final = 50_000
 
 
 def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
@@ -71,8 +76,15 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
         description=job.request.description,
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
         steps=job.steps,
+        find_waterfall=partial(_waterfall, job, timeline),
     )
     return Run(job, timeline, summary, learning)
+
+
+def _waterfall(job: Job, timeline: Timeline) -> Waterfall | None:
+    """Return the parts of the run's time; None of a long run that is simulated whole, which is for who asks."""
+    long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
+    return None if long else waterfall(job, timeline)
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:

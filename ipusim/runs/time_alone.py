@@ -54,7 +54,7 @@ def time_alone(
     Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
     """
     count = job.program.repeat_count if executions is None else executions
-    if jump and steady_from(job.system.disturbances) is not None:
+    if jump and steady_from(priced(job)[1].disturbances) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=replicas is None and not between)
         if found is not None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
+from ipusim.timeline.time_parts import Idle
 
 
 class Track(Enum):
@@ -35,28 +36,6 @@ class Part(Enum):
     UPDATE = "weight update"
     WAIT = "wait"
     BETWEEN = "between session runs"
-
-
-class Idle(Enum):
-    """Why an IPU does none of its stages' arithmetic; in the order in which charts stack them, each with its look."""
-
-    SLOWER = Look("slower IPU", "#e69f00", "#7a5400", "//")
-    RAMP_UP = Look("ramp-up", "#cfe6f5", "#3b7ea6", "....")
-    RAMP_DOWN = Look("ramp-down", "#f7d9c0", "#a6652b", "\\\\\\")
-    NO_PASS = Look("no pass in the time-step", "#ededed", "#8a8a8a", "--")
-    COPY = Look("inter-IPU copy", "#00674b", "#ffffff")
-    SYNC = Look("sync", "#c9c9c9", "#000000")
-    COLLECTIVE = Look("collectives", "#0b79bd", "#ffffff", "oo")
-    UPDATE = Look("weight update elsewhere", "#b8669a", "#ffffff", "\\\\")
-    STREAMING = Look("Streaming Memory", "#8c6d00", "#ffffff", "xx")
-    HOST = Look("host", "#3d4459", "#ffffff")
-    REPLICAS = Look("other replicas", "#dcd6ee", "#6a5fa0", "||")
-    NO_STAGE = Look("no stage", "#fafafa", "#b5b5b5", "xxxx")
-
-    @property
-    def words(self) -> str:
-        """The cause in words."""
-        return self.value.name
 
 
 @dataclass(frozen=True)

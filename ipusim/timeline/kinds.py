@@ -1,8 +1,7 @@
 """The kinds of spans, a row each: all that tables, pictures, trace files and analyses know of a kind.
 
-Whoever adds a kind writes its row here, with the next free number, and records
-spans of it. Rows stand in the order of the legend, which is the order from the
-bottom up where boxes are stacked; the numbers are those of saved Timelines.
+Whoever adds a kind writes its row here, with the next free number, and records spans of it. Rows stand in the order of
+the legend, which is the order from the bottom up where boxes are stacked; the numbers are those of saved Timelines.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ import numpy.typing as npt
 
 from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.timeline.kind_row import Idle, Part, Row, Track, Use
+from ipusim.timeline.kind_row import Part, Row, Track, Use
+from ipusim.timeline.time_parts import Idle
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
-_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPY)
+_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
 _HOST_COPY: Final = Row(
@@ -120,7 +120,7 @@ class SpanKind(IntEnum):
             doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
             name="all-reduce of gradients",
             look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
-            use=Use("all_reduce", idle=Idle.COLLECTIVE),
+            use=Use("all_reduce", idle=Idle.UPDATE),
             part=Part.UPDATE,
         ),
     )
@@ -130,7 +130,7 @@ class SpanKind(IntEnum):
             doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
             name="sum over hosts",
             look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
-            use=Use("host_sum", idle=Idle.COLLECTIVE),
+            use=Use("host_sum", idle=Idle.UPDATE),
             part=Part.UPDATE,
         ),
     )
@@ -150,7 +150,7 @@ class SpanKind(IntEnum):
             doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
             name="all-gather of shards",
             look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
-            use=Use("all_gather", "all-gather", 7, idle=Idle.COLLECTIVE),
+            use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
         ),
     )
     COLLECTIVE = (
@@ -159,7 +159,7 @@ class SpanKind(IntEnum):
             doc="A stage has an IPU and its likes in all replicas do something together: sync and every round.",
             name="collective of a stage",
             look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
-            use=Use("collective", "collective", 7, idle=Idle.COLLECTIVE),
+            use=Use("collective", "collective", 7, idle=Idle.UPDATE),
         ),
     )
     WEIGHT_UPDATE = (
@@ -234,7 +234,7 @@ class SpanKind(IntEnum):
             doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
             name="inter-IPU copy",
             look=Look("exchange", "#00674b", "#ffffff"),
-            use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPY),
+            use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPIES),
         ),
     )
     PRE_COPY = (
@@ -263,7 +263,7 @@ class SpanKind(IntEnum):
             category="sync",
             colour="grey",
             look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-            use=Use("sync", "sync", 2, always=("meets",), idle=Idle.SYNC),
+            use=Use("sync", "sync", 2, always=("meets",), idle=Idle.COPIES),
         ),
     )
     HOST_WAIT = (
@@ -303,7 +303,7 @@ class SpanKind(IntEnum):
             doc="An IPU sends a tensor and does nothing else until it is delivered.",
             name="send",
             look=Look("send", "#00674b", "#77b8a5", "||"),
-            use=Use("blocking_send", "send", 1, idle=Idle.COPY),
+            use=Use("blocking_send", "send", 1, idle=Idle.COPIES),
         ),
     )
     SEND = (

@@ -475,15 +475,12 @@ def test_without_pandas_all_but_frames_works(timed, monkeypatch):
 
 def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
     said = timed.explain()
-    assert said.words[0] == (
-        "In the run the IPUs compute 72.7% of their time; the rest is mostly slower IPU 13.6%, ramp-down 9.1%, "
-        "ramp-up 4.5%."
-    )
+    assert said.words[0] == "Time goes into useful compute 72.7%, fill and drain 27.3%."
     idle = said.idle()
     assert list(idle.columns) == ["ipu", "start_cycle", "end_cycle", "cause", "stage"]
-    waits = idle[idle["cause"] == "slower IPU"]
-    assert (waits["end_cycle"] - waits["start_cycle"]).sum() == 6 * 3_000
-    assert set(waits["stage"]) == {"s3"}
+    waits = idle[idle["cause"] == "passes of other IPUs"]
+    assert (waits["end_cycle"] - waits["start_cycle"]).sum() == 4 * 9_000
+    assert set(waits["stage"]) == {"s0", "s1", "s2", "s3"}
     assert "What if" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)

@@ -17,8 +17,8 @@ from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import simulate
 from ipusim.runs.execute import execute
-from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.time_parts import Idle
 from tests.explained import check_explained
 
 TEXT = """

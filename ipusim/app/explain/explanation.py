@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
-from ipusim.api import Job, Timeline, analysis, timelines
+from ipusim.api import Job, Timeline, analysis, runs, timelines
 from ipusim.app.explain.what_if import WhatIf, what_if
 from ipusim.app.render.critical_path import trace_with_path
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
+from ipusim.app.render.verdict import waterfall_table, waterfall_words
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.base.units import format_seconds
 
 #: Parts of the critical path, and changes, that a table shows.
 _MOST_ROWS: Final = 12
-#: Causes that a sentence names.
-_NAMED: Final = 3
 #: A change that gives less than this part of the time is no help.
 _HELP: Final = 0.001
 
@@ -32,6 +29,7 @@ class Explanation:
     Attributes:
         timeline: of the run.
         execution: the one that idle causes are of; None for the whole run.
+        waterfall: the parts of the whole run's time; None where what ran is not known.
         idle: every idle interval of each IPU, with its cause.
         path: the critical path of the whole run.
         parts: that path by kind and stage.
@@ -41,6 +39,7 @@ class Explanation:
 
     timeline: Timeline
     execution: int | None
+    waterfall: analysis.Waterfall | None
     idle: analysis.IdleCauses
     path: analysis.CriticalPath
     parts: tuple[analysis.PathPart, ...]
@@ -53,36 +52,21 @@ class Explanation:
         return sum(part.cycles for part in self.parts)
 
     @property
-    def holders(self) -> list[int]:
-        """The logical IPUs that hold a stage."""
-        return list(self.timeline.info.stages_of_ipu)
+    def fill_cycles(self) -> int | None:
+        """For how long an IPU would wait with balanced stages in what idle causes are of; None where not known."""
+        if self.waterfall is None:
+            return None
+        return self.waterfall.fill_cycles * (self.waterfall.executions if self.execution is None else 1)
 
     def words(self) -> Iterator[str]:
-        """Yield the verdict: where the IPUs' time goes, which stage holds the others, and what would help most."""
+        """Yield the verdict: what the time goes into, which stages are the slowest, and what would help most."""
         yield from self.where()
         yield from self._help()
 
     def where(self) -> Iterator[str]:
-        """Yield where the IPUs' time goes, and which stage holds the others."""
-        info, idle = self.timeline.info, self.idle
-        whole = len(self.holders) * idle.window_cycles
-        by_cause = idle.cycles[self.holders].sum(axis=0)
-        of = "the run" if self.execution is None else f"execution {self.execution}"
-        largest = [
-            f"{analysis.CAUSES[cause].words} {analysis.ratio(int(by_cause[cause]), whole):.1%}"
-            for cause in np.argsort(-by_cause, kind="stable")[:_NAMED].tolist()
-            if by_cause[cause]
-        ]
-        busy = analysis.ratio(int(idle.busy[self.holders].sum()), whole)
-        rest = f"; the rest is mostly {', '.join(largest)}" if largest else ""
-        yield f"In {of} the IPUs compute {busy:.1%} of their time{rest}."
-        held = idle.waited_for(len(info.stages))
-        if held.any():
-            stage = int(held.argmax())
-            yield (
-                f"Other IPUs wait {analysis.ratio(int(held[stage]), whole):.1%} of their time for passes of "
-                f"{info.stages[stage]} on IPU {info.mapping[stage]}, more than for any other."
-            )
+        """Yield what the time of the run goes into, as the verdict on the run has it."""
+        if self.waterfall is not None:
+            yield f"Time goes into {waterfall_words(self.waterfall)}."
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
@@ -95,7 +79,9 @@ class Explanation:
             yield f"What would help most: {best.change}, which saves {best.gain:.1%} of the time."
 
     def tables(self) -> Iterator[Table]:
-        """Yield idle time by IPU, the critical path by kind and stage, and what changes would give."""
+        """Yield the parts of the time, time by IPU, the critical path, and what changes would give."""
+        if self.waterfall is not None:
+            yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
         yield self._path_table()
         if self.what_ifs:
@@ -103,18 +89,18 @@ class Explanation:
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
-        shown = [number for number in range(len(analysis.CAUSES)) if idle.cycles[:, number].any()]
+        shown = [(look.name, cycles) for look, cycles in analysis.ipu_time(idle, self.fill_cycles) if cycles.any()]
         rows = tuple(
             (
                 str(ipu),
                 ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none",
-                _share(int(idle.busy[ipu]), idle.window_cycles),
-                *(_share(int(idle.cycles[ipu, cause]), idle.window_cycles) for cause in shown),
+                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in shown),
             )
             for ipu in info.ipu_rows
         )
-        title = f"Time of each IPU by cause, of {idle.window_cycles:,} cycles"
-        return Table(title, ("IPU", "stages", "computes", *(analysis.CAUSES[cause].words for cause in shown)), rows)
+        of = "the run" if self.execution is None else f"execution {self.execution}"
+        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {of}"
+        return Table(title, ("IPU", "stages", *(name for name, _ in shown)), rows)
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles
@@ -146,18 +132,17 @@ class Explanation:
             "sync": info.sync.value,
             "execution": self.execution,
             "window_cycles": idle.window_cycles,
+            "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             "ipus": [
                 {
                     "ipu": ipu,
-                    "busy_cycles": int(idle.busy[ipu]),
-                    "idle_cycles": {
-                        cause.words: int(cycles)
-                        for cause, cycles in zip(analysis.CAUSES, idle.cycles[ipu], strict=True)
+                    "cycles": {
+                        look.name.lower().replace(" ", "_"): int(cycles[ipu])
+                        for look, cycles in analysis.ipu_time(idle, self.fill_cycles)
                     },
                 }
                 for ipu in info.ipu_rows
             ],
-            "waited_for_cycles": dict(zip(info.stages, idle.waited_for(len(info.stages)).tolist(), strict=True)),
             "critical_path": {
                 "cycles": self.path_cycles,
                 "parts": [
@@ -190,13 +175,17 @@ class Explanation:
         shown = analysis.find_execution(self.timeline, self.execution or 0)
         return {
             "explanation.json": json_bytes(self.to_dict()),
-            "idle_causes.png": to_png(idle_chart(self.timeline, self.idle)),
+            "idle_causes.png": to_png(idle_chart(self.timeline, self.idle, self.fill_cycles)),
             "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
         }
 
 
-def explain(timeline: Timeline, job: Job | str, execution: int | None = None) -> Explanation:
+def explain(
+    timeline: Timeline, job: Job | str, execution: int | None = None, said: analysis.Waterfall | None = None
+) -> Explanation:
     """Return why a run takes as long as it does; ``job`` is what ran, or the reason why that is not known.
+
+    Where it is not known, ``said`` are the parts of the run's time as the run has written them, if it has.
 
     Raises TimelineError for an execution that the run has not.
     """
@@ -204,6 +193,7 @@ def explain(timeline: Timeline, job: Job | str, execution: int | None = None) ->
     return Explanation(
         timeline=timeline,
         execution=execution,
+        waterfall=said if isinstance(job, str) else runs.waterfall_of(job, timeline),
         idle=analysis.idle_causes(timeline, execution),
         path=path,
         parts=analysis.path_parts(timeline, path),

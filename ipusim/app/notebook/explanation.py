@@ -59,7 +59,7 @@ class Explanation:
 
     def figure(self) -> Chart:
         """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
-        return idle_chart(self.found.timeline, self.found.idle)
+        return idle_chart(self.found.timeline, self.found.idle, self.found.fill_cycles)
 
     @checked
     def path_figure(self, execution: int = 0) -> Chart:
@@ -74,7 +74,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         parts = [
             *map(html.paragraph, self.words),
-            html.picture(self._png, "time of each IPU by cause"),
+            html.picture(self._png, "time of each IPU"),
             *map(html.table, self.found.tables()),
         ]
         return html.together(parts)

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Timeline, analysis, pipelines
-from ipusim.app.explain.explanation import explain
+from ipusim.api import Timeline, analysis, pipelines, timelines
+from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
-from ipusim.app.render.idle_causes import COMPUTES
 from ipusim.app.render.left_out import in_periods, left_out
 from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
@@ -98,7 +97,7 @@ def _overview(runs: Sequence[PageRun]) -> Table:
 
 def _page_run(run: StoredRun) -> PageRun:
     timeline, times = in_periods(run.timeline), run.times
-    why = explain(run.timeline, "a page does not try changes")
+    why = explain(run.timeline, "a page does not try changes", said=run.waterfall)
     try:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
@@ -120,7 +119,7 @@ def _page_run(run: StoredRun) -> PageRun:
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,
-        bars=_bars(why.idle),
+        bars=_bars(why),
         tables=tables,
         scenario=_scenario(run.folder),
     )
@@ -133,7 +132,7 @@ def _left_out(timeline: Timeline) -> Iterator[str]:
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
-    """Yield the numbers that come first; what bounds a run only of folders that say it."""
+    """Yield the numbers that come first; the parts of the time only of folders that say them."""
     times, found = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
@@ -142,11 +141,13 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         f"{format_figure(rates.samples_per_s)} samples/s",
         f"{rates.effective_batch_size:,} per {what}",
     )
-    if found is not None:
-        yield Figure("efficiency", f"{found['efficiency']:.1%}", "of the IPUs' time is arithmetic")
-        bound = next(iter(found["bounds"].items()), None)
-        if bound is not None:
-            yield Figure("bound by", f"{bound[1]:.1%}", bound[0], in_row=f"{bound[1]:.1%} {bound[0]}")
+    if run.waterfall is not None:
+        useful = timelines.TimePart.USEFUL
+        yield Figure(useful.words, f"{run.waterfall.share(useful):.1%}", "of the time")
+        largest = next(run.waterfall.largest(), None)
+        if largest is not None:
+            part, share = largest[0].words, f"{largest[1]:.1%}"
+            yield Figure("most of the rest", share, part, in_row=f"{share} {part}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
         alone = format_seconds(times.seconds(found["single_ipu_cycles"]))
@@ -159,13 +160,11 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
 
 
-def _bars(idle: analysis.IdleCauses) -> Bars:
+def _bars(why: Explanation) -> Bars:
     """Return the whole run's time of each IPU, arithmetic first."""
-    rows = tuple(
-        (f"IPU {ipu}", (busy, *causes))
-        for ipu, (busy, causes) in enumerate(zip(idle.busy.tolist(), idle.cycles.tolist(), strict=True))
-    )
-    return Bars("Why IPUs are idle", (COMPUTES, *(cause.value for cause in analysis.CAUSES)), rows, idle.window_cycles)
+    looks, cycles = zip(*analysis.ipu_time(why.idle, why.fill_cycles), strict=True)
+    rows = tuple((f"IPU {ipu}", of) for ipu, of in enumerate(zip(*(column.tolist() for column in cycles), strict=True)))
+    return Bars("What IPUs take their time for", looks, rows, why.idle.window_cycles)
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:

@@ -1,4 +1,4 @@
-"""Why each IPU is idle: a bar for each, of its arithmetic and the causes of all other time."""
+"""What each IPU takes its time for: a bar for each, of its arithmetic and all other parts of its time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.legend import Entry, draw_legend, legend_lines
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
-from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _LEGEND_LINE, _EDGE = 0.85, 0.3, 0.5, 0.2, 0.1
@@ -24,19 +22,17 @@ _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, width_in: float = 10.0) -> Chart:
-    """Return a figure with a bar for each IPU: the part of its time that each cause takes, arithmetic first."""
+def idle_chart(
+    timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int | None = None, width_in: float = 10.0
+) -> Chart:
+    """Return a figure with a bar for each IPU: what it takes its time for, by :func:`ipu_time`."""
     info = timeline.info
     ipus = len(info.ipus)
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
-    parts = [
-        (COMPUTES, idle.busy),
-        *((cause.value, idle.cycles[:, number]) for number, cause in enumerate(analysis.CAUSES)),
-    ]
-    parts = [(look, cycles) for look, cycles in parts if cycles.any()]
+    parts = [(look, cycles) for look, cycles in analysis.ipu_time(idle, fill_cycles) if cycles.any()]
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], width_in - 2 * _EDGE)
     length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"
-    words = f"{info.order_and_sync}, time of each IPU by cause, {length}"
+    words = f"{info.order_and_sync}, time of each IPU, {length}"
     title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", width_in - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
     height = above + bar * ipus + below

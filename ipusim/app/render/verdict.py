@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from ipusim.api import Summary, analysis
+from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_figure, format_seconds
 
-#: What bounds a run is named down to this part of the IPUs' time, but for the largest; and so many at most.
-_LEAST_SHARE = 0.005
-_MOST_BOUNDS = 4
+#: Parts of the time are named down to this share of it.
+_LEAST_SHARE: Final = 0.0005
 
 
 def verdict_table(summary: Summary) -> Table:
@@ -27,10 +27,8 @@ def verdict_table(summary: Summary) -> Table:
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
         ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
-        ("efficiency", _efficiency(found)),
+        ("time goes into", waterfall_words(summary.waterfall)),
     ]
-    if found.bounds:
-        rows.append(("bound by", _bounds(found)))
     rows += _slowest(summary)
     if found.speed_up:
         rows.append(("against one IPU", _against_one(summary)))
@@ -44,18 +42,26 @@ def _ipus(summary: Summary) -> str:
     return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
 
 
-def _efficiency(found: analysis.Verdict) -> str:
-    again = f"; {found.recomputation:.1%} is recomputation" if found.recomputation else ""
-    return f"{found.efficiency:.1%} of the IPUs' time is arithmetic{again}"
+def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
+    """Return useful compute and the other parts of a run's time, the largest first, and why one is negative."""
+    if waterfall is None:
+        return "not told of a run this long, which does not repeat itself: ipusim explain does"
+    parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
+    named = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
+    return ". ".join([", ".join(named) or "nothing: it takes no time", *waterfall.remarks()])
 
 
-def _bounds(found: analysis.Verdict) -> str:
-    shown = [
-        f"{bound} {share:.1%}"
-        for number, (bound, share) in enumerate(found.bounds.items())
-        if number == 0 or (number < _MOST_BOUNDS and share >= _LEAST_SHARE)
-    ]
-    return ", ".join(shown)
+def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
+    """Return the parts of the time of a run that take any, in the order in which they come in; they add up to it."""
+    rows = tuple(
+        (part.words, f"{cycles:,}", f"{waterfall.share(part):.1%}", part.meaning)
+        for part, cycles in waterfall.cycles.items()
+        if cycles or part is timelines.TimePart.USEFUL
+    )
+    run = f"{waterfall.run_cycles:,} cycles, {format_seconds(waterfall.run_cycles / clock_hz)}"
+    if waterfall.executions > 1:
+        run += f", of {waterfall.executions:,} executions"
+    return Table(f"Parts of the time, {run}", ("part", "cycles", "share", "what it is"), rows)
 
 
 def _slowest(summary: Summary) -> list[tuple[str, str]]:
@@ -63,11 +69,12 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
     found = summary.verdict
     if len(summary.stages) < 2:
         return []
-    if len({(stage_cycle.forward_cycles, stage_cycle.backward_cycles) for stage_cycle in summary.stage_cycles}) == 1:
+    slowest = found.slowest_stages
+    if len(slowest) == len(summary.stages):
         return [("slowest stage", "none: all take as long")]
-    name, ipu = summary.stages[found.slowest_stage], summary.mapping[found.slowest_stage]
-    held = f"; others wait for it {found.waited_for:.1%} of the IPUs' time" if found.waited_for else ""
-    return [("slowest stage", f"{name} on IPU {ipu}, {found.slowest_ratio:.2f} times the mean{held}")]
+    names = analysis.stage_words(slowest, summary.stages)
+    tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
+    return [("slowest stage", f"{tie}, {found.slowest_ratio:.2f} times the mean")]
 
 
 def _against_one(summary: Summary) -> str:

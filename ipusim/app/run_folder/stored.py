@@ -79,6 +79,21 @@ class StoredRun:
             return int(self._fullest()["peak_cycle"])
 
     @property
+    def waterfall(self) -> analysis.Waterfall | None:
+        """The parts of the run's time; None where the folder does not say them.
+
+        Raises FileError for parts that no run writes.
+        """
+        said = self.summary.get("waterfall")
+        if said is None:
+            return None
+        try:
+            return analysis.Waterfall.from_dict(said)
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.folder / "summary.json"
+            raise FileError(f"{path}: expected the parts of the time as a run writes them, got {error!r}") from None
+
+    @property
     def last_loss(self) -> float | None:
         """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
         learning = self.summary.get("learning")

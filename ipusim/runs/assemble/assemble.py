@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
 
 from ipusim.base.cache import Cache
 from ipusim.base.errors import PlanError
@@ -36,6 +38,9 @@ from ipusim.schedules import registry
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import Repeating
+
+#: Jobs of other counts that a Job remembers: a run is simulated again and again at the same few of them.
+_REMEMBERED: Final = 4
 
 
 def assemble(request: Request, cache: Cache | None = None) -> Job:
@@ -231,7 +236,7 @@ def _job(
         content.held_out,
         content.constant_loss,
         in_part=laid_out.kept is not None and _is_in_part(options, laid_out.kept),
-        of=of,
+        of=lru_cache(maxsize=_REMEMBERED)(of),
     )
     check_memory(job)
     return job

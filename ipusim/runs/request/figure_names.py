@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
@@ -16,10 +16,22 @@ from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
+from ipusim.timeline.time_parts import TimePart
 
+#: What is said of each part of a run's time.
+_OF_PARTS: Final = (("cycles", int), ("shares", float))
+#: The parts of a run's time as ``summary.json`` has them: cycles and shares by the keys of the parts.
+Parts: Final = make_dataclass(
+    "Parts",
+    [
+        ("run_cycles", int),
+        ("executions", int),
+        *((name, make_dataclass(name, [(part.key, kind) for part in TimePart])) for name, kind in _OF_PARTS),
+    ],
+)
 #: Keys that ``summary.json`` has beside the fields of its values.
 _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
-    Summary: {"schema_version": int, "utilisation": float, "idle_ipus": tuple[int, ...]},
+    Summary: {"schema_version": int, "utilisation": float, "idle_ipus": tuple[int, ...], "waterfall": Parts},
     Throughput: {"run_s": float},
     Phase: {"cycles": int, "seconds": float},
 }
@@ -95,7 +107,10 @@ def _of_union(kind: Any) -> Any:
 def _fields(kind: type) -> dict[str, Any]:
     """Return the keys of a value in ``summary.json``, with their types."""
     found: dict[str, Any] = {}
+    written = {each.name for each in fields(kind) if each.compare}
     for name, each in get_type_hints(kind).items():
+        if name not in written:
+            continue
         found[name] = each
         if issubclass(kind, RunTimes) and name.endswith("_cycles"):
             found[name.removesuffix("_cycles") + "_s"] = float

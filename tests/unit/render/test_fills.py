@@ -9,18 +9,18 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ipusim.app.render.idle_causes import COMPUTES
 from ipusim.app.render.page.fills import LANES, Shades, page_looks
 from ipusim.pipeline.holders import LAYERS
-from ipusim.timeline.kind_row import Idle
 from ipusim.timeline.kinds import LOOKS
+from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
 
 #: What WCAG 2.1 asks of graphics (success criterion 1.4.11).
 CONTRAST = 3.0
 #: Colours of one table are at least so far apart in CIELAB, where 2.3 is what anyone just notices.
 APART = 10.0
-#: What may lie beside each other: kinds of spans, layers of memory, and causes of idle time.
-TABLES = {"spans": LOOKS, "memory": LAYERS, "idle": (COMPUTES, *(cause.value for cause in Idle))}
+#: What may lie beside each other: kinds of spans, layers of memory, and parts of the time.
+TIME = dict.fromkeys((COMPUTES, *(each.value for each in (*TimePart, *Idle) if each is not TimePart.USEFUL)))
+TABLES = {"spans": LOOKS, "memory": LAYERS, "time": tuple(TIME)}
 #: How eyes without green or red cones see linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 EYES = {
     "all cones": np.eye(3),

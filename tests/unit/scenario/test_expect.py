@@ -45,7 +45,7 @@ from tests.scenario_data import timed
         ("executions", 1, (1,), (True, 2)),
         ("throughput.run_s", "<= 1 s", (1.0,), (1.1,)),
         ("memory.ipus.0.peak_bytes", "<= 1 KiB", (1024,), (1025,)),
-        ("verdict.bounds.host", "<= 0.1", (0.1,), (0.2,)),
+        ("waterfall.shares.host", "<= 0.1", (0.1,), (0.2,)),
     ],
 )
 def test_each_form_holds_of_what_it_says(name, text, hold, miss):

@@ -1,0 +1,186 @@
+"""The waterfall of a run: it is simulated again without some of its parts, for time alone.
+
+What is left out costs nothing, and all else what it costs in the run. The Plan, and so what IPUs wait for, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final, TypeVar
+
+import numpy as np
+
+from ipusim.analysis.throughput import throughput
+from ipusim.analysis.waterfall import Waterfall
+from ipusim.hardware.copies import NOTHING_FIXED
+from ipusim.hardware.system import System
+from ipusim.lowering.streams import Stream
+from ipusim.pipeline.ops import Pass
+from ipusim.pricing.costs import Costs, HostCosts, ReplicaCollective, Send
+from ipusim.pricing.passes import pass_costs, pass_cycles
+from ipusim.runs.job import Job
+from ipusim.runs.time_alone import time_alone
+from ipusim.timeline.time_parts import TimePart
+from ipusim.timeline.timeline import Timeline
+
+#: Cycles of each (pass, stage).
+Passes = Mapping[tuple[int, int], int]
+_Collective = TypeVar("_Collective", bound=ReplicaCollective)
+
+
+def waterfall(job: Job, timeline: Timeline) -> Waterfall:
+    """Return the parts of the time of ``timeline``, which is the whole run of ``job``.
+
+    The runs without some of the parts have no arithmetic; of one that repeats itself they are simulated in part, and
+    not at all where the part left out costs nothing. Raises what :func:`~ipusim.runs.time_alone.time_alone` does.
+    """
+    executions = timeline.info.executions
+    cycles = [throughput(timeline).run_cycles]
+    before: tuple[Costs, System, bool] = job.costs, job.system, bool(job.between)
+    for cuts in range(1, len(_CUTS) + 1):
+        costs, system = priced(job, cuts)
+        now = costs, system, before[2] and cuts <= _WITH_HOST
+        cycles.append(cycles[-1] if now == before else _run_cycles(job, executions, cuts, between=now[2]))
+        before = now
+    cycles += [executions * busiest_cycles(job, before[0].passes), 0]
+    parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
+    return Waterfall({part: parts[part] for part in TimePart}, executions)
+
+
+def priced(job: Job, cuts: int) -> tuple[Costs, System]:
+    """Return costs and system of ``job`` without the last so many parts that can be left out, the first one first."""
+    costs, system = job.costs, replace(job.system, disturbances=()) if cuts else job.system
+    for cut in _CUTS[1:cuts]:
+        costs = cut(job, costs)
+    return costs, system
+
+
+def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
+    """Return the cycles of passes were every IPU given an equal part of all passes of a kind.
+
+    The stages of an IPU share its part equally. All is in whole cycles: what is left over of a kind goes to the IPUs
+    in their order, a cycle each, from where that of the kind before ended; and in an IPU to its first stages.
+
+    >>> # four stages of 10, 10, 10 and 14 cycles on four IPUs: 11 each
+    """
+    mapping = job.plan.shape.mapping
+    ipus = sorted(set(mapping))
+    found: dict[tuple[int, int], int] = {}
+    begin = 0
+    for kind in sorted({kind for kind, _ in passes}):
+        own, over = divmod(sum(cycles for (of, _), cycles in passes.items() if of == kind), len(ipus))
+        more = {ipus[(begin + number) % len(ipus)] for number in range(over)}
+        begin += over
+        for ipu in ipus:
+            stages = [stage for stage, of in enumerate(mapping) if of == ipu]
+            each, left = divmod(own + (ipu in more), len(stages))
+            found |= {(kind, stage): each + (number < left) for number, stage in enumerate(stages)}
+    return found
+
+
+def busiest_cycles(job: Job, passes: Passes) -> int:
+    """Return the cycles of all passes of the busiest IPU in one execution of the pipeline, at such cycles of each."""
+    plan = job.plan
+    cycles: dict[int, int] = {}
+    shown, often = np.unique(np.stack([plan.ipu, plan.kind, plan.stage]), axis=1, return_counts=True)
+    for (ipu, kind, stage), times in zip(shown.T.tolist(), often.tolist(), strict=True):
+        cycles[ipu] = cycles.get(ipu, 0) + times * passes[kind, stage]
+    return max(cycles.values(), default=0) * job.program.shape.micro_batches // plan.shape.micro_batches
+
+
+def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:
+    """Return what the run takes without so many parts."""
+    timeline = time_alone(
+        job,
+        executions,
+        priced=lambda of: priced(of, cuts),
+        between=job.between if between else None,
+    )
+    return throughput(timeline).run_cycles
+
+
+def _without_updates(_: Job, costs: Costs) -> Costs:
+    total = costs.host_sum
+    return replace(
+        costs,
+        updates=dict.fromkeys(costs.updates, 0),
+        gradient_sum=None if costs.gradient_sum is None else _free(costs.gradient_sum),
+        host_sum=None
+        if total is None
+        else replace(
+            total, write=0, network=0, read=0, over_links=None if total.over_links is None else _free(total.over_links)
+        ),
+        weight_gathers={stage: _free(gather) for stage, gather in costs.weight_gathers.items()},
+        update_gathers={ipu: _free(gather) for ipu, gather in costs.update_gathers.items()},
+        collectives={key: tuple(map(_free, calls)) for key, calls in costs.collectives.items()},
+        instructions=dict.fromkeys(costs.instructions, 0),
+    )
+
+
+def _free(found: _Collective) -> _Collective:
+    return replace(found, cost=replace(found.cost, fixed=NOTHING_FIXED, rounds=()))
+
+
+def _without_streams(_: Job, costs: Costs) -> Costs:
+    return replace(
+        costs,
+        pass_streams=dict.fromkeys(costs.pass_streams, Stream()),
+        update_streams=dict.fromkeys(costs.update_streams, Stream()),
+    )
+
+
+def _without_host(_: Job, costs: Costs) -> Costs:
+    update = costs.host_update
+    return replace(
+        costs,
+        host=HostCosts(0, 0, 0, 0),
+        tables={
+            stage: replace(table, ids=0, gather=0, rows=0, gradients=0, apply=0)
+            for stage, table in costs.tables.items()
+        },
+        host_calls={
+            key: tuple(replace(call, send=0, drain=0, compute=0, fill=0, read=0) for call in calls)
+            for key, calls in costs.host_calls.items()
+        },
+        host_update=None if update is None else replace(update, write=0, apply=0, read=0),
+    )
+
+
+def _without_recomputation(job: Job, costs: Costs) -> Costs:
+    """Return costs in which no pass computes activations again, whether by itself or inside a backward pass."""
+    shape, system, passes = job.plan.shape, job.system, {}
+    if not (shape.recompute or shape.recompute_inline):
+        return costs
+    for (kind, stage), cycles in costs.passes.items():
+        made_of = pass_costs(job.program, kind, stage)
+        alone = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
+        passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else alone
+    return replace(costs, passes=passes)
+
+
+def _without_copies(_: Job, costs: Costs) -> Costs:
+    meetings = tuple(
+        tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.meetings
+    )
+    sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
+    return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends)
+
+
+def _with_balance(job: Job, costs: Costs) -> Costs:
+    return replace(costs, passes=balanced(job, costs.passes))
+
+
+#: What leaves out the parts of the time, from the last to that of imbalance; disturbances are the system's.
+_CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
+    lambda job, costs: costs,  # noqa: ARG005
+    _without_updates,
+    _without_streams,
+    _without_host,
+    _without_recomputation,
+    _without_copies,
+    _with_balance,
+)
+#: With so many cuts what hosts do together between session runs is still there.
+_WITH_HOST: Final = _CUTS.index(_without_host)

@@ -1,0 +1,73 @@
+"""What time is taken for: the parts of a run's time, and why an IPU is idle, each with its look."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from ipusim.base.looks import Look
+
+#: An IPU's own arithmetic, recomputations and weight updates apart.
+COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
+
+
+class TimePart(Enum):
+    """A part of a run's time, with its look; in the order in which they come in, one upon the other."""
+
+    USEFUL = Look("useful compute", "#56b4e9", "#000000")
+    FILL_AND_DRAIN = Look("fill and drain", "#cfe6f5", "#3b7ea6", "....")
+    IMBALANCE = Look("imbalance of stages", "#e69f00", "#7a5400", "//")
+    COPIES = Look("copies and sync", "#00674b", "#ffffff")
+    RECOMPUTATION = Look("recomputation", "#f0e442", "#6b6400", "////")
+    HOST = Look("host", "#3d4459", "#ffffff")
+    STREAMING = Look("Streaming Memory", "#8c6d00", "#ffffff", "xx")
+    UPDATE = Look("collectives and weight update", "#b8669a", "#ffffff", "\\\\")
+    DISTURBANCES = Look("disturbances", "#dcd6ee", "#6a5fa0", "||")
+
+    @property
+    def words(self) -> str:
+        """The part in words."""
+        return self.value.name
+
+    @property
+    def key(self) -> str:
+        """The part as a key of JSON: ``fill_and_drain``."""
+        return self.words.lower().replace(" ", "_")
+
+    @property
+    def meaning(self) -> str:
+        """What it is, as the rest of a sentence."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final = {
+    TimePart.USEFUL: "passes, were every IPU given an equal part of them",
+    TimePart.FILL_AND_DRAIN: "what IPUs then wait for each other",
+    TimePart.IMBALANCE: "what passes of unequal lengths take more",
+    TimePart.COPIES: "copies between IPUs, and the syncs before them",
+    TimePart.RECOMPUTATION: "activations that are computed again",
+    TimePart.HOST: "feeds, tables, calls, updates, session runs",
+    TimePart.STREAMING: "loads from it and stores to it",
+    TimePart.UPDATE: "sums, gathers, and weight updates",
+    TimePart.DISTURBANCES: "resources that are slower for a while",
+}
+
+
+class Idle(Enum):
+    """Why an IPU does none of its stages' arithmetic; in the order in which charts stack them, each with its look.
+
+    Waits for passes of other IPUs are fill and drain, or imbalance of stages, once it is known how long an IPU would
+    wait with balanced stages.
+    """
+
+    PASSES = Look("passes of other IPUs", "#ededed", "#8a8a8a", "--")
+    COPIES = TimePart.COPIES.value
+    HOST = TimePart.HOST.value
+    STREAMING = TimePart.STREAMING.value
+    UPDATE = TimePart.UPDATE.value
+    NO_STAGE = Look("no stage", "#fafafa", "#b5b5b5", "xxxx")
+
+    @property
+    def words(self) -> str:
+        """The cause in words."""
+        return self.value.name

@@ -1,0 +1,114 @@
+"""The parts of a run's time where closed forms tell them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.execute import execute
+from ipusim.runs.waterfall import balanced
+from ipusim.schedules import registry
+from ipusim.timeline.time_parts import TimePart
+from tests.scenario_data import job_from
+
+FORWARD, BACKWARD, COUNT = 100, 200, 24
+#: Cycles of fill and drain of p equal stages, each on an IPU, under the schedules whose closed form does not depend on
+#: how IPUs wait for each other, by p; of the halves of a backward pass each takes half of it.
+FILL = {
+    "grouped": lambda p: (p - 1) * (FORWARD + BACKWARD),
+    "gpipe": lambda p: (p - 1) * (FORWARD + BACKWARD),
+    "sequential": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
+    "sharded": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
+}
+#: The same where tensors go point to point.
+FREE = {
+    "1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
+    "zero_bubble_h1": lambda p: (p - 1) * FORWARD,
+}
+
+
+def job_of(schedule, lengths, sync=None, mapping=None, count=COUNT, **more):
+    """Return the Job of stages of such lengths, (forward, backward) each, on the free system."""
+    stages = [
+        {"name": f"s{number}", "forward": forward, "backward": backward}
+        for number, (forward, backward) in enumerate(lengths)
+    ]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
+    pipeline |= {"sync": sync.value} if sync else {}
+    pipeline |= {"device_mapping": mapping} if mapping else {}
+    return job_from({"system": {"name": "free"}, "pipeline": pipeline | more})
+
+
+def parts_of(job):
+    """Return the parts of the run's time that take any."""
+    return {part: cycles for part, cycles in execute(job).summary.waterfall.cycles.items() if cycles}
+
+
+@pytest.mark.parametrize("ipus", [2, 4, 8])
+@pytest.mark.parametrize("name", sorted(registry.HOUSE - {"single"}))
+def test_equal_stages_have_no_imbalance_and_fill_and_drain_is_the_closed_form(name, ipus):
+    schedule = registry.find(name)
+    for sync in schedule.syncs:
+        rounds = 2 if name == "interleaved_1f1b" else 1
+        count = 48 if name == "grouped" else COUNT
+        mapping = [*range(ipus)] * rounds if rounds > 1 else None
+        parts = parts_of(job_of(name, [(FORWARD, BACKWARD)] * ipus * rounds, sync, mapping, count))
+        fill = parts.pop(TimePart.FILL_AND_DRAIN)
+        assert parts == {TimePart.USEFUL: rounds * count * (FORWARD + BACKWARD)}
+        known = FILL | (FREE if sync is Sync.POINT_TO_POINT else {})
+        if name in known:
+            assert fill == known[name](ipus)
+        if name == "interleaved_1f1b" and sync is Sync.POINT_TO_POINT:
+            assert fill == (ipus - 1) * (FORWARD + BACKWARD)
+
+
+@pytest.mark.parametrize("slower", range(4))
+def test_one_slower_stage_under_1f1b_takes_what_its_closed_form_says(slower):
+    # m (f' + b') + (p - 1)(f + b) - (p - 1 - s)((f' + b') - (f + b)), exact where neither f' nor b' is above f + b.
+    more, ipus = 60, 4
+    lengths = [(FORWARD + 20 * (stage == slower), BACKWARD + 40 * (stage == slower)) for stage in range(ipus)]
+    parts = parts_of(job_of("1f1b", lengths, Sync.POINT_TO_POINT))
+    whole = COUNT * (300 + more) + (ipus - 1) * 300 - (ipus - 1 - slower) * more
+    mean = 300 + more // ipus
+    assert parts == {
+        TimePart.USEFUL: COUNT * mean,
+        TimePart.FILL_AND_DRAIN: (ipus - 1) * mean,
+        TimePart.IMBALANCE: whole - (COUNT + ipus - 1) * mean,
+    }
+
+
+def test_one_slower_stage_in_lock_step_costs_its_excess_in_each_time_step_with_a_pass_of_it():
+    parts = parts_of(job_of("grouped", [(100, 200)] * 3 + [(140, 240)]))
+    # 24 time-steps with its forward pass, as many with its backward; they meet in no time-step but those with both.
+    assert parts[TimePart.USEFUL] == COUNT * (100 + 10 + 200 + 10)
+    assert parts[TimePart.FILL_AND_DRAIN] == 3 * (110 + 210)
+    assert sum(parts.values()) == COUNT * (140 + 240) + 3 * (100 + 200)
+
+
+@pytest.mark.parametrize(
+    ("forward", "mapping", "expected"),
+    [
+        ([10, 10, 10, 14], [0, 1, 2, 3], [11, 11, 11, 11]),
+        ([10, 10, 10, 13], [0, 1, 2, 3], [11, 11, 11, 10]),
+        ([5, 20, 30, 8], [0, 1, 2, 0], [11, 21, 21, 10]),
+        ([6, 6], [0, 1], [6, 6]),
+    ],
+)
+def test_balance_gives_every_ipu_an_equal_part_in_whole_cycles(forward, mapping, expected):
+    job = job_of("grouped", [(cycles, 1) for cycles in forward], mapping=mapping, count=COUNT)
+    found = balanced(job, {key: cycles for key, cycles in job.costs.passes.items() if key[0] == 0})
+    assert [found[0, stage] for stage in range(len(forward))] == expected
+
+
+def test_what_is_left_over_of_a_kind_goes_on_where_that_of_the_kind_before_ended():
+    job = job_of("grouped", [(10, 20), (11, 21), (10, 20), (11, 20)])
+    found = balanced(job, {key: cycles for key, cycles in job.costs.passes.items() if key[0] < 2})
+    assert [found[0, stage] for stage in range(4)] == [11, 11, 10, 10]
+    assert [found[1, stage] for stage in range(4)] == [20, 20, 21, 20]
+
+
+def test_what_costs_nothing_takes_no_time():
+    stage = {"forward": 100, "backward": 200, "update": 50, "output_bytes": 64}
+    stages = [{"name": f"s{number}", **stage} for number in range(4)]
+    job = job_from({"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 8, "stages": stages}})
+    assert parts_of(job) == {TimePart.USEFUL: 2_400, TimePart.FILL_AND_DRAIN: 900, TimePart.UPDATE: 50}
