@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ipusim.analysis.critical_path import CriticalPath, PathPart, path_parts
     from ipusim.analysis.critical_path import critical_path as critical_path_of
     from ipusim.analysis.effects import effects as effects_of
+    from ipusim.analysis.executions import Execution, find_execution
     from ipusim.analysis.executions import executions as executions_of
-    from ipusim.analysis.executions import find_execution
     from ipusim.analysis.figures import Figure, figure, known_figures
     from ipusim.analysis.fit import Fit, remote_verdict
     from ipusim.analysis.learning import LOSS, Learning, received
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ipusim.analysis.plain import plain as as_plain
     from ipusim.analysis.run_times import RunTimes
     from ipusim.analysis.run_times import run_times as run_times_of
+    from ipusim.analysis.stash import Stash
+    from ipusim.analysis.stash import stash as stash_of
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import throughput as throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio

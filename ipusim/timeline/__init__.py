@@ -11,7 +11,7 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.timeline.file import check_apart, read_repeats
     from ipusim.timeline.host_track import HostTrack
-    from ipusim.timeline.kind_row import Track
+    from ipusim.timeline.kind_row import Part, Track
     from ipusim.timeline.kinds import (
         COMPUTE_KINDS,
         IO_TILE_KINDS,

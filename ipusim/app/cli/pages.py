@@ -15,13 +15,20 @@ from ipusim.app.terminal import print_text
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs", show_default=False)],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="the page  [default: report.html in the first RUN]")
+        Path | None,
+        typer.Option(metavar="FILE.html", help="the page  [default: report.html, or play.html, in the first RUN]"),
     ] = None,
+    play: Annotated[
+        bool, typer.Option("--play", help="play the first execution of one RUN, or of two on one clock")
+    ] = False,
 ) -> None:
-    """Write one HTML page of runs: traces to zoom into, memory, why IPUs wait, tables; it needs no network."""
+    """Write one HTML page of runs: traces to zoom into, memory, why IPUs wait, tables; it needs no network.
+
+    With --play it is an animation for a lecture: passes as they run, and what waits on each IPU meanwhile.
+    """
     from ipusim.app.page.page import write_page
 
-    page = write_page(runs, out)
+    page = write_page(runs, out, play=play)
     print_text(f"{page}: opens in any browser, {page.stat().st_size / 2**20:.1f} MiB")
 
 

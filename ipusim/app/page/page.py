@@ -9,6 +9,7 @@ from typing import Final
 from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
+from ipusim.app.page.playing import MOST_PLAYED, play_page, played
 from ipusim.app.render.left_out import in_periods, left_out
 from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
@@ -19,12 +20,13 @@ from ipusim.app.run_folder.output_file import check_output
 from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
-from ipusim.base.errors import FileError
+from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.units import format_bytes, format_figure, format_seconds
 
-#: What the page is called in a run folder.
+#: What the page is called in a run folder, and what one that plays its first execution is.
 PAGE: Final = "report.html"
+PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
 _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
@@ -56,22 +58,31 @@ def _page(stored: Sequence[StoredRun]) -> bytes:
     )
 
 
-def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
     """Write the page of the runs in ``folders``, by default into the first of them, and return where it lies.
 
-    There the next run that writes into the folder removes it. Raises as :func:`report_page` does, and OutputError for
-    a page that cannot be written.
+    There the next run that writes into the folder removes it.
+
+    Args:
+        folders: of the runs; at most two to play.
+        out: the page; None for one in the first folder.
+        play: whether it plays the first execution of each run instead.
+
+    Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for a page that cannot
+    be written and for an execution that cannot be played.
     """
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
+    if play and len(folders) > MOST_PLAYED:
+        raise OptionError("play", f"expected one run, or two on one clock, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)
-        write_file(out, report_page(folders))
+        write_file(out, play_page(folders) if play else report_page(folders))
         return out
-    stored = [read_run(folder) for folder in folders]
-    with ResultsFolder(folders[0], (PAGE,)) as results:
-        results.write({PAGE: _page(stored)})
-    return folders[0] / PAGE
+    stored, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
+    with ResultsFolder(folders[0], (name,)) as results:
+        results.write({name: played(stored) if play else _page(stored)})
+    return folders[0] / name
 
 
 def _names(runs: Sequence[StoredRun]) -> str:

@@ -19,11 +19,12 @@ _MOST_SPANS: Final = 200_000
 
 
 class LeftOut(NamedTuple):
-    """Periods that a file leaves out: from which cycle of the run to which, and how many of what, in words."""
+    """Periods that a file leaves out: from which cycle of the run to which, how many of what, and of which block."""
 
     start: int
     end: int
     words: str
+    block: timelines.Repeat
 
 
 def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
@@ -45,9 +46,9 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:
     """Yield the periods that are no rows of a Timeline, in order of time; those within others are told with them."""
     passed = 0
-    for gap in sorted(gaps(timeline), key=lambda gap: gap.at):
+    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
         start, passed = gap.at + passed, passed + gap.cycles
-        yield LeftOut(start, gap.at + passed, gap.words)
+        yield LeftOut(start, gap.at + passed, gap.words, block)
 
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:

@@ -18,7 +18,7 @@ from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.left_out import left_out
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_counters import Counter, counters
-from ipusim.app.render.trace_flows import Flows, flows, sent
+from ipusim.app.render.trace_flows import drawn_flows, sent
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
@@ -104,12 +104,10 @@ class TraceContent:
         self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory)
         self.timeline = timeline.rows_alone()
-        # With each block once every tensor goes from pass to pass, if not to one that is drawn.
         once = timeline.contiguous()
-        later, further, *_ = timeline.blocks.added(timeline.execution)
+        _, further, *_ = timeline.blocks.added(timeline.execution)
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
-        crossing = flows(once)
-        self.flows: Flows = crossing.some(later[crossing.source] == later[crossing.target])
+        crossing, self.flows = drawn_flows(timeline)
         self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
         self._sends, self._makers = sent(once)
         self._tensors = Tensors(once, crossing, route, further)

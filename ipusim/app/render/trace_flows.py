@@ -50,6 +50,14 @@ def flows(timeline: Timeline) -> Flows:
     return Flows(source, target, send_of[source], forward)
 
 
+def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
+    """Return every crossing tensor of a Timeline, whose blocks happen once, and those that go from row to drawn row."""
+    # With each block once every tensor goes from pass to pass, if not to one that is drawn.
+    later, *_ = timeline.blocks.added(timeline.execution)
+    crossing = flows(timeline.contiguous())
+    return crossing, crossing.some(later[crossing.source] == later[crossing.target])
+
+
 def sent(timeline: Timeline) -> tuple[Rows, Rows]:
     """Return the sends of a Timeline, rows of one length: the send, and the pass that made what it carries.
 

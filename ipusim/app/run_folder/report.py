@@ -42,7 +42,7 @@ RESULT_FILES: Final = (
     "memory.png",
 )
 #: What other commands make of a run, and a new run makes out of date.
-OUTDATED_FILES: Final = ("report.html", *EXPLANATION_FILES, *EXPORT_FILES)
+OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *EXPORT_FILES)
 #: What a run writes only where its job does arithmetic.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.

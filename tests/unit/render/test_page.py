@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
 import tomllib
-from base64 import b64decode, b64encode
+from base64 import b64encode
 
 import numpy as np
 import pytest
@@ -16,33 +15,22 @@ from hypothesis import strategies as st
 
 from ipusim.app.render.page.columns import pack
 from ipusim.app.render.page.fills import Shades, page_looks
-from ipusim.app.render.page.page import SCRIPTS, html_page, json_text
+from ipusim.app.render.page.page import PLAY, RUNS, html_page, json_text
 from ipusim.app.render.page.run import tables_of_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.page_columns import unpacked
 from tests.places import ROOT
 
 COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
-
-
-def unpacked(packed):
-    """Read columns as the page's script does."""
-    content = gzip.decompress(b64decode(packed.content))
-    found = {}
-    for column in packed.columns:
-        kind = np.dtype(column["type"].lower()).newbyteorder("<")
-        assert column["at"] % 8 == 0
-        values = np.frombuffer(content, kind, column["length"], column["at"])
-        found[column["name"]] = (np.cumsum(values) if column["differences"] else values).tolist()
-    return found
 
 
 @given(COLUMNS, COLUMNS, st.lists(st.integers(0, 300), max_size=20))
 def test_columns_unpack_to_what_they_were(one, other, short):
     columns = {"one": one, "other": other, "rising": sorted(map(abs, one)), "short": short}
     packed = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
-    assert unpacked(packed) == columns
+    assert unpacked(packed.columns, packed.content) == columns
 
 
 @pytest.mark.parametrize(
@@ -79,8 +67,9 @@ def test_parts_of_the_page_are_put_in_once_whatever_they_hold():
     assert html_page("a", {}, []) == html_page("a", {}, [])
 
 
-def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetched():
-    page = html_page("it", {}, []).decode()
+@pytest.mark.parametrize("layout", [RUNS, PLAY])
+def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetched(layout):
+    page = html_page("it", {}, [], layout).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     for tag, name in (("style", "style-src"), ("script", "script-src")):
         content = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
@@ -97,7 +86,8 @@ def test_every_part_of_the_page_is_shipped_with_the_package():
     parts = {
         path.name for path in (ROOT / "ipusim" / "app" / "render" / "page").iterdir() if path.suffix not in (".py", "")
     }
-    assert parts == {"page.html", "page.css", *(f"{name}.js" for name in SCRIPTS)}
+    named = {f"{name}.css" for layout in (RUNS, PLAY) for name in layout.styles}
+    assert parts == {"page.html", *named, *(f"{name}.js" for layout in (RUNS, PLAY) for name in layout.scripts)}
     assert parts <= found
 
 
@@ -110,7 +100,7 @@ def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_the
         assert look["name"] == (kind.row.look.name if kind.row.look else kind.row.track.value)
     link = tables["looks"][tables["kinds"][SpanKind.LINK]["look"]]
     assert link["light"] == page_looks([SpanKind.EXCHANGE.row.look])[0]["light"]
-    page = html_page("it", {}, []).decode()
+    page = "".join(html_page("it", {}, [], layout).decode() for layout in (RUNS, PLAY))
     shown = [
         look[scheme][part]
         for look in page_looks((*LOOKS, *LAYERS))

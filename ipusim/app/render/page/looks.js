@@ -82,3 +82,21 @@ function wear(element, look) {
   element.style.backgroundImage = look.hatch ? `url(${tileOf(look, 2).toDataURL()})` : "none";
   element.style.backgroundSize = look.hatch ? `${tileOf(look, 2).width / 2}px` : "auto";
 }
+
+// Return a swatch of a look, drawn anew with the theme.
+function swatch(look, kind = "swatch") {
+  const element = make("span", { class: kind, "aria-hidden": "true" });
+  wear(element, look);
+  onTheme.push(() => wear(element, look));
+  return element;
+}
+
+// Return the button that changes the theme.
+function themeButton() {
+  const theme = make("button", { type: "button", id: "theme", "aria-pressed": "false", onclick: () => {
+    chosen = isDark() ? "light" : "dark";
+    applyTheme();
+  } }, "Dark");
+  onTheme.push(() => theme.setAttribute("aria-pressed", `${isDark()}`));
+  return theme;
+}

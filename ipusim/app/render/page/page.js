@@ -66,12 +66,7 @@ document.addEventListener("pointerover", (event) => {
 function buildHead() {
   document.title = DATA.title;
   const head = document.getElementById("head");
-  const theme = make("button", { type: "button", id: "theme", "aria-pressed": "false", onclick: () => {
-    chosen = isDark() ? "light" : "dark";
-    applyTheme();
-  } }, "Dark");
-  onTheme.push(() => theme.setAttribute("aria-pressed", `${isDark()}`));
-  head.append(make("div", { class: "title" }, make("h1", {}, DATA.title), theme));
+  head.append(make("div", { class: "title" }, make("h1", {}, DATA.title), themeButton()));
   if (DATA.overview) head.append(tableOf(DATA.overview));
   document.getElementById("foot").append(make("p", {}, DATA.made));
 }

@@ -9,22 +9,31 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-#: The scripts, in the order in which each builds on those before it.
-SCRIPTS: Final = ("data", "looks", "axis", "trace", "memory", "tables", "section", "page")
+
+class Layout(NamedTuple):
+    """What a page is made of: its style sheets, and its scripts in the order in which each builds on those before."""
+
+    styles: tuple[str, ...]
+    scripts: tuple[str, ...]
+
+
+#: The page of runs, and the one that plays an execution.
+RUNS: Final = Layout(("page",), ("data", "looks", "canvas", "axis", "trace", "memory", "tables", "section", "page"))
+PLAY: Final = Layout(("page", "play"), ("data", "looks", "canvas", "axis", "clock", "lanes", "stash", "played", "play"))
 #: Where a part of the page goes.
 _MARK: Final = re.compile(r"\{\{(\w+)\}\}")
 #: Characters that could end a script's element, or a line of it.
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str]) -> bytes:
-    """Return the page: ``data`` as the scripts read it, and the packed columns of each run, base64.
+def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str], layout: Layout = RUNS) -> bytes:
+    """Return a page: ``data`` as the scripts of its layout read it, and the packed columns of each run, base64.
 
     The page may run its own script alone, and reach nothing: its policy says so to the browser.
     """
-    style, script = _asset("page.css"), _script()
+    style, script = "".join(_asset(f"{name}.css") for name in layout.styles), _script(layout)
     blocks = "".join(f'<script type="application/octet-stream" data-run>{content}</script>\n' for content in contents)
     parts = {
         "title": escape(title),
@@ -45,8 +54,8 @@ def json_text(data: Mapping[str, Any]) -> str:
     return text
 
 
-def _script() -> str:
-    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+def _script(layout: Layout) -> str:
+    parts = "\n".join(_asset(f"{name}.js") for name in layout.scripts)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 

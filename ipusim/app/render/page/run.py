@@ -205,6 +205,7 @@ def _kind(kind: SpanKind) -> dict[str, Any]:
         "track": row.track.value,
         "pass": row.is_pass,
         "numbered": row.numbered,
+        "letter": "" if row.of_pass is None else row.of_pass.letter,
     }
 
 

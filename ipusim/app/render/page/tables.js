@@ -29,14 +29,6 @@ function compareCells(one, other) {
   return typeof one.sort === "number" ? 1 : -1;
 }
 
-// Return a swatch of a look, drawn anew with the theme.
-function swatch(look, kind = "swatch") {
-  const element = make("span", { class: kind, "aria-hidden": "true" });
-  wear(element, look);
-  onTheme.push(() => wear(element, look));
-  return element;
-}
-
 // Return one stacked bar for each row, all of one scale, and a legend of their parts.
 function barsOf({ title, looks, rows, total, unit_s }) {
   const used = looks.map((_, n) => n).filter((n) => rows.some((row) => row.parts[n]));

@@ -125,13 +125,8 @@ class Trace {
   }
 
   drawBoxes(boxes) {
-    const pen = this.pen, scale = devicePixelRatio || 1;
-    const patterns = DATA.looks.map((look) => {
-      if (!look.hatch) return textOf(fillOf(look));
-      const pattern = pen.createPattern(tileOf(look, scale), "repeat");
-      pattern.setTransform(new DOMMatrix().scale(1 / scale));
-      return pattern;
-    });
+    const pen = this.pen;
+    const patterns = patternsOf(pen);
     boxes.sort((one, other) => one.look - other.look || one.lit - other.lit);
     const edges = DATA.looks.map((look) => look[scheme()].edge);
     for (const { track, look, x0, x1, lit } of boxes) {
@@ -302,25 +297,7 @@ class Trace {
   }
 }
 
-const FAMILY = "system-ui, sans-serif";
-const FONT = `12px ${FAMILY}`;
-
 const packed = ([red, green, blue]) => ((255 << 24) | (Math.round(blue) << 16) | (Math.round(green) << 8) | Math.round(red)) >>> 0;
-
-// Give a canvas the size of its place in device pixels, and a pen that counts CSS pixels.
-function fitCanvas(canvas, pen, width, height) {
-  const scale = devicePixelRatio || 1;
-  const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
-  if (canvas.width !== wide || canvas.height !== high) {
-    canvas.width = wide;
-    canvas.height = high;
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-  }
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.lineWidth = 1;
-  return { width, height, scale };
-}
 
 // Fill one pixel column of a track with the shares of its looks, from the bottom up; what nothing takes stays empty.
 function paintColumn({ pixels, deviceWidth, top, tall, colours }, column, share, litShare, dimmed) {

@@ -1,0 +1,280 @@
+"""One execution as a page plays it: boxes, what waits for backward passes, what moves between IPUs, and the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.api import SpanKind, Timeline, analysis, timelines
+from ipusim.app.render.fold import replicas_alike
+from ipusim.app.render.left_out import LeftOut, left_out
+from ipusim.app.render.page.columns import pack
+from ipusim.app.render.shortened import MICRO_BATCHES
+from ipusim.app.render.trace_flows import drawn_flows
+from ipusim.base.errors import OutputError
+
+Integers = npt.NDArray[np.int64]
+
+#: Spans of a block of periods up to which all of them are played; of more the first and the last periods.
+_MOST_SPANS: Final = 4_000
+#: Spans of one execution that a page plays: what repeats itself is left out before, so that few have more.
+_MOST_PLAYED: Final = 100_000
+#: What is drawn on an IPU's lane: what it does. Where it waits the lane is empty.
+_BOXES: Final = timelines.kinds_with(
+    lambda row: row.track is timelines.Track.IPU and row.look is not None and row.part is not timelines.Part.WAIT
+)
+#: Steps in point-to-point are as far apart as this part of the median pass, or they are one.
+_NEAR: Final = 0.05
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """One execution to play.
+
+    Attributes:
+        title: what stands above it.
+        timeline: the run that it is of.
+        kept_bytes: that each stage keeps of a micro-batch; None where that is not known.
+        execution: its number.
+    """
+
+    title: str
+    timeline: Timeline
+    kept_bytes: Sequence[int] | None = None
+    execution: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The rows of an execution that a page plays.
+
+    Attributes:
+        timeline: the run with a row for each span that is played; other copies of blocks are left in these.
+        execution: the one that is played.
+        lanes: the IPUs that are lanes, from the top down.
+        rows: of the execution, in order.
+        gaps: what is left out of it.
+    """
+
+    timeline: Timeline
+    execution: analysis.Execution
+    lanes: Integers
+    rows: Integers
+    gaps: tuple[LeftOut, ...]
+
+    @property
+    def passes(self) -> Integers:
+        """The rows that are passes on the lanes."""
+        timeline = self.timeline
+        return self.rows[
+            timelines.of_kinds(timeline.kind[self.rows], timelines.PASSES)
+            & np.isin(timeline.ipu[self.rows], self.lanes)
+        ]
+
+    def times(self, cycles: Integers) -> Integers:
+        """Return cycles of the run as cycles from the start of the execution."""
+        return cycles - self.execution.start
+
+    def lane_of(self, ipus: Integers) -> Integers:
+        """Return the lane of each of these IPUs, which are all on lanes."""
+        return np.searchsorted(self.lanes, ipus)
+
+    def left_out_of(self, gap: LeftOut, amounts: Integers) -> int:
+        """Return the sum of an amount of each row over the copies that are left out in a gap."""
+        inside = amounts.copy()
+        for other in self.timeline.repeats:
+            if gap.block.contains(other):
+                inside[other.first : other.last] *= other.times
+        return (gap.block.times - 1) * int(inside[gap.block.first : gap.block.last].sum())
+
+
+def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
+    """Return an execution as the scripts read it, times in cycles from its start, and its packed columns.
+
+    Of a long execution that repeats itself the first and the last periods are rows, and what is left out between them
+    is told. Of replicas that do the same the first is there.
+
+    Raises OutputError for an execution of too many spans and for one that takes no time, and TimelineError for one that
+    the run has not.
+    """
+    drawn = _drawn(run.timeline, run.execution)
+    info, execution = run.timeline.info, drawn.execution
+    kept = analysis.stash_of(drawn.timeline, drawn.passes)
+    packed = pack({**_boxes(drawn), **_slots(drawn, kept), **_transfers(drawn)})
+    data = {
+        "title": run.title,
+        "notes": list(_notes(drawn)),
+        "clock_hz": info.clock_hz,
+        "end": execution.execution_cycles,
+        "pipeline_end": execution.makespan_cycles,
+        "training": info.training,
+        "lanes": [_lane(info.stages_of_ipu[ipu], ipu) for ipu in drawn.lanes.tolist()],
+        "stages": list(info.stages),
+        "phases": [
+            {"name": phase.name, "start": phase.start - execution.start, "end": phase.end - execution.start}
+            for phase in analysis.execution_phases(run.timeline, run.execution)
+        ],
+        "time_steps": _time_steps(drawn) if info.has_time_steps else None,
+        "time_steps_in_all": info.time_steps,
+        "steps": _steps(drawn).tolist(),
+        "gaps": list(_gaps(drawn, kept)),
+        "kept_bytes": None if run.kept_bytes is None else list(run.kept_bytes),
+        "columns": list(packed.columns),
+    }
+    return data, packed.content
+
+
+def _drawn(timeline: Timeline, number: int) -> _Drawn:
+    execution, info = analysis.find_execution(timeline, number), timeline.info
+    if not execution.execution_cycles:
+        raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
+    some = timeline.around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
+    rows = np.flatnonzero(some.execution == number)
+    if len(rows) > _MOST_PLAYED:
+        raise OutputError(
+            f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got one of {len(rows):,} that does not "
+            "repeat itself: run it with fewer micro-batches"
+        )
+    lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
+    if replicas_alike(timeline, None):
+        lanes = lanes[lanes < info.shards]
+    gaps = tuple(gap for gap in left_out(some) if execution.start <= gap.start < execution.end)
+    return _Drawn(some, execution, lanes, rows, gaps)
+
+
+def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
+    several = len(stages) > 1
+    return {"label": f"IPU {ipu}", "detail": f"stage{'s' * several} {', '.join(map(str, stages))}", "several": several}
+
+
+def _notes(drawn: _Drawn) -> Iterator[str]:
+    """Yield what is not played, in sentences."""
+    info = drawn.timeline.info
+    if len(drawn.lanes) < len(info.stages_of_ipu):
+        yield f"The first of {info.replicas} replicas, which all do the same."
+    for gap in drawn.gaps:
+        yield f"Left out: {gap.words}, each as those before and behind."
+
+
+def _boxes(drawn: _Drawn) -> dict[str, Integers]:
+    timeline = drawn.timeline
+    boxes = timelines.of_kinds(timeline.kind[drawn.rows], _BOXES) & (
+        timeline.end[drawn.rows] > timeline.start[drawn.rows]
+    )
+    row, ipu = timeline.on_each_ipu(drawn.rows[boxes])
+    on_lane = np.isin(ipu, drawn.lanes)
+    row, ipu = row[on_lane], ipu[on_lane]
+    columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}
+    start, end = (drawn.times(column[row]) for column in (timeline.start, timeline.end))
+    return {"start": start, "end": end, "lane": drawn.lane_of(ipu), **columns}
+
+
+def _slots(drawn: _Drawn, kept: analysis.Stash) -> dict[str, Integers]:
+    """Return what waits in stashes: from when to when in all, and until the forward pass ends and from the other on.
+
+    What begins or ends in a gap does so in its middle.
+    """
+    timeline = drawn.timeline
+    middles = np.array([(gap.start + gap.end) // 2 for gap in drawn.gaps] + [drawn.execution.end])
+    of = np.where(kept.opens == timelines.NONE, kept.closes, kept.opens)
+    first, after = _gaps_of(drawn, kept)
+    from_gap, to_gap = kept.opens == timelines.NONE, kept.closes == timelines.NONE
+    return {
+        "slot.start": drawn.times(np.where(from_gap, middles[first], timeline.start[kept.opens])),
+        "slot.filled": drawn.times(np.where(from_gap, middles[first], timeline.end[kept.opens])),
+        "slot.used": drawn.times(np.where(to_gap, middles[after], timeline.start[kept.closes])),
+        "slot.end": drawn.times(np.where(to_gap, middles[after], timeline.end[kept.closes])),
+        "slot.lane": drawn.lane_of(timeline.ipu[of]),
+        "slot.stage": timeline.stage[of],
+        "slot.micro_batch": timeline.micro_batch[of],
+    }
+
+
+def _gaps_of(drawn: _Drawn, kept: analysis.Stash) -> tuple[Integers, Integers]:
+    """Return the number of the last gap before each closing pass, and of the first behind each opening one."""
+    behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
+    before_closing = np.searchsorted(behind, kept.closes, side="right") - 1
+    return np.maximum(before_closing, 0), np.searchsorted(behind, kept.opens, side="right")
+
+
+def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
+    """Yield what is left out: when, how many of what, the passes' cycles in it, and what waits behind it unseen.
+
+    That is on each lane the micro-batches whose forward pass and whose backward pass both are left out.
+    """
+    timeline = drawn.timeline
+    cycles = np.zeros(len(timeline), dtype=np.int64)
+    cycles[drawn.passes] = (timeline.end - timeline.start)[drawn.passes]
+    from_gap, to_gap = kept.opens == timelines.NONE, kept.closes == timelines.NONE
+    first, after = _gaps_of(drawn, kept)
+    lane = drawn.lane_of(timeline.ipu[np.where(from_gap, kept.closes, kept.opens)])
+    waiting = np.zeros(len(drawn.lanes), dtype=np.int64)
+    for number, gap in enumerate(drawn.gaps):
+        more = []
+        for each in range(len(drawn.lanes)):
+            amounts = np.zeros(len(timeline), dtype=np.int64)
+            own = lane == each
+            amounts[kept.opens[own & ~from_gap]] = 1
+            amounts[kept.closes[own & ~to_gap]] = -1
+            waiting[each] += drawn.left_out_of(gap, amounts)
+            in_all = waiting[each] + amounts[: gap.block.last].sum()
+            opened = np.where(from_gap, first <= number, kept.opens < gap.block.last)
+            closed = np.where(to_gap, after <= number, kept.closes < gap.block.last)
+            more.append(max(int(in_all - (own & opened & ~closed).sum()), 0))
+        yield {
+            "start": gap.start - drawn.execution.start,
+            "end": gap.end - drawn.execution.start,
+            "words": gap.words,
+            "busy": drawn.left_out_of(gap, cycles),
+            "more": more,
+        }
+
+
+def _transfers(drawn: _Drawn) -> dict[str, Integers]:
+    """Return what moves from lane to lane: when it leaves and arrives, from where to where, and of what."""
+    timeline = drawn.timeline
+    _, found = drawn_flows(timeline)
+    own = np.isin(found.source, drawn.passes) & np.isin(found.target, drawn.passes)
+    found = found.some(own)
+    leaves, arrives = timeline.end[found.source], timeline.end[found.leaves]
+    if timeline.info.has_time_steps:
+        copies = drawn.rows[timeline.kind[drawn.rows] == SpanKind.EXCHANGE]
+        if len(copies):
+            copy = copies[np.minimum(np.searchsorted(timeline.start[copies], leaves), len(copies) - 1)]
+            moved = (timeline.start[copy] >= leaves) & (timeline.end[copy] <= timeline.start[found.target])
+            leaves, arrives = (np.where(moved, column[copy], leaves) for column in (timeline.start, timeline.end))
+    else:
+        sends = found.leaves != found.source
+        leaves = np.where(sends, timeline.start[found.leaves], leaves)
+    return {
+        "move.leaves": drawn.times(leaves),
+        "move.arrives": drawn.times(arrives),
+        "move.from": drawn.lane_of(timeline.ipu[found.source]),
+        "move.to": drawn.lane_of(timeline.ipu[found.target]),
+        "move.kind": timeline.kind[found.source],
+    }
+
+
+def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
+    """Return the number of each time-step and when it starts."""
+    found = analysis.time_steps(drawn.timeline)
+    own = found.execution == drawn.execution.index
+    return {"number": found.time_step[own].tolist(), "start": drawn.times(found.start[own]).tolist()}
+
+
+def _steps(drawn: _Drawn) -> Integers:
+    """Return where a step forward ends: in lock-step behind each time-step, else where passes end; rising."""
+    timeline, execution = drawn.timeline, drawn.execution
+    edges = np.array([execution.makespan_cycles, execution.execution_cycles])
+    if timeline.info.has_time_steps:
+        return np.unique(np.concatenate([[0], _time_steps(drawn)["start"], edges]))
+    passes = drawn.passes
+    times = np.unique(np.concatenate([[0], drawn.times(timeline.end[passes]), edges]))
+    near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
+    apart = [later - time > near for time, later in pairwise(times.tolist())]
+    return times[np.array([*apart, True])]

@@ -1,0 +1,309 @@
+"""The page that plays an execution in a real browser: by keyboard and by mouse, in light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.bubble import bubble
+from ipusim.analysis.executions import find_execution
+from ipusim.analysis.phases import time_steps
+from ipusim.app.page.playing import play_page
+from ipusim.app.render.page.fills import page_looks
+from ipusim.timeline.kinds import PASSES, SpanKind
+from tests.browser.folders import run_into
+from tests.browser.shown import rgb
+
+STASH = 2**16
+STAGES = [
+    {"name": f"s{n}", "forward": 100_000, "backward": 200_000, "update": 50_000, "output_bytes": 4096}
+    | {"gradient_bytes": 4096, "parameter_bytes": 2**20, "stash_bytes": STASH}
+    for n in range(4)
+]
+FOUR = {"name": "four", "system": {"name": "m2000"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 8}}
+
+
+def asked(**pipeline):
+    return FOUR | {"pipeline": FOUR["pipeline"] | pipeline}
+
+
+#: What is run, by name.
+RUNS = {
+    "grouped": FOUR,
+    "1f1b": asked(schedule="1f1b", sync="point_to_point"),
+    "long": asked(gradient_accumulation_count=1024),
+    "inference": {
+        "name": "infers",
+        "system": {"name": "m2000"},
+        "training": False,
+        "pipeline": {
+            "gradient_accumulation_count": 8,
+            "stages": [{"name": f"s{n}", "forward": 100_000, "output_bytes": 4096} for n in range(4)],
+        },
+    },
+}
+FORWARD = {
+    scheme: rgb(look["fill"])
+    for scheme, look in page_looks([SpanKind.FORWARD.row.look])[0].items()
+    if scheme in ("light", "dark")
+}
+
+
+@pytest.fixture(scope="module")
+def timelines(tmp_path_factory):
+    """The folders of the runs, and their Timelines."""
+    home = tmp_path_factory.mktemp("plays")
+    return home, {name: run_into(home / name, options) for name, options in RUNS.items()}
+
+
+@pytest.fixture
+def show(open_page, timelines):
+    """Open the page that plays some of the runs, by name."""
+    home, _ = timelines
+
+    def shown(*names, **how):
+        path = home / f"{'-'.join(names)}.html"
+        path.write_bytes(play_page([home / name for name in names]))
+        return open_page(path, **how)
+
+    return shown
+
+
+def now(page, section=0):
+    """Return the second that the clock shows."""
+    return float(page.locator("canvas.lanes").nth(section).get_attribute("data-clock"))
+
+
+def counts(page, section=0):
+    """Return how many wait on each lane."""
+    found = page.locator("section").nth(section).locator(".stash")
+    return [int(each.get_attribute("data-count")) for each in found.all()]
+
+
+def figure(page, name, section=0):
+    return page.locator("section").nth(section).locator(f"[data-figure={name}]").inner_text()
+
+
+def colour(page, lane, second, section=0):
+    """Return red, green and blue near the upper edge of a lane at a time."""
+    return tuple(
+        page.locator("canvas.lanes")
+        .nth(section)
+        .evaluate(
+            """(canvas, [lane, second]) => {
+              const { from, to, tops } = canvas.dataset, scale = devicePixelRatio;
+              const x = (second - from) / (to - from) * canvas.width, y = (Number(tops.split(" ")[lane]) + 4) * scale;
+              return [...canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)];
+            }""",
+            [lane, second],
+        )
+    )
+
+
+def kept(timeline, lane, second):
+    """Return how many micro-batches an IPU keeps in the middle of nothing: forward passes begun, backward not ended."""
+    hz, rows = timeline.info.clock_hz, np.flatnonzero(timeline.ipu == lane)
+    begun = (timeline.kind[rows] == SpanKind.FORWARD) & (timeline.start[rows] / hz < second)
+    ended = (timeline.kind[rows] == SpanKind.BACKWARD) & (timeline.end[rows] / hz <= second)
+    return int(begun.sum() - ended.sum())
+
+
+def middle_of(timeline, kind, stage, micro_batch):
+    rows = timeline.rows(kind)
+    row = rows[(timeline.stage[rows] == stage) & (timeline.micro_batch[rows] == micro_batch)][0]
+    return (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, timelines, scheme, width):
+    page = show("grouped", "1f1b", width=width, height=800, color_scheme=scheme)
+    assert page.title() == "four on m2000"
+    assert page.locator("h2").all_inner_texts() == ["grouped in lock-step", "1f1b in point-to-point"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(24, 27, 33)"}
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper[scheme]
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    for box in [each.bounding_box() for each in page.locator("#tools button, #tools select, .waiting, .slot").all()]:
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    second = middle_of(timelines[1]["1f1b"], SpanKind.FORWARD, 1, 2)
+    assert second < now(page)
+    assert colour(page, 1, second, section=1) == FORWARD[scheme]
+    page.click("#theme")
+    other = {"light": "dark", "dark": "light"}[scheme]
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper[other]
+    assert colour(page, 1, second, section=1) == FORWARD[other]
+
+
+def test_steps_go_from_time_step_to_time_step_and_back_with_figures_and_stashes(show, timelines):
+    page, timeline = show("grouped"), timelines[1]["grouped"]
+    hz, steps = timeline.info.clock_hz, time_steps(timeline).start.tolist()
+    assert (now(page), counts(page)) == (0, [0, 0, 0, 0])
+    passes = np.isin(timeline.kind, PASSES)
+    for number, end in enumerate(steps[1:]):
+        page.keyboard.press("ArrowRight")
+        assert now(page) == end / hz
+        assert figure(page, "step") == str(number)
+        assert counts(page) == [kept(timeline, lane, end / hz) for lane in range(4)]
+        busy = (np.minimum(timeline.end[passes], end) - np.minimum(timeline.start[passes], end)).sum()
+        assert figure(page, "bubble") == f"{100 - 100 * busy / (4 * end):.1f} %"
+        assert figure(page, "compute") == f"{100 * busy / (4 * end):.1f} %"
+    slots = page.locator(".stash").first.locator(".slot:not(.empty)").all_inner_texts()
+    assert slots == [str(n) for n in range(8 - len(slots), 8)]
+    page.keyboard.press("ArrowLeft")
+    assert now(page) == steps[-2] / hz
+    page.keyboard.press("End")
+    assert now(page) == timeline.makespan_cycles / hz
+    assert counts(page) == [0, 0, 0, 0]
+    assert figure(page, "phase") == "done"
+    page.keyboard.press("Home")
+    assert now(page) == 0
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_at_the_end_the_bubble_is_that_of_the_summary(show, timelines, name):
+    page, timeline = show(name), timelines[1][name]
+    page.keyboard.press("End")
+    assert figure(page, "bubble") == f"{100 * bubble(timeline, find_execution(timeline, 0)).idle_fraction:.1f} %"
+
+
+def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(show, timelines):
+    page, timeline = show("1f1b"), timelines[1]["1f1b"]
+    second = middle_of(timeline, SpanKind.BACKWARD, 2, 1)
+    scrub(page, second)
+    stash = page.locator(".stash").nth(2)
+    count = kept(timeline, 2, second)
+    assert count > 1
+    assert stash.get_attribute("aria-label").startswith(f"IPU 2: {count} waiting: 1, ")
+    assert int(stash.get_attribute("data-bytes")) == count * STASH
+    assert stash.locator(".slot.used").all_inner_texts() == ["1"]
+    second = middle_of(timeline, SpanKind.FORWARD, 2, 1)
+    scrub(page, second)
+    assert stash.locator(".slot.fills").all_inner_texts() == ["1"]
+    assert stash.locator(".slot.waits").all_inner_texts() == ["0"]
+
+
+def scrub(page, second):
+    """Put the slider at a second of a run that leaves nothing out."""
+    page.locator("[data-do=scrub]").evaluate(
+        "(slider, second) => { slider.value = second; slider.dispatchEvent(new Event('input')); }", second
+    )
+    assert now(page) == pytest.approx(second, rel=1e-6)
+
+
+def test_space_plays_and_pauses_at_a_speed_that_keys_change(show):
+    page = show("grouped", "1f1b")
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    assert page.locator("[data-do=speed]").input_value() == "8"
+    page.keyboard.press("-")
+    assert page.locator("[data-do=speed]").input_value() == "4"
+    page.keyboard.press("Space")
+    page.wait_for_selector("html[data-playing=true]")
+    assert page.locator("[data-do=play]").get_attribute("aria-label") == "pause (space)"
+    page.wait_for_timeout(300)
+    page.keyboard.press("Space")
+    page.wait_for_selector("html[data-playing=false]")
+    stopped = now(page)
+    assert stopped > 0
+    assert now(page, 1) == stopped  # one clock
+    page.wait_for_timeout(100)
+    assert now(page) == stopped
+    page.locator("[data-do=play]").focus()
+    page.keyboard.press("Space")  # on the button itself: once
+    assert page.locator("html").get_attribute("data-playing") == "true"
+    page.wait_for_selector("html[data-playing=false]", timeout=30_000)  # it stops at the end
+    assert figure(page, "phase") == figure(page, "phase", 1) == "done"
+
+
+def test_with_reduced_motion_it_plays_from_step_to_step(show, timelines):
+    timeline = timelines[1]["grouped"]
+    page = show("grouped", reduced_motion="reduce")
+    steps = {0, *(time_steps(timeline).start / timeline.info.clock_hz).tolist()}
+    page.locator("[data-do=speed]").select_option("8")
+    page.locator("h1").click()
+    page.keyboard.press("Space")
+    seen = set()
+    for _ in range(12):
+        seen.add(now(page))
+        page.wait_for_timeout(40)
+    page.keyboard.press("Space")
+    assert len(seen) > 2
+    assert seen <= steps
+
+
+def test_phases_are_gone_through_and_named(show):
+    page = show("grouped")
+    seen = []
+    for _ in range(4):
+        before = now(page)
+        page.keyboard.press("PageDown")
+        status = page.locator("[role=status]").inner_text()
+        page.keyboard.press("ArrowLeft")
+        seen.append(figure(page, "phase"))
+        page.keyboard.press("ArrowRight")
+        assert before < now(page)
+        assert "IPU 0" in status
+    assert seen == ["ramp-up", "main", "ramp-down", "ramp-down"]
+    page.keyboard.press("PageUp")
+    assert figure(page, "phase") == "ramp-down"  # which has just ended
+
+
+def test_every_control_goes_by_keyboard_and_its_focus_is_seen(show):
+    page = show("grouped")
+    seen = []
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.dataset.do || document.activeElement.id"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid", seen[-1]
+    assert seen == ["theme", "home", "back", "play", "step", "end", "speed", "scrub", "ghosts", "whole"]
+    page.focus("[data-do=scrub]")
+    page.keyboard.press("ArrowRight")  # on the slider too, a step
+    assert figure(page, "step") == "0"
+    page.focus("[data-do=step]")
+    page.keyboard.press("Enter")
+    assert figure(page, "step") == "1"
+    page.focus("[data-do=whole]")
+    page.keyboard.press("Space")
+    assert page.locator("[data-do=whole]").get_attribute("aria-pressed") == "true"
+    canvas = page.locator("canvas.lanes")
+    assert float(canvas.get_attribute("data-from")) == 0
+    assert page.locator("html").get_attribute("data-playing") == "false"
+
+
+def test_what_comes_is_hidden_where_that_is_asked_for(show, timelines):
+    page = show("grouped")
+    second = middle_of(timelines[1]["grouped"], SpanKind.FORWARD, 0, 3)
+    ground = (247, 248, 250)
+    edge = page.locator("canvas.lanes").evaluate("(canvas) => canvas.toDataURL().length")
+    page.click("[data-do=ghosts]")
+    assert page.locator("canvas.lanes").evaluate("(canvas) => canvas.toDataURL().length") < edge
+    assert colour(page, 0, second) == ground
+
+
+def test_a_long_execution_plays_its_ends_with_a_marked_break_in_bounded_time(show, timelines):
+    page, timeline = show("long"), timelines[1]["long"]
+    note = page.locator("section .note").inner_text()
+    assert note.startswith("Left out: ")
+    steps = 0
+    for _ in range(200):
+        page.keyboard.press("ArrowRight")
+        steps += 1
+        if figure(page, "phase") == "done":
+            break
+    assert 20 < steps < 100 < timeline.info.time_steps
+    length = float(page.locator("[data-do=scrub]").get_attribute("max"))
+    assert length < 0.1 * timeline.makespan_cycles / timeline.info.clock_hz
+    page.locator("[data-do=scrub]").evaluate("(it) => { it.value = it.max / 2; it.dispatchEvent(new Event('input')); }")
+    assert figure(page, "step") == "…"
+
+
+def test_in_inference_there_are_no_stashes(show):
+    page = show("inference")
+    assert page.locator(".stash").count() == 0
+    page.keyboard.press("End")
+    assert figure(page, "phase") == "done"
