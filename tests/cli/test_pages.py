@@ -38,6 +38,22 @@ def test_report_writes_one_page_into_the_run_folder_with_the_same_bytes_each_tim
     assert (tmp_path / "third.html").read_bytes() == page
 
 
+def test_report_plays_one_run_or_two_and_no_more(folder, tmp_path):
+    done = ipusim("report", "--play", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{folder / 'play.html'}: opens in any browser, 0.1 MiB")
+    page = (folder / "play.html").read_bytes()
+    assert package.report(folder, tmp_path / "play.html", play=True) == tmp_path / "play.html"
+    assert (tmp_path / "play.html").read_bytes() == page
+    assert ipusim("report", "--play", folder, folder, "--out", tmp_path / "two.html").returncode == 0
+    done = ipusim("report", "--play", folder, folder, folder, "--out", tmp_path / "three.html")
+    assert (done.returncode, done.stderr) == (2, "--play: expected one run, or two on one clock, got 3\n")
+    assert not (tmp_path / "three.html").exists()
+    shutil.copytree(folder, tmp_path / "run")
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert not (tmp_path / "run" / "play.html").exists()  # which is of the run before
+
+
 def test_a_page_is_outdated_by_the_next_run_into_its_folder(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     assert ipusim("report", tmp_path / "run").returncode == 0
@@ -54,7 +70,7 @@ def test_the_scenario_in_a_run_folder_makes_the_same_run_again(folder, tmp_path)
     done = ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "again")
     assert done.returncode == 0
     for path in folder.iterdir():
-        if path.is_file() and path.name != "report.html":
+        if path.is_file() and path.suffix != ".html":
             assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
@@ -72,6 +88,10 @@ def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_pat
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     said = json.loads((broken / "summary.json").read_text())
+    (broken / "summary.json").write_text(json.dumps(said | {"memory": said["memory"] | {"stages": 1}}))
+    done = ipusim("report", "--play", broken, "--out", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run as ipusim writes it")
     for key, value in (("stage_cycles", None), ("selection_orders", [{}]), ("verdict", 3), ("options", [])):
         (broken / "summary.json").write_text(json.dumps(said | {key: value}))
         done = ipusim("report", broken, "--out", tmp_path / "page.html")

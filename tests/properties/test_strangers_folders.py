@@ -63,6 +63,7 @@ MOST_BYTES = 400 << 20
 WORDS = {
     "report": ("report", "."),
     "report of several": ("report", "../other", ".", "--out", "../page.html"),
+    "report --play": ("report", "--play", "../other", ".", "--out", "../play.html"),
     "explain": ("explain", "."),
     "explain --out": ("explain", "../other", "--out", "."),
     "export": ("export", "."),
@@ -79,6 +80,7 @@ RUN = ("summary.json", "timeline.npz")
 READ = {
     "report": (*RUN, "memory.npz", "scenario.yaml", *OWN),
     "report of several": (*RUN, "memory.npz", "scenario.yaml"),
+    "report --play": RUN,
     "explain": (*RUN, "scenario.yaml", *OWN),
     "explain --out": OWN,
     "export": ("timeline.npz", "memory.npz", *OWN),

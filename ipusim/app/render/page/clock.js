@@ -43,7 +43,7 @@ class Clock {
   constructor(runs) {
     const passes = runs.map((run) => run.unit);
     this.unit = Math.min(...passes); // seconds of a pass, as long as most are
-    this.longest = Math.max(...runs.map((run) => run.longest)); // letters of a pass's name
+    this.widest = Math.max(...runs.map((run) => run.widest));
     this.end = Math.max(...runs.map((run) => run.end));
     this.warp = new Warp(runs, this.end, this.unit);
     this.steps = this.apart([...new Set(runs.flatMap((run) => run.steps))].sort((one, other) => one - other), runs.length > 1);

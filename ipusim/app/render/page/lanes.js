@@ -4,9 +4,11 @@ const PHASES = 30; // CSS pixels of the phases above the lanes
 const SCALE = 24; // and of time-steps or seconds below them
 const BOX = 50; // of the shortest kind of pass, at least
 const SMALL = 12; // of the smallest letters
-const LETTER = 0.66; // width of a letter, about, in its height
+const ROOM = 7; // beside them
 const APART = 8; // between lines of time-steps, at least
 const AHEAD = 0.3; // part of the view that lies ahead of the clock
+
+const lettersOf = (size) => `600 ${size}px ${FAMILY}`;
 
 // What part of the time is in sight: the clock moves, and then the lanes under it.
 class View {
@@ -18,7 +20,7 @@ class View {
   fit(width) {
     const { length } = this.clock.warp;
     this.width = width;
-    const box = Math.max(BOX, 8 + SMALL * LETTER * this.clock.longest);
+    const box = Math.max(BOX, ROOM + SMALL * this.clock.widest);
     this.perSecond = this.whole ? width / length : Math.max(width / length, box / this.clock.unit);
     const span = width / this.perSecond, at = this.clock.warp.played(this.clock.now);
     this.from = Math.min(Math.max(at - (1 - AHEAD) * span, 0), Math.max(length - span, 0));
@@ -78,7 +80,7 @@ class Lanes {
   drawBoxes(time, now) {
     const { pen, view } = this, { start, end, kind, lane } = this.played.boxes, from = view.seconds(0), to = view.seconds(view.width);
     const patterns = patternsOf(pen);
-    this.size = Math.min(21, this.tall * 0.5, Math.max(SMALL, (view.perSecond * view.clock.unit - 7) / (LETTER * this.played.longest)));
+    this.size = Math.min(21, this.tall * 0.5, Math.max(SMALL, (view.perSecond * view.clock.unit - ROOM) / view.clock.widest));
     for (let n = 0; n < start.length; n++) {
       if (end[n] < from || start[n] > to) continue;
       const look = DATA.kinds[kind[n]].look, left = Math.max(view.x(start[n]), -4), right = Math.min(view.x(end[n]), view.width + 4);
@@ -121,7 +123,7 @@ class Lanes {
     const { pen } = this, { micro_batch, kind } = this.played.boxes, row = DATA.kinds[kind[n]];
     const room = Math.min(right, this.view.width) - Math.max(left, 0) - 4;
     for (const words of [this.played.nameOf(n), row.letter ? `${micro_batch[n]}` : ""]) {
-      pen.font = `600 ${this.size}px ${FAMILY}`;
+      pen.font = lettersOf(this.size);
       const wide = pen.measureText(words).width;
       if (!words || wide > room) continue;
       const middle = (Math.max(left, 0) + Math.min(right, this.view.width)) / 2, y = top + this.tall / 2;
@@ -173,7 +175,7 @@ class Lanes {
       pen.save();
       pen.translate((Math.max(x0, 0) + Math.min(x1, view.width)) / 2, (PHASES + this.foot) / 2);
       if (x1 - x0 < 220) pen.rotate(-Math.PI / 2);
-      pen.font = `600 15px ${FAMILY}`;
+      pen.font = lettersOf(18);
       pen.textAlign = "center";
       pen.textBaseline = "middle";
       pen.fillStyle = ink();

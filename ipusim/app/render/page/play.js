@@ -156,7 +156,7 @@ class Page {
   }
 
   draw() {
-    const { clock } = this, words = timeText(clock.now);
+    const { clock } = this, words = timeText(clock.now, 5);
     this.view.fit(this.view.width);
     for (const part of this.parts) part.draw();
     this.time.textContent = words;

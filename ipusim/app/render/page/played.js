@@ -18,7 +18,7 @@ class Played {
     this.timeSteps = run.time_steps && { number: run.time_steps.number, start: run.time_steps.start.map((each) => each / hz) };
     this.passes = Array.from(kind, (each, n) => n).filter((n) => DATA.kinds[kind[n]].pass);
     this.unit = this.median();
-    this.longest = this.passes.reduce((most, n) => Math.max(most, this.nameOf(n).length), 0);
+    this.widest = this.widestName();
     this.sums = { starts: this.summed("start"), ends: this.summed("end") };
   }
 
@@ -32,6 +32,14 @@ class Played {
     }
     const medians = [...lengths.values()].map((all) => all.sort((one, other) => one - other)[all.length >> 1]);
     return Math.min(this.end, ...medians);
+  }
+
+  // Return how wide the widest name of a pass is, in the height of its letters.
+  widestName() {
+    const pen = document.createElement("canvas").getContext("2d"), longest = new Map();
+    for (const name of this.passes.map((n) => this.nameOf(n))) if (name.length > (longest.get(name[0]) || "").length) longest.set(name[0], name);
+    pen.font = lettersOf(100);
+    return Math.max(0, ...[...longest.values()].map((name) => pen.measureText(name).width / 100));
   }
 
   // Return times of passes, rising, and their sums up to each: what has run by a time is told without going through all.

@@ -277,4 +277,5 @@ def _steps(drawn: _Drawn) -> Integers:
     times = np.unique(np.concatenate([[0], drawn.times(timeline.end[passes]), edges]))
     near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
     apart = [later - time > near for time, later in pairwise(times.tolist())]
-    return times[np.array([*apart, True])]
+    found: Integers = times[np.array([*apart, True])]
+    return found

@@ -4,6 +4,7 @@ const SHOWN = 32; // slots of an IPU, at most; of more there is a number
 const WORDS = [84, 128]; // CSS pixels beside slots, for the count, on two lines and on one
 const HIGH = 72; // and of a lane that has room for two rows of slots
 const NEEDED = 26; // and of a slot, below which they stand in two rows
+const DIGIT = 0.7; // width of a digit in its height
 const LEAST = 10.5; // and of the smallest letters on a slot
 
 class Stash {
@@ -73,7 +74,7 @@ class Stash {
     this.fitted = `${wide} ${rows}`;
     for (const each of this.lanes) {
       const letters = each.own.reduce((longest, n) => Math.max(longest, this.nameOf(each, n).length), 1);
-      const size = Math.min(16, (wide - 2) / (0.6 * letters));
+      const size = Math.min(16, (wide - 2) / (DIGIT * letters));
       each.numbered = size >= LEAST;
       each.stack.style.setProperty("--wide", `${wide}px`);
       each.stack.style.setProperty("--row", `${Math.ceil(slots / rows) * (wide + 3)}px`);
