@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ipusim.api import timelines
 from ipusim.app.render import left_out, shortened
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.comparison import Compared, comparison
@@ -92,7 +93,7 @@ def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(wh
 
 
 def test_a_whole_trace_of_too_many_spans_is_refused(short, monkeypatch):
-    monkeypatch.setattr(left_out, "MOST_SPANS", 1000)
+    monkeypatch.setattr(timelines, "MOST_SPANS", 1000)
     with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got one of 6,\d+: "):
         in_periods(short, full=True)
 
@@ -111,7 +112,7 @@ def test_pictures_of_no_more_spans_than_a_run_may_record_are_the_same(whole, sho
 
 @pytest.mark.parametrize(("execution", "width_in"), [(0, 10.0), (4, 10.0), (0, 6.0)])
 def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, width_in):
-    monkeypatch.setattr(shortened, "MOST_SPANS", 400)
+    monkeypatch.setattr(timelines, "MOST_SPANS", 400)
     window = execution_window(whole, execution)
     figure = execution_trace(short, window.start, window.end, width_in=width_in)
     texts = words(figure)
@@ -139,7 +140,7 @@ def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
     runs = [lay_out_timeline(schedule, count=96, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
     shown = [Compared(folded(run), "") for run in runs]
     assert to_png(comparison(shown)) == to_png(comparison([Compared(run, "") for run in runs]))
-    monkeypatch.setattr(shortened, "MOST_SPANS", 500)
+    monkeypatch.setattr(timelines, "MOST_SPANS", 500)
     figure = comparison(shown)
     texts = " ".join(words(figure))
     assert texts.count("on an axis of its own, where × ") == 2
@@ -155,7 +156,7 @@ def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatc
     run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
     window, short = execution_window(run.timeline), folded(run.timeline)
     assert to_png(memory_chart(short, run.memory, window)) == to_png(memory_chart(run.timeline, run.memory, window))
-    monkeypatch.setattr(shortened, "MOST_SPANS", 100)
+    monkeypatch.setattr(timelines, "MOST_SPANS", 100)
     figure = memory_chart(short, run.memory, window)
     texts = words(figure)
     (sign,) = (text for text in texts if text.startswith("× "))
