@@ -3,41 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ipusim.app.cli.app import Overrides, ScenarioPath, app
 from ipusim.app.terminal import print_table, print_text
 
+if TYPE_CHECKING:
+    from ipusim.api import Job
+
+
+_Costs = Annotated[
+    bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
+]
+_Memory = Annotated[
+    bool,
+    typer.Option(
+        "--memory",
+        help="print what holds each IPU's memory, and what changes would free of it and cost in time, as is printed "
+        "where a program does not fit",
+    ),
+]
+_Profile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
+        show_default=False,
+    ),
+]
+
 
 @app.command()
 def check(
     scenario: ScenarioPath,
     overrides: Overrides = None,
-    costs: Annotated[
-        bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
-    ] = False,
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
-            show_default=False,
-        ),
-    ] = None,
+    costs: _Costs = False,
+    memory: _Memory = False,
+    profile: _Profile = None,
 ) -> None:
     """Validate a scenario without running it."""
     from ipusim.api import assemble, pipelines
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
+    from ipusim.app.scenario.problems import ScenarioMemoryError
 
-    with placed_request(scenario, overrides or ()) as asked:
-        request = as_it_stands(asked, overrides or ())
-        job = assemble(request)
-        check_expectations(job)
-        held = hold_against(request, profile) if profile else ()
+    try:
+        with placed_request(scenario, overrides or ()) as asked:
+            request = as_it_stands(asked, overrides or ())
+            job = assemble(request)
+            check_expectations(job)
+            held = hold_against(request, profile) if profile else ()
+    except ScenarioMemoryError as error:
+        _print_memory(error.job)
+        raise
     program = job.program
     print_text(
         f"{scenario}: stages {len(program.stages)}, "
@@ -46,6 +67,8 @@ def check(
     )
     if job.describes_memory:
         print_text(job.memory.verdict())
+    if memory or job.memory.over:
+        _print_memory(job)
     if held:
         print_text(words(held))
         print_table(profile_table(held))
@@ -59,6 +82,21 @@ def check(
     print_text(*map(str, judged), *(f"takes a run  {each.name}: {each.text}" for each in unknown))
     if not all(each.met for each in judged):
         raise typer.Exit(1)
+
+
+def _print_memory(job: Job) -> None:
+    """Print what holds each IPU's memory, what changes would free, and the best of them."""
+    if not job.describes_memory and not job.memory.over:
+        print_text("Memory: the scenario does not say what its stages hold.")
+        return
+    from ipusim.app.cli.tables import holder_table, memory_table
+    from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
+
+    print_table(memory_table(job.memory))
+    print_table(holder_table(job.memory))
+    moves = memory_moves(job)
+    print_table(moves_table(moves))
+    print_text(*move_words(moves))
 
 
 @app.command()

@@ -39,12 +39,14 @@ def learning_table(learning: analysis.Learning) -> Table:
     return Table("Learning", ("", ""), tuple(rows))
 
 
-def memory_table(fit: analysis.Fit, timeline: Timeline) -> Table:
-    """Return the peak of each IPU, and when it is."""
-    header = ["IPU", "peak", "pass", "cycle"]
+def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
+    """Return the peak of each IPU, and when it is in a run of which there is a Timeline."""
+    header = ["IPU", "peak", "pass", *([] if timeline is None else ["cycle"])]
     rows = []
     for peak in fit.peaks:
-        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during, f"{analysis.moment(timeline, peak):,}"]
+        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during]
+        if timeline is not None:
+            row.append(f"{analysis.moment(timeline, peak):,}")
         if fit.sram_bytes is not None:
             row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
         if fit.too_large:

@@ -64,7 +64,8 @@ def check_memory(job: Job) -> None:
 
 
 def _refuse(job: Job, path: KeyPath, text: str) -> None:
-    raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same."), job)
+    more = "" if job.request.functions is not None else "; `ipusim check` lists what each change frees and costs"
+    raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same{more}."), job)
 
 
 def _remedy(job: Job, found: Fit) -> tuple[KeyPath, str]:

@@ -1,0 +1,284 @@
+"""What would take less of the IPUs' memory, class of tensor by class: what each change frees, and the time it costs.
+
+Each change is an option of the scenario. What an IPU holds with it is the footprint of the program laid out anew; the
+time between two weight updates is that of a run of time alone, and what of it the change takes are spans by their use,
+whose lengths are the terms of the Costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ipusim.api import Job, Session, analysis, assemble, rules, timelines
+from ipusim.app.render.tables import Table
+from ipusim.base.cache import Cache
+from ipusim.base.errors import IpusimError
+from ipusim.base.units import format_bytes, format_seconds
+
+#: Uses of time that a row names at most, and what of the time is too little to be named.
+_NAMED: Final = 2
+_LEAST: Final = 0.001
+#: What products take of an IPU's memory at most where nothing says (PopLibs' default).
+_PROPORTION: Final = 0.6
+_OF_PRODUCTS: Final = ("matmuls", "convolutions")
+#: Uses of time by other words than the column of IPUs has, and the one that is a wait for others.
+_USED: Final = {"recompute": "recomputation"}
+_WAIT: Final = "host_wait"
+#: The modes of recomputation, and where passes are then.
+_RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
+_REMOTE: Final = "system.enable_remote_buffers"
+_STATE: Final = "pipeline.offload_weight_update_variables"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change that takes memory off an IPU.
+
+    Attributes:
+        words: what is done, with which tensors.
+        changes: the options, by their dotted names.
+        freed_bytes: less that the fullest IPU holds at its peak; of the one that was the fullest.
+        peak_bytes: what the fullest IPU holds then, which may be another.
+        fits: whether all IPUs, and the Streaming Memory, hold what they need then.
+        period_s: seconds from one weight update to the next.
+        paid: what takes how many seconds longer in that time, by its use, on the IPU where that is the most; the
+            largest first.
+    """
+
+    words: str
+    changes: Mapping[str, Any]
+    freed_bytes: int
+    peak_bytes: int
+    fits: bool
+    period_s: float
+    paid: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What changes take off an IPU's memory.
+
+    Attributes:
+        ipu: the fullest.
+        peak_bytes, sram_bytes: of it; None where memory is not limited.
+        period_s: seconds from one weight update to the next as it stands.
+        moves: what frees any of its memory: what fits first, the fastest before others, then what frees most.
+    """
+
+    ipu: int
+    peak_bytes: int
+    sram_bytes: int | None
+    period_s: float
+    moves: tuple[Move, ...]
+
+
+def memory_moves(job: Job) -> Moves:
+    """Return what each change of an option takes off the fullest IPU of ``job``, and what time it costs.
+
+    Where none alone makes the program fit, those of different tensors that free most are tried together. Changes that a
+    rule refuses are left out. Raises RequestError for a Job whose stages are a program's functions.
+    """
+    cache = Cache()
+    base = _Tried(_changed(job, {}, cache))
+    tried = {words: (changes, _try(job, changes, cache)) for words, _, changes in _candidates(job)}
+    moves = {
+        words: _move(words, changes, base, after)
+        for words, (changes, after) in tried.items()
+        if after is not None and after.freed_by(base) > 0
+    }
+    if not any(move.fits for move in moves.values()):
+        kinds = {words: kind for words, kind, _ in _candidates(job)}
+        together = _together(job, base, [(kinds[words], move) for words, move in moves.items()], cache)
+        moves |= {} if together is None else {together.words: together}
+    ordered = sorted(moves.values(), key=_rank)
+    fullest = base.job.memory.fullest
+    return Moves(fullest.ipu, fullest.bytes, base.job.memory.sram_bytes, base.period_s, tuple(ordered))
+
+
+def _rank(move: Move) -> tuple[bool, float]:
+    return not move.fits, move.period_s if move.fits else -move.freed_bytes
+
+
+class _Tried:
+    """A Job with its run of time alone."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        times = analysis.run_times_of(Session(job).run(job.executions))
+        self.period_s = times.throughput.weight_update_period_s
+        per = job.executions * times.clock_hz
+        self._seconds = [{name: cycles / per for name, cycles in use.cycles.items()} for use in times.run_use]
+
+    def peak(self, ipu: int) -> int:
+        """Return what an IPU holds at its peak; 0 of one that holds no stage."""
+        return next((peak.bytes for peak in self.job.memory.peaks if peak.ipu == ipu), 0)
+
+    def freed_by(self, base: _Tried) -> int:
+        """Return by how much less the IPU holds that is the fullest of ``base``."""
+        ipu = base.job.memory.fullest.ipu
+        return base.peak(ipu) - self.peak(ipu)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all fits, code that is assumed included."""
+        memory = self.job.memory
+        return not memory.over and not analysis.remote_verdict(memory.footprint, self.job.system)
+
+    def paid(self, base: _Tried) -> tuple[tuple[str, float], ...]:
+        """Return the uses of time that take longer than in ``base``, on the IPU where each takes longest."""
+        pairs = [*zip(self._seconds, base._seconds, strict=True)]
+        longer = {
+            _USED.get(use.name, use.column or use.name.replace("_", " ")): max(
+                after[use.name] - before[use.name] for after, before in pairs
+            )
+            for use in timelines.USES
+            if (use.computes or use.idle is not None) and use.name != _WAIT
+        }
+        named = [(words, seconds) for words, seconds in longer.items() if seconds > _LEAST * base.period_s]
+        return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
+
+
+def _changed(job: Job, changes: Mapping[str, Any], cache: Cache) -> Job:
+    """Return a Job with other options, which is laid out whether it fits or not."""
+    limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
+    without = ("evaluate", "expect")
+    return assemble(job.request.replace({"numerics": "off", **limited, **changes}, without), cache)
+
+
+def _try(job: Job, changes: Mapping[str, Any], cache: Cache) -> _Tried | None:
+    try:
+        return _Tried(_changed(job, changes, cache))
+    except IpusimError:  # a rule that refuses it says no more than that it is no way
+        return None
+
+
+def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -> Move:
+    return Move(
+        words,
+        changes,
+        after.freed_by(base),
+        after.job.memory.fullest.bytes,
+        after.fits,
+        after.period_s,
+        after.paid(base),
+    )
+
+
+def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield what may be changed: in words, of which tensors, and the options; not what is so already."""
+    options, program, offload = job.request.options, job.program, job.program.offload
+    pipeline, shape = options.pipeline, program.shape
+    if shape.training and not (shape.recompute or shape.recompute_inline):
+        for mode, words in _RECOMPUTE:
+            changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
+            yield f"activations computed again, {words}", "activations", changes
+    if job.schedule.shallower:
+        other = job.schedule.shallower
+        yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
+    if pipeline.micro_batch_size % 2 == 0:
+        halves = {
+            "pipeline.micro_batch_size": pipeline.micro_batch_size // 2,
+            "pipeline.gradient_accumulation_count": pipeline.gradient_accumulation_count * 2,
+        }
+        yield "half the micro-batch, twice the count", "activations", halves
+    if shape.training and not offload.variables_on_host:
+        remote = {_REMOTE: True, _STATE: True}
+        if not offload.weight_update_variables:
+            yield "optimizer state in Streaming Memory", "state", remote
+        if job.system.replicas > 1 and not offload.sharded_state:
+            shard = {**remote, "pipeline.replicated_optimizer_state_sharding": True}
+            yield "optimizer state there, in parts of replicas", "state", shard
+        if not offload.gradient_accumulation_buffers:
+            yield (
+                "gradient accumulators in Streaming Memory",
+                "accumulators",
+                {
+                    _REMOTE: True,
+                    "pipeline.offload_gradient_accumulation_buffers": True,
+                },
+            )
+        if job.system.replicas > 1 and not offload.weights:
+            yield (
+                "weights there, in parts of replicas",
+                "weights",
+                {
+                    _REMOTE: True,
+                    "pipeline.replicated_weight_sharding": True,
+                    "pipeline.offload_weights": True,
+                },
+            )
+        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True}
+    if any(profile.temporary_bytes for profile in program.stages):
+        of = options.system.matmuls.poplar_options.availableMemoryProportion or _PROPORTION
+        name = "system.{}.poplar_options.availableMemoryProportion"
+        yield "products in half their room", "products", {name.format(kind): of / 2 for kind in _OF_PRODUCTS}
+
+
+def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]], cache: Cache) -> Move | None:
+    """Return the first changes, of different tensors, that fit together, what frees most first; None if none do."""
+    chosen: dict[str, Move] = {}
+    for kind, move in sorted(moves, key=lambda item: -item[1].freed_bytes):
+        if kind in chosen:
+            continue
+        chosen[kind] = move
+        changes = {name: value for one in chosen.values() for name, value in one.changes.items()}
+        after = _try(job, changes, cache) if len(chosen) > 1 else None
+        if after is not None and after.fits:
+            return _move(" and ".join(one.words for one in chosen.values()), changes, base, after)
+    return None
+
+
+def moves_table(of: Moves) -> Table:
+    """Return a row for each change: what it frees, what the fullest IPU holds then, and what it costs."""
+    limit = of.sram_bytes
+    rows = [
+        (
+            "as it stands",
+            "",
+            format_bytes(of.peak_bytes),
+            *_fits(limit, limit is not None and of.peak_bytes <= limit),
+            format_seconds(of.period_s),
+            "",
+            "",
+        )
+    ]
+    rows += [
+        (
+            move.words,
+            format_bytes(move.freed_bytes),
+            format_bytes(move.peak_bytes),
+            *_fits(limit, move.fits),
+            format_seconds(move.period_s),
+            f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-",
+            ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-",
+        )
+        for move in of.moves
+    ]
+    fits = () if limit is None else ("fits",)
+    header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
+    return Table("What would take less memory", header, tuple(rows))
+
+
+def _fits(limit: int | None, fits: bool) -> tuple[str, ...]:
+    return () if limit is None else ("yes" if fits else "no",)
+
+
+def move_words(of: Moves) -> list[str]:
+    """Return what to do: the options of the fastest change that fits, and those as fast; or that none does."""
+    if not of.moves:
+        return ["No option takes memory off the fullest IPU; more stages on more IPUs would."]
+    best, *others = of.moves
+    options = " ".join(f"--set {name}={_yaml(value)}" for name, value in best.changes.items())
+    if of.sram_bytes is not None and not best.fits:
+        return [f"None of these fits. What frees most: {best.words}, {options}"]
+    tied = [move.words for move in others if move.fits == best.fits and move.period_s == best.period_s]
+    as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
+    fits = of.sram_bytes is None or of.peak_bytes <= of.sram_bytes
+    first = "What costs the least time" if fits else "The fastest that fits"
+    return [f"{first}: {best.words}{as_fast}, {options}"]
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

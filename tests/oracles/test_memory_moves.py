@@ -1,0 +1,156 @@
+"""What changes free of an IPU's memory, and cost: each row is what a scenario with these options comes to by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.analysis.throughput import throughput
+from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
+from ipusim.app.scenario import load_job
+from ipusim.runs.assemble.memory import RequestMemoryError
+from ipusim.runs.execute import execute
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
+MIB = 2**20
+
+
+def text_of(value):
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def period(job):
+    return throughput(execute(job).timeline).weight_update_period_s
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("memory_by_schedule", ()),
+        ("memory_by_schedule", ("pipeline.schedule=1f1b",)),
+        ("digits_training", ("numerics=off", "pipeline.repeat_count=2", "steps=1", "evaluate=null")),
+        ("optimizer_state_offload", ("numerics=off", "steps=1", "pipeline.repeat_count=2", "evaluate=null")),
+        ("transformer_eight_ipus", ("numerics=off", "steps=1", "pipeline.repeat_count=1", "evaluate=null")),
+        ("data_parallel_4x4", ("numerics=off", "steps=1", "pipeline.repeat_count=1", "evaluate=null")),
+    ],
+)
+def test_each_move_is_the_scenario_with_its_options(name, changes):
+    path = SCENARIOS / f"{name}.yaml"
+    job = load_job(path, (*changes, "memory=report", "expect=null"))
+    moves = memory_moves(job)
+    assert moves.moves
+    fullest = job.memory.fullest
+    assert (moves.ipu, moves.peak_bytes) == (fullest.ipu, fullest.bytes)
+    assert moves.period_s == pytest.approx(period(job), rel=1e-12)
+    for move in moves.moves:
+        options = [f"{key}={text_of(value)}" for key, value in move.changes.items()]
+        other = load_job(path, (*changes, "memory=report", "expect=null", *options))
+        assert move.peak_bytes == other.memory.fullest.bytes
+        assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
+        assert move.fits == (not other.memory.over)
+        assert move.period_s == pytest.approx(period(other), rel=1e-12)
+    fitting = [move.period_s for move in moves.moves if move.fits]
+    assert fitting == sorted(fitting)
+    assert [move.fits for move in moves.moves] == sorted((move.fits for move in moves.moves), reverse=True)
+
+
+def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
+    """Grouped keeps six micro-batches of 96 MiB on IPU 0; with recomputation it is six inputs of 4 MiB."""
+    moves = memory_moves(load_job(BY_SCHEDULE))
+    rows = {move.words: move for move in moves.moves}
+    apart, inside = rows["activations computed again, apart"], rows["activations computed again, inside backward"]
+    interleaved = rows["schedule interleaved, FIFOs half as deep"]
+    assert apart.freed_bytes == inside.freed_bytes == 6 * (96 - 4) * MIB
+    assert interleaved.freed_bytes == 3 * 96 * MIB
+    assert rows["optimizer state and update on the host"].freed_bytes == 192 * MIB
+    # A forward pass of 200,000 cycles again for each of 16 micro-batches, at 1.325 GHz.
+    ((words, seconds),) = apart.paid
+    assert (words, seconds) == ("recomputation", pytest.approx(16 * 200_000 / 1.325e9))
+    assert [words for words, _ in inside.paid] == ["backward"]
+    assert move_words(moves) == [
+        "The fastest that fits: activations computed again, apart (as fast: activations computed again, inside "
+        "backward), --set pipeline.allow_recompute=true --set "
+        "pipeline.recomputation_mode=RecomputeThenBackpropagate"
+    ]
+    table = moves_table(moves)
+    assert table.header == ("change", "frees on IPU 0", "fullest IPU", "fits", "update", "time", "takes longer")
+    assert table.rows[:2] == (
+        ("as it stands", "", "1.047 GiB", "no", "32.6 ms", "", ""),
+        (
+            "activations computed again, apart",
+            "552 MiB",
+            "520 MiB",
+            "yes",
+            "34.86 ms",
+            "+6.9%",
+            "recomputation 2.415 ms",
+        ),
+    )
+
+
+STAGES = """\
+system: {name: m2000}
+memory: report
+pipeline:
+  gradient_accumulation_count: 8
+  stages:
+    - name: a
+      forward: 100000
+      backward: 200000
+      parameter_bytes: 100 MiB
+      state_bytes: STATE
+      stash_bytes: 300 MiB
+      output_bytes: 1 MiB
+    - {name: b, forward: 100000, backward: 200000, parameter_bytes: 100 MiB, gradient_bytes: 1 MiB}
+infeed: {element_bytes: 1 MiB}
+"""
+
+
+def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_together(load):
+    """Parameters and gradients 200 MiB, state 500, two stashes of 300 and the one that a pass works on."""
+    moves = memory_moves(load(STAGES.replace("STATE", "600 MiB")))
+    assert [move.fits for move in moves.moves].count(True) == 1
+    best = moves.moves[0]
+    assert " and " in best.words
+    assert "activations" in best.words
+    assert "state" in best.words
+    assert best.changes["pipeline.allow_recompute"] is True
+    options = [f"{key}={text_of(value)}" for key, value in best.changes.items()]
+    assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.over
+
+
+def test_where_nothing_fits_what_frees_most_is_told(load):
+    moves = memory_moves(load(STAGES.replace("STATE", "600 MiB").replace("100 MiB", "800 MiB")))
+    assert not any(move.fits for move in moves.moves)
+    assert [move.freed_bytes for move in moves.moves] == sorted((m.freed_bytes for m in moves.moves), reverse=True)
+    assert move_words(moves)[0].startswith(f"None of these fits. What frees most: {moves.moves[0].words}, --set ")
+
+
+def test_of_a_program_that_fits_what_costs_least_is_told(load):
+    moves = memory_moves(load(STAGES.replace("STATE", "1 MiB").replace("300 MiB", "30 MiB")))
+    assert move_words(moves)[0].startswith(f"What costs the least time: {moves.moves[0].words}")
+
+
+def test_without_a_limit_nothing_is_said_to_fit(load):
+    moves = memory_moves(load(STAGES.replace("STATE", "600 MiB"), "memory=off"))
+    assert moves.sram_bytes is None
+    assert "fits" not in moves_table(moves).header
+
+
+def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_path):
+    (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "600 MiB"))
+    for changes, code in ((), 0), (("--set", "memory=error"), 2):
+        done = ipusim("check", "s.yaml", *changes, cwd=tmp_path)
+        assert done.returncode == code
+        assert "What would take less memory" in done.stdout
+        assert "Memory at each IPU's peak" in done.stdout
+    fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
+    assert "What would take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
+    assert "What would take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
+
+
+def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):
+    with pytest.raises(ValueError, match=r"`ipusim check` lists what each change frees and costs\.$") as caught:
+        load(STAGES.replace("STATE", "600 MiB"), "memory=error")
+    assert not isinstance(caught.value, RequestMemoryError)  # a scenario's own, with its place
