@@ -8,12 +8,14 @@ import pytest
 
 from ipusim.analysis.bubble import bubble
 from ipusim.analysis.executions import find_execution
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.pipeline.program import PlanShape
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import time_alone
+from ipusim.schedules import controllable_memory
 from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write
@@ -126,6 +128,89 @@ def test_zbv_has_torchs_order(ipus, count):
     assert [[cell for cell in line.split(",") if cell] for line in made] == rows
 
 
+@pytest.mark.parametrize("ipus", range(2, 17))
+def test_controllable_memory_waits_and_keeps_what_its_closed_forms_say(ipus):
+    """Of passes that take equally long, whatever the count: found by the authors' rule run for 2 to 16 IPUs."""
+    half = 1 if ipus == 2 else 3 * ipus - (4 if ipus % 2 else 7)
+    third = 4 * ipus - (5 if ipus % 3 else 7)
+    mapping, count = zigzag(2 * ipus, 2), 3 * ipus
+    for schedule, idle, kept in (
+        ("v_half", half, 2 * ((ipus + 2) // 2)),
+        ("v_min", third, 2 * ((ipus + 4) // 3)),
+    ):
+        assert free(schedule, mapping, count, EQUAL) == 6 * count + idle
+        assert max(most_kept(schedule, mapping, count, "W")) == kept
+
+
+@pytest.mark.parametrize(
+    ("cycles", "half", "third"),
+    [
+        ((3, 6, 4, 2), (29, 29, 29), (82, 130, 226)),
+        ((4, 5, 3, 2), (31, 31, 31), None),
+        ((3, 4, 3, 1), (25, 25, 25), None),
+        ((2, 5, 3, 2), (19, 19, 19), None),
+        ((3, 7, 5, 2), (46, 62, 94), None),
+        ((5, 5, 3, 2), (44, 60, 92), None),
+    ],
+)
+def test_the_bubble_of_controllable_memory_repeats_itself_where_passes_differ_too_much(cycles, half, third):
+    """Each adds max(0, 2I - W - 2F, 2F - W - 2I) to V-Half's, max(0, 6 max(F, I) - 2 (F + I + W)) to V-Min's."""
+    forward, _, first, second = cycles
+    counts, busy = (8, 16, 32), 2 * (forward + first + second)
+    for schedule, idle in (("v_half", half), ("v_min", third)):
+        waited = [free(schedule, zigzag(8, 2), count, cycles) - busy * count for count in counts]
+        assert idle is None or tuple(waited) == idle
+        more = {
+            "v_half": max(0, 2 * first - second - 2 * forward, 2 * forward - second - 2 * first),
+            "v_min": max(0, 6 * max(forward, first) - busy),
+        }[schedule]
+        assert [waited[1] - waited[0], waited[2] - waited[1]] == [8 * more, 16 * more]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ipu", "right"),
+    [
+        (
+            "v_min",
+            0,
+            "0F0 0F1 0F2 7F0 7I0 7W0 7F1 7I1 7W1 0I0 0W0 0F3 7F2 7I2 0I1 7W2 0W1 0F4 7F3 7I3 0I2 7W3 0W2 0F5 7F4 7I4 "
+            "0I3 7W4 0W3 7F5 7I5 0I4 7W5 0W4 0I5 0W5",
+        ),
+        (
+            "v_min",
+            3,
+            "3F0 4F0 3F1 4F1 4I0 3I0 4W0 3W0 3F2 4F2 4I1 3I1 4W1 3W1 3F3 4F3 4I2 3I2 4W2 3W2 3F4 4F4 4I3 3I3 4W3 3W3 "
+            "3F5 4F5 4I4 3I4 4W4 3W4 4I5 3I5 4W5 3W5",
+        ),
+        (
+            "v_half",
+            0,
+            "0F0 0F1 0F2 0F3 0F4 7F0 7I0 7W0 7F1 7I1 7W1 7F2 0I0 7I2 7W2 7F3 0W0 0F5 0I1 7I3 7W3 7F4 7I4 7W4 0I2 0W1 "
+            "0W2 7F5 7I5 0I3 7W5 0I4 0W3 0W4 0I5 0W5",
+        ),
+    ],
+)
+def test_controllable_memory_has_its_authors_order(schedule, ipu, right):
+    order = find(schedule).order(PlanShape(mapping=zigzag(8, 2), micro_batches=6))
+    assert write(order).splitlines()[ipu].replace(",", " ").split() == right.split()
+
+
+@pytest.mark.parametrize("schedule", ["v_half", "v_min"])
+@pytest.mark.parametrize("ipus", [1, 2, 3, 4, 7])
+def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_moved_together_whole(schedule, ipus):
+    """Its periods are those of an Order of as many micro-batches whose ramps were moved together with them in it."""
+    pattern = {"v_half": controllable_memory._half, "v_min": controllable_memory._third}[schedule]
+    count = 4 * ipus + 5
+    whole = controllable_memory._laid_out([pattern(ipus, rank) for rank in range(ipus)], count)
+    order = find(schedule).order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
+    letters = "FFIIWW"
+    for ipu, passes in passes_of(order).items():
+        stages = (ipu, 2 * ipus - 1 - ipu)
+        chunks = (0, 1, 1, 0, 1, 0)
+        right = [f"{letters[number]}{stages[chunks[number]]}.{micro_batch}" for number, micro_batch in whole[ipu]]
+        assert list(map(str, passes)) == right
+
+
 @pytest.mark.parametrize(
     ("mapping", "text"),
     [
@@ -135,5 +220,5 @@ def test_zbv_has_torchs_order(ipus, count):
     ],
 )
 def test_what_is_no_v_is_refused(mapping, text):
-    with pytest.raises(Exception, match=text):
+    with pytest.raises(UnsupportedProgramError, match=text):
         find("zbv").order(PlanShape(mapping=mapping, micro_batches=4))
