@@ -125,7 +125,7 @@ def _block(
     """Return the block from the start ``at`` to the one ``period`` further on, if it repeats."""
     begin, cycles = start[at], start[at + period] - start[at]
     times = 1
-    rows = None
+    first: Repeat | None = None
     while True:
         begins = begin + (times - 1) * cycles
         found = block_between(
@@ -138,7 +138,7 @@ def _block(
         )
         if found is None:
             break
-        rows, times = rows or found, times + 1
-    if rows is None or times < copies:
+        first, times = first or found, times + 1
+    if first is None or times < copies:
         return None
-    return Found(Repeat(*rows, times, cycles, micro_batches, time_steps, executions))
+    return Found(first._replace(times=times))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.machine.recurrence import Lists, Mark, Period, periods
+from ipusim.machine.recurrence import Lists, Mark, periods
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.timeline.repeats import Repeat, block_between, with_copies
@@ -20,58 +21,36 @@ _TRIED = 64
 
 
 @dataclass(frozen=True)
-class Found:
-    """A block of rows of a short run.
-
-    Attributes:
-        first, last: its first row, and the one behind its last.
-        period: the marks around it.
-        time_steps: how many time-steps it has.
-    """
-
-    first: int
-    last: int
-    period: Period
-    time_steps: int
-
-    @property
-    def block(self) -> Repeat:
-        """The block, of one copy."""
-        period = self.period
-        return Repeat(self.first, self.last, 1, period.cycles, period.micro_batches, self.time_steps, period.executions)
-
-
-@dataclass(frozen=True)
 class ShortRun:
     """A run of few micro-batches and executions, and where it repeats itself.
 
     Attributes:
         timeline: of what was simulated.
-        inner: a block of each execution, where one was looked for.
-        outer: a block of whole executions; None where none was looked for.
+        inner: a block of one copy in each execution, where one was looked for.
+        outer: one of whole executions; None where none was looked for.
         within: whether each execution repeats itself, or need not.
         across: whether executions do, or need not.
     """
 
     timeline: Timeline
-    inner: tuple[Found, ...] = ()
-    outer: Found | None = None
+    inner: tuple[Repeat, ...] = ()
+    outer: Repeat | None = None
     within: bool = True
     across: bool = True
 
     @property
     def micro_batches(self) -> int:
         """What the number of micro-batches that are left out is a multiple of."""
-        return math.lcm(*(each.period.micro_batches for each in self.inner))
+        return math.lcm(*(each.micro_batches for each in self.inner))
 
     def executions_over(self, left_out: int) -> int:
         """Return how many of the executions that are left out are no whole block."""
-        return left_out % self.outer.period.executions if self.outer is not None else 0
+        return left_out % self.outer.executions if self.outer is not None else 0
 
     def stretched(self, info: TimelineInfo) -> Timeline:
         """Return the longer run that ``info`` is of, in which blocks of this one happen several times."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
-        inner = [each.block for each in self.inner if left_out]
+        inner = self.inner if left_out else ()
         once = self.timeline.folded(self._with_copies(inner))
         if once is None:
             once = self.timeline.folded(inner)
@@ -80,12 +59,12 @@ class ShortRun:
         more = info.executions - short.executions
         if self.outer is not None and more:
             first, last = np.searchsorted(once.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
-            cycles = self.outer.period.cycles
+            cycles = self.outer.cycles
             cycles += sum(
                 left_out // repeat.micro_batches * repeat.cycles for repeat in repeats if first <= repeat.first < last
             )
-            times = 1 + more // self.outer.period.executions
-            repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.period.executions))
+            times = 1 + more // self.outer.executions
+            repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.executions))
         repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
         return once.contiguous().stretched(info, repeats)
 
@@ -134,25 +113,15 @@ def short_run(
 
 def _found(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
-) -> Iterator[Found]:
-    """Yield blocks whose spans are those of the next period, too, of the first periods that there are."""
-    for tried, period in enumerate(periods(marks, alike)):
-        if tried == _TRIED:
-            return
+) -> Iterator[Repeat]:
+    """Yield blocks of one copy whose spans are those of the next period, too, of the first periods that there are."""
+    for period in islice(periods(marks, alike), _TRIED):
         begin, end = period.first.cycle, period.second.cycle
-        if not period.cycles:
-            continue
+        further = {"micro_batches": period.micro_batches, "executions": period.executions}
         for time_steps in _time_steps(columns, begin, end):
-            rows = block_between(
-                columns,
-                begin,
-                end,
-                micro_batches=period.micro_batches,
-                time_steps=time_steps,
-                executions=period.executions,
-            )
-            if rows is not None:
-                yield Found(*rows, period, time_steps)
+            block = block_between(columns, begin, end, time_steps=time_steps, **further)
+            if block is not None:
+                yield block
 
 
 def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: int) -> Iterator[int]:

@@ -66,44 +66,32 @@ def simulate(
     executions: int | None = None,
     progress: Progress | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
+    marked: Container[int] | None = None,
+    note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
 
-    ``executor`` does the arithmetic, of several replicas as :class:`Replicas` (none: time
-    only). ``executions`` is the number of executions of the pipeline, by default the
-    program's repeat count. ``between`` is what hosts do together before an execution, by its number.
+    Args:
+        plan: what each IPU does.
+        program: the stages, and what travels between them and the host.
+        system: the device.
+        costs: of the plan on it.
+        executor: does the arithmetic, of several replicas as :class:`Replicas`; none: time only.
+        executions: of the pipeline, by default the program's repeat count.
+        progress: is told how far the run is.
+        between: what hosts do together before an execution, by its number.
+        marked: micro-batches before whose forward passes in the first stage the state of the machine is noted, as at
+            the beginning of each execution; None for no states.
+        note: is called with each state.
+
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked, note)
     machine.run(progress)
     return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
-
-
-def simulate_marked(
-    plan: Plan,
-    program: PipelineProgram,
-    system: System,
-    *,
-    costs: Costs,
-    executor: Executor | Replicas | None = None,
-    executions: int,
-    progress: Progress | None = None,
-    between: Mapping[int, Sequence[HostExchange]] | None = None,
-    marked: Container[int],
-) -> tuple[Timeline, list[Mark]]:
-    """Execute a Plan as :func:`simulate` does; return its Timeline, and the states of the machine on the way.
-
-    They are noted at the beginning of each execution and before the first stage's forward passes of the ``marked``
-    micro-batches.
-    """
-    together = _replicas(executor, system)
-    machine = Machine(plan, program, system, costs, together, executions, between, marked)
-    machine.run(progress)
-    info = timeline_info(plan, program, system, costs.links, executions)
-    return machine.recorder.timeline(info), machine.marks
 
 
 class Machine:
@@ -113,7 +101,6 @@ class Machine:
         recorder: what has happened so far.
         ipus: the processes of the IPUs.
         ended: called with the number of executions that have ended, before the next one begins.
-        marks: the states that were noted so far.
     """
 
     def __init__(
@@ -126,12 +113,9 @@ class Machine:
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
         marked: Container[int] | None = None,
+        note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
     ) -> None:
-        """Build the processes; nothing happens yet.
-
-        With ``marked``, states are noted at the beginning of each execution and before the first stage's forward
-        passes of these micro-batches.
-        """
+        """Build the processes of :func:`simulate`; nothing happens yet."""
         self.recorder = Recorder(plan.emitted + 1)
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
         self._clock = Clock(speed_of(system.disturbances))
@@ -150,8 +134,7 @@ class Machine:
             self._end_execution,
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
-        self.marks: list[Mark] = []
-        self._noted = 0
+        self._tell, self._noted = note, 0
         self._first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
@@ -206,7 +189,7 @@ class Machine:
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
         self._noted += size_of(state)
-        self.marks.append(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
+        self._tell(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
 
     def _end_execution(self, executions: int) -> None:
         self.ended(executions)

@@ -10,8 +10,9 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import steady_from
 from ipusim.machine.executor import Replicas
+from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
-from ipusim.machine.simulate import Progress, simulate, simulate_marked
+from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
@@ -132,7 +133,8 @@ class _InPart:
         whole = job.program.shape.micro_batches
         period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
         costs, system = self.priced(short)
-        timeline, marks = simulate_marked(
+        marks: list[Mark] = []
+        timeline = simulate(
             short.plan,
             short.program,
             system,
@@ -141,6 +143,7 @@ class _InPart:
             executions=kept,
             between=self.between,
             marked=range(0, micro_batches if micro_batches < whole else 0, period),
+            note=marks.append,
             progress=self.progress,
         )
         steady = steady_from(system.disturbances)  # before that a state may recur, and not what follows it
@@ -151,7 +154,7 @@ class _InPart:
     def _whole(self, found: ShortRun) -> Timeline:
         """Return the Timeline of the whole run, of which ``found`` is a part."""
         short, count = found.timeline.info, self.job.program.shape.micro_batches
-        more = [(count - short.count) // each.period.micro_batches * each.time_steps for each in found.inner[:1]]
+        more = [(count - short.count) // each.micro_batches * each.time_steps for each in found.inner[:1]]
         info = replace(
             short,
             count=count,

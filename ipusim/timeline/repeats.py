@@ -147,8 +147,8 @@ class Blocks:
 
 def block_between(
     columns: Mapping[str, Column], begin: int, end: int, *, micro_batches: int, time_steps: int, executions: int
-) -> tuple[int, int] | None:
-    """Return the rows of a block whose first copy lies between two cycles and whose second one follows it.
+) -> Repeat | None:
+    """Return the block, of one copy, whose first copy lies between two cycles and whose second one follows it.
 
     Args:
         columns: of a Timeline without blocks, by name.
@@ -156,8 +156,7 @@ def block_between(
         micro_batches, time_steps, executions: by how much the numbers of the second are larger.
 
     Returns:
-        The first row and the row behind the last one of the first copy; None where the spans that begin in as many
-        cycles from ``end`` on are not the same.
+        The block; None where the spans that begin in as many cycles from ``end`` on are not the same.
     """
     start = columns["start"]
     first, last = np.searchsorted(start, [begin, end]).tolist()
@@ -165,7 +164,7 @@ def block_between(
     if not size or int(np.searchsorted(start, 2 * end - begin)) != last + size:
         return None
     block = Repeat(first, last, 1, end - begin, micro_batches, time_steps, executions)
-    return (first, last) if _follow(columns, block, first) else None
+    return block if _follow(columns, block, first) else None
 
 
 def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:

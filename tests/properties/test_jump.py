@@ -19,8 +19,8 @@ from ipusim.base.errors import IpusimError
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.recurrence import size_of
-from ipusim.machine.simulate import simulate_marked
+from ipusim.machine.recurrence import Mark, size_of
+from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs import execute as running
@@ -158,9 +158,9 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
 
     def counted(plan: Plan, *args: Any, **options: Any) -> Any:
         counts.append(plan.shape.micro_batches)
-        return simulate_marked(plan, *args, **options)
+        return simulate(plan, *args, **options)
 
-    monkeypatch.setattr("ipusim.runs.time_alone.simulate_marked", counted)
+    monkeypatch.setattr("ipusim.runs.time_alone.simulate", counted)
     data = flight(0, 16, 1, 1, count).request.given()
     rng = random.Random(5)
     for stage in data["pipeline"]["stages"]:
@@ -241,8 +241,10 @@ def test_noting_states_costs_no_more_than_a_run_even_where_they_become_larger_an
     job = piling_up(2000)
     assert max(job.plan.waiting.values()) > 500
     whole, program = job.whole.plan, job.program
-    timeline, marks = simulate_marked(
-        whole, program, job.system, costs=job.whole.costs, executions=1, marked=range(program.shape.micro_batches)
+    marks: list[Mark] = []
+    every = range(program.shape.micro_batches)
+    timeline = simulate(
+        whole, program, job.system, costs=job.whole.costs, executions=1, marked=every, note=marks.append
     )
     noted = sum(size_of(mark.state) for mark in marks)
     largest = max(size_of(mark.state) for mark in marks)

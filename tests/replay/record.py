@@ -91,11 +91,12 @@ def machine() -> dict[str, Any]:
 
 def write(path: Path, requests: Sequence[Requested], *, draw: bool = False, jobs: int = 1) -> None:
     """Run requests and write what they come to; the same runs give the same bytes."""
+    here = machine()  # before runs, which may load further libraries, as a comparison does
     found = [
         {"request": each.as_data(), "figures": came_to}
         for each, came_to in zip(requests, outcomes(requests, draw=draw, jobs=jobs), strict=True)
     ]
-    data = {"format": FORMAT, "machine": machine(), "pictures": draw, "requests": found}
+    data = {"format": FORMAT, "machine": here, "pictures": draw, "requests": found}
     path.write_bytes(lzma.compress(json.dumps(data, separators=(",", ":")).encode()))
 
 

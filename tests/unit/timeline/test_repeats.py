@@ -34,8 +34,9 @@ def run():
 def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
     short, long = (lay_out_timeline(count=count) for count in (16, 64))
     begin = starts(short)
-    rows = block_between(short.columns, begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
-    block = Repeat(*rows, 13, begin[8] - begin[4], 4, 4, 0)
+    block = block_between(short.columns, begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
+    assert block == Repeat(block.first, block.last, 1, begin[8] - begin[4], 4, 4, 0)
+    block = block._replace(times=13)
     stretched = short.stretched(long.info, [block])
     assert stretched.expanded() == long
     assert stretched.contiguous() == short
@@ -46,8 +47,8 @@ def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
 def test_rows_that_are_copies_of_a_block_are_folded_to_one():
     long = lay_out_timeline(count=64)
     begin = starts(long)
-    rows = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
-    block = with_copies(long.columns, Repeat(*rows, 1, begin[44] - begin[40], 4, 4, 0))
+    once = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
+    block = with_copies(long.columns, once)
     assert block.times > 10
     folded = long.folded([block])
     assert len(folded) == len(long) - (block.times - 1) * (block.last - block.first)
@@ -57,11 +58,11 @@ def test_rows_that_are_copies_of_a_block_are_folded_to_one():
 def test_rows_with_causes_far_back_in_a_block_are_not_folded():
     long = lay_out_timeline(count=64)
     begin = starts(long)
-    rows = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
-    block = with_copies(long.columns, Repeat(*rows, 1, begin[44] - begin[40], 4, 4, 0))
+    once = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
+    block = with_copies(long.columns, once)
     columns = long.columns
     cause = columns["cause"].copy()
-    cause[-1] = rows[0]
+    cause[-1] = once.first
     other = Timeline(long.info, np.stack([*(columns | {"cause": cause}).values()], axis=1))
     assert other.folded([block]) is None
     assert other.folded([block._replace(times=1)]).expanded() == other
@@ -76,7 +77,7 @@ def test_a_block_is_where_the_next_spans_are_the_same_and_nowhere_else():
     assert block_between(timeline.columns, begin[4], begin[5], **every | {"micro_batches": 2}) is None
     assert block_between(timeline.columns, begin[4], begin[4], **every) is None, "of no spans"
     other = timeline.columns
-    _, last = block_between(other, begin[4], begin[5], **every)
+    last = block_between(other, begin[4], begin[5], **every).last
     for name in Span._fields:
         changed = {**other, name: other[name].copy()}
         changed[name][last] += 1
