@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
+from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
 #: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
@@ -97,9 +98,14 @@ class _InPart:
         some = (each for each in fewer if each < executions)
         micro_batches, kept = next(counts, whole), next(some, executions)
         found: ShortRun | None = None
+        tried = 0
         while (micro_batches, kept) != (whole, executions):
             found = None  # the run before, which would take as much memory as the next one
-            found = self._short_run(micro_batches, kept)
+            try:
+                found = self._short_run(micro_batches, kept)
+            except RequestError as error:  # of a count that nobody has asked for
+                raise error if micro_batches == whole else RequestError(_never_again(error, whole, tried)) from None
+            tried = micro_batches
             if not found.within:
                 micro_batches = next(counts, whole)
             elif not found.across:
@@ -163,6 +169,17 @@ class _InPart:
             executions_per_step=self.job.program.repeat_count,
         )
         return found.stretched(info)
+
+
+def _never_again(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
+    """Yield the problems of a part of a run that is too large, as those of the whole run."""
+    for problem in error.problems:
+        text = (
+            "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, "
+            f"got {whole} micro-batches of which the first {tried} do not repeat themselves; make it smaller"
+        )
+        is_too_large = problem.path[-1:] == ("gradient_accumulation_count",)
+        yield replace(problem, text=text) if is_too_large else problem
 
 
 def _of(job: Job, micro_batches: int, repeat_count: int) -> Job:

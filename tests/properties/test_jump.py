@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -24,9 +25,11 @@ from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs import execute as running
+from ipusim.runs.assemble import limits
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
@@ -234,6 +237,24 @@ def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.Monkey
     (tmp_path / "s.yaml").write_text(scenario_of(job.request.given()))
     assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
     assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
+
+
+def test_a_run_that_never_repeats_itself_and_is_too_large_is_refused_by_its_own_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = piling_up(100_000)
+    monkeypatch.setattr(limits, "MAX_RUN_BYTES", 1_000_000)
+    with pytest.raises(RequestError) as refused:
+        execute(job)
+    (problem,) = refused.value.problems
+    assert problem.path == ("pipeline", "gradient_accumulation_count")
+    counts = [int(number) for number in re.findall(r"\d+", problem.text)]
+    assert counts[0] == 100_000
+    assert 16 <= counts[1] < 100_000
+    assert problem.text == (
+        "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, got "
+        f"100000 micro-batches of which the first {counts[1]} do not repeat themselves; make it smaller"
+    )
 
 
 def test_noting_states_costs_no_more_than_a_run_even_where_they_become_larger_and_larger() -> None:
