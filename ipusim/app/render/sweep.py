@@ -29,6 +29,8 @@ _MOST_MARKERS: Final = 40
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
 #: Inches around the title.
 _EDGE: Final = 0.1
+#: A level that is so many times as high as all values is left out.
+_FAR: Final = 4.0
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
 
@@ -63,6 +65,21 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """One figure of all points.
+
+    Attributes:
+        words: what it is, with its unit.
+        values: of each point; None where it has none.
+        level: a line across at a height, and what it is; None without one.
+    """
+
+    words: str
+    values: Sequence[float | None]
+    level: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True)
 class _Points:
     """The points of a chart, with the values of one panel; None where a point has none."""
 
@@ -75,7 +92,7 @@ class _Points:
 def sweep_chart(
     axes: Sequence[ChartAxis],
     points: Sequence[tuple[Any, ...]],
-    panels: Sequence[tuple[str, Sequence[float | None]]],
+    panels: Sequence[Panel],
     *,
     fits: Sequence[bool],
     limits: Sequence[Limit] = (),
@@ -83,26 +100,28 @@ def sweep_chart(
     title: str = "",
     width_in: float = 10.0,
 ) -> Chart:
-    """Return a chart of each of ``panels`` (words with a unit, and the value of each point) against ``axes``.
+    """Return a chart of each of ``panels`` against ``axes``, the first one the largest.
 
-    One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers a heat
-    map, of the first panel alone. Axes that go ``together`` are one, of names. Raises OutputError where no point has
-    a value.
+    One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers heat
+    maps. Axes that go ``together`` are one, of names. Raises OutputError where no point has a value.
     """
-    if not any(value is not None for _, values in panels for value in values):
+    if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
     if together and len(axes) > 1:
         axes, points = _as_one(axes, points)
     lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
     maps = len(axes) == 2 and len(lines) == 2
-    shown = panels[:1] if maps or not lines else panels
-    figure = Chart(figsize=(width_in, 4.4 if len(shown) == 1 else 6.2))
-    drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=[2, 1][: len(shown)]))
+    shown = panels
+    height = 4.4 + (2.8 if maps else 1.8) * (len(shown) - 1)
+    figure = Chart(figsize=(width_in, height))
+    ratios = [1 if maps or number else 2 for number in range(len(shown))]
+    drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=ratios))
     titles = title_lines(title, width_in - 2 * _EDGE)
     top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
-    figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.12 if len(shown) == 1 else 0.09, hspace=0.08)
+    figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
     write_titles(figure, titles, _EDGE)
-    for number, (panel, (words, values)) in enumerate(zip(drawn, shown, strict=True)):
+    for number, (panel, of) in enumerate(zip(drawn, shown, strict=True)):
+        words, values = of.words, of.values
         found = _Points(points, values, fits)
         if maps:
             heat_map(
@@ -111,15 +130,19 @@ def sweep_chart(
         elif lines:
             along = max(lines, key=lambda each: len(axes[each].distinct))
             _lines(panel, axes, along, found, limits if number == 0 else (), legend=number == 0)
-            if number < len(shown) - 1:
-                panel.set_xlabel("")
         else:
             _bars(panel, axes, found)
         if not maps:
             panel.set_ylabel(words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
+            if of.level is not None:
+                _draw_level(panel, *of.level)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
             panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+        if number and panel.get_title("right") == drawn[0].get_title("right"):
+            panel.set_title("", loc="right")  # what hatches mean stands above the first
+        if number < len(shown) - 1:
+            panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
     return figure
@@ -224,6 +247,26 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
             fontsize=TEXT_SIZE,
             color=LINE,
         )
+
+
+def _draw_level(panel: Axes, level: float, words: str) -> None:
+    """Draw a line across with words at its end, where the values come near it."""
+    top = panel.get_ylim()[1]
+    if level > _FAR * top:
+        return
+    panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
+    panel.annotate(
+        words,
+        (1.0, level),
+        (-4, 3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=TEXT_SIZE,
+        color=LINE,
+    )
+    panel.set_ylim(top=max(top, 1.2 * level))
 
 
 def _x_axis(panel: Axes, axis: ChartAxis) -> None:

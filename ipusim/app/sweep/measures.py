@@ -66,6 +66,7 @@ MEASURES: Final = (
 )
 THROUGHPUT: Final = MEASURES[0]
 BUBBLE: Final = next(each for each in MEASURES if each.name == "bubble")
+MEMORY: Final = next(each for each in MEASURES if each.name == "memory")
 
 
 def measure_of(name: str, *, losses: bool = False) -> Measure:

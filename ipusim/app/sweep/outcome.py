@@ -20,6 +20,7 @@ class Outcome:
         message: why it did not run; empty where it did.
         fits: whether it runs, and every IPU holds what it needs for that, as far as the request says.
         peak_bytes: what the fullest IPU holds, where the request says what stages hold.
+        sram_bytes: memory of an IPU, where it is limited.
         makespan_cycles, makespan_s: of the first execution of the pipeline, without its weight update.
         weight_update_period_s: mean time from one weight update to the next, of inference from execution to execution.
         samples_per_s: mean throughput of the whole run.
@@ -37,6 +38,7 @@ class Outcome:
     message: str = ""
     fits: bool = False
     peak_bytes: int | None = None
+    sram_bytes: int | None = None
     makespan_cycles: int | None = None
     makespan_s: float | None = None
     weight_update_period_s: float | None = None
@@ -63,7 +65,7 @@ class Outcome:
 _SHARES: Final = ("bubble", "utilisation", "accuracy")
 _ANY_NUMBER: Final = ("loss",)
 #: What is not there for every request.
-_MAY_LACK: Final = ("peak_bytes", "loss", "accuracy")
+_MAY_LACK: Final = ("peak_bytes", "sram_bytes", "loss", "accuracy")
 _MOST_CYCLES: Final = 2**63
 
 
@@ -102,7 +104,8 @@ def outcome_of(request: Request, changes: Mapping[str, Any], cache: Cache) -> Ou
     try:
         return _run(assemble(request.replace(changes), cache))
     except RequestMemoryError as error:
-        return Outcome(message=_told(error), peak_bytes=error.job.memory.fullest.bytes)
+        memory = error.job.memory
+        return Outcome(message=_told(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
     except Exception as error:  # functions of a user's own may raise anything
@@ -141,6 +144,7 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
     return Outcome(
         fits=not job.memory.too_large,
         peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
+        sram_bytes=job.memory.sram_bytes,
         makespan_cycles=first.makespan_cycles,
         makespan_s=first.makespan_cycles / timeline.info.clock_hz,
         weight_update_period_s=rates.weight_update_period_s,

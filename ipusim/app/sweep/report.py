@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipusim.api import runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
-from ipusim.app.render.sweep import ChartAxis, Limit, sweep_chart
+from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
-from ipusim.app.sweep.measures import BUBBLE, MEASURES, THROUGHPUT, Measure
+from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, Measure
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
@@ -121,12 +121,24 @@ def sweep_files(found: Sweep, limits: Sequence[Ceiling], measure: Measure, form:
 
 
 def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart:
-    """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings."""
+    """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings.
+
+    Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
+    """
     axes = [ChartAxis(axis.name, axis.values, axis.is_numeric) for axis in found.axes]
     shown = [measure]
     if measure is THROUGHPUT and any(axis.path == COUNT for axis in found.axes) and limits:
         shown.append(BUBBLE)
-    panels = [(each.words, [_scaled(each, outcome) for _, outcome in found.finished]) for each in shown]
+    if measure is not MEMORY and len(peaks_of(found)) > 1:
+        shown.append(MEMORY)
+    panels = [
+        Panel(
+            each.words,
+            [_scaled(each, outcome) for _, outcome in found.finished],
+            _memory_of_an_ipu(found) if each is MEMORY else None,
+        )
+        for each in shown
+    ]
     levels = [
         Limit(
             tuple(limit.others.values()),
@@ -154,8 +166,20 @@ def _title(found: Sweep, measure: Measure) -> str:
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
+def peaks_of(found: Sweep) -> list[int]:
+    """Return what the fullest IPU holds at the points that say it, those that do not fit among them, each once."""
+    return sorted({outcome.peak_bytes for _, outcome in found.finished if outcome.peak_bytes is not None})
+
+
+def _memory_of_an_ipu(found: Sweep) -> tuple[float, str] | None:
+    """Return the memory of an IPU in the unit of the chart, in words too; None where points have others, or none."""
+    sizes = {outcome.sram_bytes for _, outcome in found.finished if outcome.peak_bytes is not None}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return None if size is None else (size * MEMORY.scale, f"an IPU has {format_bytes(size)}")
+
+
 def _scaled(measure: Measure, outcome: Outcome) -> float | None:
-    value = measure.of(outcome) if outcome.ran else None
+    value = measure.of(outcome) if outcome.ran or measure is MEMORY else None
     return None if value is None else value * measure.scale
 
 
@@ -182,6 +206,7 @@ def verdict(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
         lines.append(f"None of {number} points fits.")
     if limit := _limit_of(best, limits, found):
         lines.append(limit)
+    lines += _memory_words(found)
     failed = Counter(_alike(outcome.message) for _, outcome in found.finished if not outcome.ran)
     for alike, times in failed.most_common(_MOST_REASONS):
         first, outcome = next(each for each in found.finished if _alike(each[1].message) == alike)
@@ -191,6 +216,35 @@ def verdict(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     if found.taken:
         lines.append(f"{found.taken} of {number} points are taken from an earlier sweep of the same.")
     return lines
+
+
+def _memory_words(found: Sweep) -> list[str]:
+    """Return what the fullest IPU holds from the least to the most, and from which value on it is too much."""
+    holding = [each for each in found.finished if each[1].peak_bytes is not None]
+    peaks = peaks_of(found)
+    if len(peaks) < 2:
+        return []
+    words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
+    unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
+    if unfit and len(found.axes) == 1 and found.axes[0].is_numeric:
+        first = min(point[0] for point in unfit)
+        from_there = [point for point, _ in holding if point[0] >= first]
+        last = max(point[0] for point in unfit)
+        to_there = [point for point, _ in holding if point[0] <= last]
+        name = found.axes[0].name
+        if len(from_there) == len(unfit):
+            words += f", too much from {name} {text_of(first)} on"
+        elif len(to_there) == len(unfit):
+            words += f", too much up to {name} {text_of(last)}"
+        else:
+            words += f", too much at {len(unfit)} of {len(holding)} points"
+    elif unfit:
+        words += f", too much at {len(unfit)} of {len(holding)} points"
+    return [f"{words}."]
+
+
+def _too_large(outcome: Outcome) -> bool:
+    return outcome.sram_bytes is not None and (outcome.peak_bytes or 0) > outcome.sram_bytes
 
 
 def _alike(message: str) -> str:
