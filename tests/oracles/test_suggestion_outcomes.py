@@ -20,8 +20,6 @@ from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.given import Given, given_of
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.memory import memory_bound
-from ipusim.app.suggest.pairs import least_busiest
-from ipusim.app.suggest.pairs import possible_stages as possible_busy
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
@@ -29,7 +27,7 @@ from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
 from ipusim.runs.request.request import Request
-from tests.effort import draws_everything, seeds, slowest
+from tests.effort import draws_everything, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024 * 1024
@@ -231,35 +229,5 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             exact = Bounds(units, layout).of(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
-            assert not len(fit) or bounds.split(int(exact.min() * 1.2), lambda: None) <= exact.min()
         tried += 1
     assert tried > 1
-
-
-@pytest.mark.parametrize("seed", seeds(8))
-def test_the_busiest_ipu_of_two_stages_is_never_bounded_above_the_best_cut(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    units = draw.integers(1, 50, 9)
-    ends = np.concatenate([[0], np.cumsum(units)])
-    table = (ends[None, :] - ends[:, None]).astype(float)
-    takes = np.stack([table * share for share in (1, 2, 1, 1)])
-    for mapping in ((0, 1, 0, 1), (0, 1, 1, 0)):
-        best = math.inf
-        for inner in combinations(range(1, 9), 3):
-            cut = (0, *inner, 9)
-            load = [0.0, 0.0]
-            for stage, ipu in enumerate(mapping):
-                load[ipu] += takes[stage, cut[stage], cut[stage + 1]]
-            best = min(best, max(load))
-        proper = np.where(np.tri(10, dtype=bool), np.inf, takes)
-        least = least_busiest(proper, mapping, best * 0.7, lambda: None)
-        assert 0.98 * best - 1 <= least <= best
-        possible = possible_busy(proper, mapping, best * 1.1, lambda: None)
-        wanted = np.zeros_like(possible)
-        for inner in combinations(range(1, 9), 3):
-            cut = (0, *inner, 9)
-            loads = [takes[stage, cut[stage], cut[stage + 1]] for stage in range(4)]
-            if max(loads[stage] + loads[mapping.index(ipu, 2)] for stage, ipu in enumerate(mapping[:2])) <= best * 1.1:
-                for stage in range(4):
-                    wanted[stage, cut[stage], cut[stage + 1]] = True
-        assert (possible == wanted).all()

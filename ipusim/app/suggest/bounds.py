@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
-from ipusim.app.suggest.pairs import least_busiest, possible_stages, worth
 from ipusim.app.suggest.prices import Maxima, Prices, raised
-from ipusim.app.suggest.programmes import any_cut, least_longest, least_sum
+from ipusim.app.suggest.programmes import least_longest, least_sum
 from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Numbers, Term
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
 
@@ -33,8 +31,6 @@ _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 _NEVER: Final = float(1 << 62)
 #: Steps in which prices are raised, and the size of all rows beyond which that would take too long.
 _STEPS: Final = 600
-#: Ranges of the heaviest maximum that are bounded by themselves.
-_RANGES: Final = 5
 _LARGE: Final = 4_000_000
 #: Share of a price's bound by which sums of fractions may be off.
 _ROUNDED: Final = 1e-9
@@ -95,40 +91,9 @@ class Bounds:
             return self
         priced = copy(self)
         priced._base = int(self._copies(self.values(_ROOT))[0])
-        maxima = self._whole(spend)
-        priced._prices = raised(maxima, _STEPS, priced._beside(enough), spend)
+        beside = np.inf if enough is None else float(enough - priced._base - priced._at_once)
+        priced._prices = raised(self._whole, _STEPS, beside, spend)
         return priced
-
-    def split(self, best: int, spend: Callable[[], None]) -> int:
-        """Return the least cycles of any cut, with a bound of its own for each range of the heaviest maximum.
-
-        Where two stages of each IPU are followed at once, few stages are left in its lower ranges.
-        """
-        mapping = self._layout.plan.shape.mapping
-        if self._prices is None or not worth(self._passes[0], mapping) or self._heaviest_takes is None:
-            return self.least
-        maxima, heaviest = self._whole(spend), self._heaviest()
-        takes, beside = self._heaviest_takes, self._beside(best)
-        width = (beside - self._prices.bound) / maxima.times[heaviest] / _RANGES
-        lowest = beside
-        for number in range(_RANGES + 1):
-            least = maxima.least.copy()
-            least[heaviest] += number * width
-            possible = self._possible
-            if number < _RANGES:
-                possible = possible & possible_stages(takes, mapping, least[heaviest] + width, spend)
-            if any_cut(possible):
-                ranged = replace(maxima, least=least, possible=possible)
-                lowest = min(lowest, raised(ranged, _STEPS, lowest, spend).bound)
-        return max(self.least, int(lowest * (1 - _ROUNDED)) + self._base + self._at_once)
-
-    def _beside(self, cycles: int | None) -> float:
-        """Return what is left of ``cycles`` beside copies and what every cut takes at once."""
-        return np.inf if cycles is None else float(cycles - self._base - self._at_once)
-
-    def _heaviest(self) -> int:
-        """Return the term that takes longest at least."""
-        return int(np.argmax([term.times for term in self._terms.passes] * self._least_maxima))
 
     @property
     def _least_maxima(self) -> Numbers:
@@ -137,25 +102,16 @@ class Bounds:
         return np.array([float(each[0]) for each in maxima])
 
     @property
-    def _heaviest_takes(self) -> Numbers | None:
-        """What each stage takes of the heaviest term; None where its rows are more than loads of IPUs."""
-        term = self._terms.passes[self._heaviest()]
-        return self._takes(term.loads.sum(axis=0)) if term.rows is term.loads else None
-
-    def _whole(self, spend: Callable[[], None]) -> Maxima:
-        """Return all terms as maxima, the heaviest with the best bound there is."""
+    def _whole(self) -> Maxima:
+        """All terms as maxima."""
         terms = self._terms.passes
         rows = np.zeros((len(terms), max(len(term.rows) for term in terms), COLUMNS, self._stages))
         for number, term in enumerate(terms):
             rows[number, : len(term.rows)] = term.rows.reshape(-1, COLUMNS, self._stages)
-        least = self._least_maxima
         times = np.array([float(term.times) for term in terms])
-        heaviest, takes = self._heaviest(), self._heaviest_takes
-        if takes is not None:
-            least[heaviest] = least_busiest(takes, self._layout.plan.shape.mapping, least[heaviest], spend)
         kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
         tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
-        return Maxima(tables, rows[:, :, kinds], times, least, self._possible)
+        return Maxima(tables, rows[:, :, kinds], times, self._least_maxima, self._possible)
 
     def _from_prices(self, cuts: Table) -> Table:
         """Return the least cycles of each of ``cuts`` by the prices."""

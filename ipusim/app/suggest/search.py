@@ -66,7 +66,6 @@ class _Open:
     possible: npt.NDArray[np.bool_]
     together: int | None = None
     above: int = 0
-    split: bool = False
     width: Fraction = _FIRST
     alone: dict[str, Bounds] = field(default_factory=dict)
     full: set[tuple[int, Stages]] = field(default_factory=set)
@@ -268,10 +267,6 @@ class Search:
             self._look_closer(item)
             return
         best, least = self.found.best, item.cutter.least
-        if best is not None and not item.split and item.cutter.count > _MANY:
-            bound = item.cutter.bounds.split(best, self._spend)
-            self._push(max(bound, item.above), replace(item, split=True, above=max(bound, item.above)))
-            return
         # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
         below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
         if best is not None:
