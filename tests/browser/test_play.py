@@ -32,6 +32,7 @@ RUNS = {
     "grouped": FOUR,
     "1f1b": asked(schedule="1f1b", sync="point_to_point"),
     "long": asked(gradient_accumulation_count=1024),
+    "slow update": asked(stages=[{**stage, "update": 100_000_000} for stage in STAGES]),
     "inference": {
         "name": "infers",
         "system": {"name": "m2000"},
@@ -300,6 +301,17 @@ def test_a_long_execution_plays_its_ends_with_a_marked_break_in_bounded_time(sho
     assert length < 0.1 * timeline.makespan_cycles / timeline.info.clock_hz
     page.locator("[data-do=scrub]").evaluate("(it) => { it.value = it.max / 2; it.dispatchEvent(new Event('input')); }")
     assert figure(page, "step") == "…"
+
+
+def test_an_update_that_takes_as_long_as_a_thousand_passes_is_played_in_a_few_passes_time(show):
+    page = show("slow update")
+    page.locator("[data-do=speed]").select_option("8")
+    page.locator("h1").click()
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Space")
+    page.wait_for_selector("html[data-playing=false]")
+    assert figure(page, "phase") == "done"
 
 
 def test_in_inference_there_are_no_stashes(show):

@@ -1,6 +1,7 @@
 // The clock that all runs of a page share, and how it runs: fast over what every run leaves out.
 
 const SECONDS_PER_PASS = 0.9; // of the lecture, at speed 1
+const LONGEST = 3; // passes' time that a stretch takes in which nothing begins or ends, at most
 
 // True seconds as seconds of play: where all runs leave out what repeats itself, a stretch of it plays as one pass.
 class Warp {
@@ -46,6 +47,7 @@ class Clock {
     this.widest = Math.max(...runs.map((run) => run.widest));
     this.end = Math.max(...runs.map((run) => run.end));
     this.warp = new Warp(runs, this.end, this.unit);
+    this.events = [...new Set(runs.flatMap((run) => [...run.boxes.start, ...run.boxes.end]))].sort((one, other) => one - other);
     this.steps = this.apart([...new Set(runs.flatMap((run) => run.steps))].sort((one, other) => one - other), runs.length > 1);
     this.phases = [...new Set([0, ...runs.flatMap((run) => run.phases.flatMap((phase) => [phase.start, phase.end]))])].sort((one, other) => one - other);
     this.now = 0;
@@ -80,6 +82,12 @@ class Clock {
   step(forward) { if (forward) this.next(this.steps); else this.before(this.steps); }
   phase(forward) { if (forward) this.next(this.phases); else this.before(this.phases); }
 
+  // Return how much faster it plays now: a host or a weight update may take as long as hundreds of passes.
+  get haste() {
+    const n = countUntil(this.events, this.now), [from, to] = [this.events[n - 1] ?? 0, this.events[n] ?? this.end];
+    return Math.max(1, (this.warp.played(to) - this.warp.played(from)) / (LONGEST * this.unit));
+  }
+
   pause() {
     if (!this.playing) return;
     this.playing = false;
@@ -100,9 +108,16 @@ class Clock {
       if (this.still.matches) { // no motion: from step to step
         waited += passed;
         if (waited >= SECONDS_PER_PASS) { waited = 0; this.show(this.steps.find((each) => each > this.now) ?? this.end); }
-      } else this.show(this.warp.true(this.warp.played(this.now) + (passed / SECONDS_PER_PASS) * this.unit));
+      } else this.show(this.warp.true(this.warp.played(this.now) + this.haste * (passed / SECONDS_PER_PASS) * this.unit));
       if (this.now >= this.end) this.pause(); else requestAnimationFrame(frame);
     };
     requestAnimationFrame(frame);
   }
+}
+
+// Return how many of some rising numbers are at most another one.
+function countUntil(times, time) {
+  let low = 0, high = times.length;
+  while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
+  return low;
 }

@@ -91,12 +91,5 @@ class Played {
   }
 }
 
-// Return how many of some rising numbers are at most another one.
-function countUntil(times, time) {
-  let low = 0, high = times.length;
-  while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
-  return low;
-}
-
 // Return which part of a stretch has passed.
 const partOf = ({ start, end }, time) => Math.min(Math.max((time - start) / (end - start), 0), 1);
