@@ -61,3 +61,9 @@ def colour(page, label, seconds, section=0, below=0):
 def rgb(text):
     """Return red, green and blue of ``#rrggbb``."""
     return tuple(int(text[at : at + 2], 16) for at in (1, 3, 5))
+
+
+def unfold(page):
+    """Open what is folded: tables and scenarios."""
+    for summary in page.locator("details.fold:not([open]) > summary").all()[::-1]:
+        summary.click()

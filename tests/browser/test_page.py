@@ -14,9 +14,10 @@ from ipusim.analysis.critical_path import critical_path
 from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Span, Timeline
 from tests.browser.folders import run_into
-from tests.browser.shown import colour, fields, hover, rgb, shows
+from tests.browser.shown import colour, fields, hover, rgb, shows, unfold
 
 FORWARD, BACKWARD = (
     rgb(page_looks([kind.row.look])[0]["light"]["fill"]) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD)
@@ -194,6 +195,7 @@ def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(open_page, one, 
         )
         for wanted in (True, False)
     )
+    unfold(page)
     page.click("[data-do=path]")
     assert page.locator("[data-do=path]").get_attribute("aria-pressed") == "true"
     shows(page)
@@ -225,6 +227,7 @@ def test_kinds_are_hidden_through_the_legend_and_links_are_shown_by_a_button(ope
 
 def test_tables_sort_by_click_and_by_keyboard(open_page, one):
     page = open_page(one)
+    unfold(page)
     table = page.locator(".table", has=page.locator("caption:has-text('Critical path')"))
     column = table.locator("tbody tr td:nth-child(4)")
     was = column.all_inner_texts()
@@ -371,6 +374,7 @@ def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
     assert page.evaluate(OVERLAPPING) == []
     page.click("[data-do=beside]")
     page.locator(".keys summary").click()
+    unfold(page)
     assert page.evaluate(OVERLAPPING) == []
     tools = page.locator("#tools button, #tools summary").evaluate_all(
         "(all) => all.map((each) => each.getBoundingClientRect().toJSON())"
@@ -383,16 +387,57 @@ def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
             )
 
 
+def test_the_first_screen_has_the_verdict_the_parts_of_the_time_what_would_help_and_the_trace(open_page, one, both):
+    page = open_page(one)
+    shown = [".figures", ".bars", ".verdict", "canvas.trace"]
+    boxes = [page.locator(each).first.bounding_box() for each in shown]
+    assert boxes == sorted(boxes, key=lambda box: box["y"])
+    assert boxes[-1]["y"] + boxes[-1]["height"] <= 900
+    assert page.locator("table:visible").count() == 0
+    height = open_page(both).evaluate("document.documentElement.scrollHeight")
+    assert height < 4000
+
+
+def test_the_parts_of_the_time_are_one_bar_that_says_each(open_page, folders, one):
+    page = open_page(one)
+    said = json.loads((folders / "four" / "summary.json").read_text())["waterfall"]
+    shares = {part.words: said["shares"][part.key] for part in TimePart if said["cycles"][part.key]}
+    bar = page.locator(".bars").first
+    assert bar.locator("li").all_inner_texts() == [
+        f"{words} {share:.1%}".replace("%", " %") for words, share in shares.items()
+    ]
+    widths = bar.locator(".part").evaluate_all("(all) => all.map((each) => each.getBoundingClientRect().width)")
+    assert [width / sum(widths) for width in widths] == pytest.approx([*shares.values()], abs=0.002)
+
+
+def test_what_would_help_is_there_once_explain_has_written_it_of_this_run(open_page, folders, tmp_path):
+    def said(**explained):
+        (tmp_path / "run" / "explanation.json").write_text(json.dumps(explained))
+        (tmp_path / "page.html").write_bytes(report_page([tmp_path / "run"]))
+        return open_page(tmp_path / "page.html").locator(".verdict").inner_text()
+
+    shutil.copytree(folders / "four", tmp_path / "run")
+    waterfall = json.loads((folders / "four" / "summary.json").read_text())["waterfall"]
+    assert said(help=["Of this run."], waterfall=waterfall) == "Of this run."
+    other = "What would help is not in this folder: ipusim explain tries changes, and writes it there."
+    assert said(help=["Of another."], waterfall=waterfall | {"executions": 9}) == other
+    assert said(help=[1], waterfall=waterfall) == other
+
+
 def test_it_prints_light_without_its_tools_on_pages_of_paper(open_page, both):
     page = open_page(both, color_scheme="dark")
     wide = page.locator("canvas.trace").first.bounding_box()["width"]
     page.evaluate(
         "window.printed = []; addEventListener('beforeprint', () => window.printed.push("
-        "[document.documentElement.dataset.theme, document.querySelector('canvas').clientWidth]))"
+        "[document.documentElement.dataset.theme, document.querySelector('canvas').clientWidth, "
+        "document.querySelectorAll('details.fold:not([open])').length]))"
     )
+    folded = page.locator("details.fold:not([open])").count()
+    assert folded == 4
     content = page.pdf(format="A4")
     assert content.startswith(b"%PDF")
-    assert page.evaluate("window.printed") == [["light", 510]]
+    assert page.evaluate("window.printed") == [["light", 510, 0]]
+    assert page.locator("details.fold:not([open])").count() == folded
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.emulate_media(media="print")
     assert [page.locator(each).first.is_visible() for each in ("#theme", ".controls", ".buttons", "canvas")] == [
@@ -402,6 +447,7 @@ def test_it_prints_light_without_its_tools_on_pages_of_paper(open_page, both):
         True,
     ]
     page.emulate_media(media="screen")
+    shows(page)
     assert page.locator("canvas.trace").first.bounding_box()["width"] == wide
 
 
@@ -413,6 +459,7 @@ def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders,
     page = open_page(tmp_path / "page.html")
     assert page.locator("canvas.memory").count() == 0
     assert page.get_by_text("Not known: the stages of this run do not say what they hold").count() == 1
+    unfold(page)
     assert page.locator("pre").inner_text().startswith("The folder holds no scenario")
 
 

@@ -63,7 +63,7 @@ def test_trace_memory_and_idle_time_have_rows_in_the_order_of_logical_ipus(show,
     trace, memory = (page.locator(".plot").nth(n).locator(".label span").all_inner_texts() for n in (0, 1))
     assert trace == ipus
     assert memory == ipus
-    assert page.locator(".bars .label").all_inner_texts() == ipus
+    assert page.locator(".bars .label").all_inner_texts() == ["time of the run", *ipus]
     assert page.get_by_text("(on ").count() == 0
 
 

@@ -78,8 +78,8 @@ WORDS = {
 OWN = (".ipusim", ".ipusim/lock", ".ipusim/files.sha256", ".ipusim/new", ".ipusim/old")
 RUN = ("summary.json", "timeline.npz")
 READ = {
-    "report": (*RUN, "memory.npz", "scenario.yaml", *OWN),
-    "report of several": (*RUN, "memory.npz", "scenario.yaml"),
+    "report": (*RUN, "memory.npz", "scenario.yaml", "explanation.json", *OWN),
+    "report of several": (*RUN, "memory.npz", "scenario.yaml", "explanation.json"),
     "report --play": RUN,
     "explain": (*RUN, "scenario.yaml", *OWN),
     "explain --out": OWN,

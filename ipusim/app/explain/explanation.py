@@ -14,6 +14,7 @@ from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import waterfall_table, waterfall_words
 from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.run_folder.stored import EXPLANATION
 from ipusim.base.units import format_seconds
 
 #: Parts of the critical path, and changes, that a table shows.
@@ -133,6 +134,7 @@ class Explanation:
             "execution": self.execution,
             "window_cycles": idle.window_cycles,
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
+            "help": list(self._help()),
             "ipus": [
                 {
                     "ipu": ipu,
@@ -174,7 +176,7 @@ class Explanation:
         """Return the content of every file of an explanation, by name; the trace is of the execution, or the first."""
         shown = analysis.find_execution(self.timeline, self.execution or 0)
         return {
-            "explanation.json": json_bytes(self.to_dict()),
+            EXPLANATION: json_bytes(self.to_dict()),
             "idle_causes.png": to_png(idle_chart(self.timeline, self.idle, self.fill_cycles)),
             "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
         }

@@ -28,6 +28,7 @@ from ipusim.base.units import format_bytes, format_figure, format_seconds
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
+_NOT_EXPLAINED: Final = ("What would help is not in this folder: ipusim explain tries changes, and writes it there.",)
 _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
     "memory.npz."
@@ -125,7 +126,8 @@ def _page_run(run: StoredRun) -> PageRun:
         timeline=timeline.rows_alone(),
         spans=run.timeline.spans_in_all,
         figures=figures,
-        verdict=tuple(why.where()),
+        waterfall=_waterfall(run),
+        verdict=tuple(_verdict(run, why)),
         notes=notes,
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
@@ -169,6 +171,24 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if fullest.fits else ", does not fit"
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
+
+
+def _waterfall(run: StoredRun) -> Bars | None:
+    """Return the parts of the run's time as one bar; None where the folder does not say them, or the run takes none."""
+    if run.waterfall is None or not run.waterfall.run_cycles:
+        return None
+    parts = run.waterfall.cycles
+    row = ("time of the run", tuple(max(cycles, 0) for cycles in parts.values()))
+    return Bars("Parts of the time", tuple(part.value for part in parts), (row,), run.waterfall.run_cycles)
+
+
+def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
+    """Yield what the bar of the parts of the time does not say of them, and what would help most."""
+    if run.waterfall is None:
+        yield from why.where()
+    else:
+        yield from run.waterfall.remarks()
+    yield from _NOT_EXPLAINED if run.help is None else run.help
 
 
 def _bars(why: Explanation) -> Bars:

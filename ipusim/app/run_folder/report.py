@@ -20,13 +20,14 @@ from ipusim.app.run_folder.export import EXPORT_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
 from ipusim.app.run_folder.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
 from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, side_by_side
+from ipusim.app.run_folder.stored import EXPLANATION
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.base.compression import Gzip
 from ipusim.base.files import archive_of
 
 #: Every file of an explanation of a run.
-EXPLANATION_FILES: Final = ("explanation.json", "idle_causes.png", "critical_path.png")
+EXPLANATION_FILES: Final = (EXPLANATION, "idle_causes.png", "critical_path.png")
 #: Every file that a run may write.
 RESULT_FILES: Final = (
     SCENARIO_FILE,

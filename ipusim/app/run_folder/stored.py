@@ -21,6 +21,8 @@ from ipusim.base.files import has_run_file, open_run_file, read_run_file
 _ALWAYS: Final = ("summary.json", "timeline.npz")
 #: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
+#: Why a run takes as long as it does, where a command has said it.
+EXPLANATION: Final = "explanation.json"
 #: Most bytes of ``summary.json``: a loss for each step that a run may have is less.
 _MOST_BYTES: Final = 1 << 26
 #: No whole number about a run is as large, and no text has half of a character.
@@ -94,6 +96,22 @@ class StoredRun:
             raise FileError(f"{path}: expected the parts of the time as a run writes them, got {error!r}") from None
 
     @property
+    def help(self) -> tuple[str, ...] | None:
+        """What would help most, in sentences; None where the folder has no explanation of this run that says it.
+
+        Raises FileError for an explanation that is no JSON.
+        """
+        path = self.folder / EXPLANATION
+        if not has_run_file(path):
+            return None
+        said = _json(path, "an explanation")
+        of_this_run = isinstance(said, dict) and said.get("waterfall") == self.summary.get("waterfall")
+        sentences = said.get("help") if of_this_run else None
+        if not isinstance(sentences, list) or not all(isinstance(each, str) for each in sentences):
+            return None
+        return tuple(sentences)
+
+    @property
     def last_loss(self) -> float | None:
         """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
         learning = self.summary.get("learning")
@@ -132,18 +150,24 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def _summary(path: Path) -> dict[str, Any]:
+    said = _json(path, "the summary of a run")
+    for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
+        if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
+            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+    return dict(said)
+
+
+def _json(path: Path, what: str) -> Any:
+    """Return what a file of a run folder says; raises FileError for what is no JSON, and for what no run writes."""
     content = read_run_file(path, _MOST_BYTES)
     try:
         said = json.loads(content)
         wrong = next(_impossible(said), "")
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected the summary of a run, got what is no JSON: {error}") from None
-    for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
-        if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
-            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+        raise FileError(f"{path}: expected {what}, got what is no JSON: {error}") from None
     if wrong:
-        raise FileError(f"{path}: expected the summary of a run, got JSON with {wrong}")
-    return dict(said)
+        raise FileError(f"{path}: expected {what}, got JSON with {wrong}")
+    return said
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:

@@ -137,6 +137,16 @@ function buildTools() {
   tools.append(make("details", { class: "keys" }, make("summary", {}, "Keys"), help));
 }
 
+// On paper nothing is folded.
+function unfoldOnPaper() {
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details.fold:not([open])")];
+    for (const each of folded) each.open = true;
+  });
+  addEventListener("afterprint", () => { for (const each of folded) each.open = false; });
+}
+
 // Pixels of a plot on paper: what A4 upright leaves beside the names of tracks.
 const ON_PAPER = 510;
 
@@ -162,6 +172,7 @@ async function begin() {
   drawings.push(...sections.map((section) => () => section.draw()));
   new ResizeObserver(() => { measure(); drawAll(); }).observe(main);
   onTheme.push(() => { measure(); drawAll(); });
+  unfoldOnPaper();
   applyTheme();
   document.documentElement.dataset.ready = `${Math.round(performance.now())}`;
 }

@@ -90,6 +90,7 @@ class PageRun:
         timeline: what happened, as far as the page shows it.
         spans: of the whole run.
         figures: the numbers that come first.
+        waterfall: the parts of the run's time, in one bar; None where they are not known.
         verdict: sentences below them.
         notes: what to know of the run.
         memory: what IPUs hold; None where that is not known.
@@ -105,6 +106,7 @@ class PageRun:
     timeline: Timeline
     spans: int
     figures: tuple[Figure, ...]
+    waterfall: Bars | None
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
     memory: HeldMemory | None
@@ -136,6 +138,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "title": run.title,
         "description": run.description,
         "figures": [_figure(figure) for figure in run.figures],
+        "waterfall": None if run.waterfall is None else _bars(run.waterfall, info.clock_hz),
         "verdict": list(run.verdict),
         "notes": list(run.notes),
         "clock_hz": info.clock_hz,

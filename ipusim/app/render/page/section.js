@@ -24,15 +24,16 @@ class Section {
     const parts = [
       make("h2", { id, class: DATA.runs.length > 1 ? null : "unseen" }, run.title),
       run.description ? make("p", { class: "description" }, run.description) : null,
-      ...run.notes.map((note) => make("p", { class: "note" }, note)),
       make("dl", { class: "figures" }, ...run.figures.map(({ label, value, note }) =>
         make("div", {}, make("dt", {}, label), make("dd", {}, value), note ? make("dd", { class: "note" }, note) : null))),
+      run.waterfall ? barsOf(run.waterfall) : null,
       run.verdict.length ? make("ul", { class: "verdict" }, ...run.verdict.map((line) => make("li", {}, line))) : null,
       make("h3", {}, "Trace"),
       this.controls(id),
       this.plot,
       this.linkNote,
       this.details,
+      ...run.notes.map((note) => make("p", { class: "note" }, note)),
       make("h3", {}, "Memory over time"),
     ];
     if (this.memory) {
@@ -47,8 +48,8 @@ class Section {
         this.memory.limitShown ? make("li", {}, make("span", { class: "dash", "aria-hidden": "true" }), `memory of an IPU, ${bytesText(this.memory.limit)}`) : null));
     } else parts.push(make("p", { class: "note" }, run.no_memory));
     parts.push(make("h3", {}, run.bars.title), barsOf(run.bars));
-    parts.push(make("h3", {}, "Tables"), make("div", { class: "tables" }, ...run.tables.map(tableOf)));
-    parts.push(make("details", { class: "scenario", open: true }, make("summary", {}, "Scenario and versions"), make("pre", { tabindex: 0 }, run.scenario)));
+    parts.push(make("details", { class: "fold" }, make("summary", {}, "Tables"), make("div", { class: "tables" }, ...run.tables.map(tableOf))));
+    parts.push(make("details", { class: "fold" }, make("summary", {}, "Scenario and versions"), make("pre", { tabindex: 0 }, run.scenario)));
     return make("section", { "aria-labelledby": id }, ...parts);
   }
 

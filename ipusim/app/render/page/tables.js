@@ -44,6 +44,8 @@ function barsOf({ title, looks, rows, total, unit_s }) {
     }
     return make("div", { class: "line" }, make("span", { class: "label" }, row.label), bar);
   });
-  const legend = make("ul", { class: "legend" }, ...used.map((n) => make("li", {}, swatch(looks[n]), looks[n].name)));
+  // Of one bar the legend tells the shares too: there is no other to compare them with by eye.
+  const words = (n) => looks[n].name + (rows.length === 1 ? ` ${(100 * rows[0].parts[n] / total).toFixed(1)} %` : "");
+  const legend = make("ul", { class: "legend" }, ...used.map((n) => make("li", {}, swatch(looks[n]), words(n))));
   return make("figure", { class: "bars" }, make("figcaption", {}, title), ...lines, legend);
 }
