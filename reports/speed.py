@@ -50,12 +50,13 @@ _ENGINE: Final = """
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run
 shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
 profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
 system = build_system("pod64", mapping=shape.mapping)
-price_and_run(find("SCHEDULE").plan(shape), PipelineProgram(profiles, shape), system)
+price_and_run(plan_of(find("SCHEDULE"), shape), PipelineProgram(profiles, shape), system)
 """
 
 

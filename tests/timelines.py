@@ -13,6 +13,7 @@ import numpy as np
 from ipusim.pipeline.ops import Op
 from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline, TimelineInfo
@@ -43,7 +44,7 @@ def lay_out_timeline(
     ``forward`` and ``backward`` are cycles, of all stages or stage by stage.
     """
     shape = PlanShape(mapping=tuple(mapping), micro_batches=count, training=training, recompute=recompute)
-    plan = registry.find(schedule).plan(shape)
+    plan = plan_of(registry.find(schedule), shape)
     physical = tuple(ipus) if ipus is not None else tuple(range(max(mapping) + 1))
     passes = {
         int(kind): [cycles] * shape.stages if isinstance(cycles, int) else list(cycles)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.lay_out import lay_out
     from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_RUN_BYTES, MAX_SAMPLE_ELEMENTS, SPAN_BYTES
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
+    from ipusim.runs.assemble.plans import plan_of
     from ipusim.runs.assemble.profile import with_stages
     from ipusim.runs.assemble.rates import resolve_rates
     from ipusim.runs.assemble.schedule_options import without_schedule_options

@@ -11,10 +11,9 @@ from typing import Final
 
 from ipusim.base.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
-from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Plan, Sync
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import (
     breadth_first,
@@ -85,8 +84,8 @@ class Schedule:
             raise ProgramError(f"The schedule '{self.name}' has {per_ipu} stages on each IPU, got {stages} stages.")
         return self.placement(stages, per_ipu)
 
-    def check(self, shape: PlanShape, sync: Sync | None = None) -> Sync:
-        """Return the sync mode in effect; raises UnsupportedProgramError for what it, or the mode, does not support.
+    def check(self, shape: PlanShape) -> None:
+        """Refuse what it does not support; raises UnsupportedProgramError.
 
         An Order that is written down is refused for another mapping in the same way, and for another count by a
         CountError.
@@ -94,12 +93,6 @@ class Schedule:
         check_supported(self.name, self.supports, shape)
         if self.written is not None:
             _check_written(self.name, self.written, shape)
-        sync = self.syncs[0] if sync is None else sync
-        if sync not in self.syncs:
-            known = " or ".join(each.value for each in self.syncs)
-            raise UnsupportedProgramError(f"The schedule '{self.name}' runs in {known} only, not in {sync.value}.")
-        check_sync(sync, shape)
-        return sync
 
     def step(self, shape: PlanShape) -> int:
         """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
@@ -120,14 +113,6 @@ class Schedule:
             if got != right:
                 raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
         return made
-
-    def plan(self, shape: PlanShape, sync: Sync | None = None) -> Plan:
-        """Return the Plan of ``shape``, in the schedule's own sync mode by default; it has passes and copies alone.
-
-        Raises what :meth:`check` and :meth:`laid_out` raise.
-        """
-        mode = self.check(shape, sync)
-        return lower(self.laid_out(shape), mode)
 
 
 def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:

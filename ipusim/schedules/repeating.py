@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from ipusim.base.errors import CountError
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import Schedule
 
@@ -74,14 +73,14 @@ class Repeating(Schedule):
         return max(self.count - self.stretch.most_cut(self.count) - left, super().ramps(shape))
 
 
-def with_period(schedule: Schedule, shape: PlanShape, sync: Sync | None) -> Schedule:
+def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     """Return a schedule that says no period with the one that its Order of a shape has; as it is where that has none.
 
-    The Order is laid out once. Raises what ``schedule.plan`` does for the shape and the sync mode.
+    The Order is laid out once. Raises what ``schedule.check`` and ``schedule.laid_out`` do.
     """
     if schedule.period is not None or shape.overlapped_io:  # which may turn out to be impossible
         return schedule
-    schedule.check(shape, sync)
+    schedule.check(shape)
     whole = schedule.laid_out(shape)
     stretch = _stretch(whole)
     if stretch is None:

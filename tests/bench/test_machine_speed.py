@@ -14,6 +14,7 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.price_and_run import price_and_run
@@ -33,7 +34,7 @@ def pod64():
 def run(pod64, schedule):
     """Lay out, price and simulate the program under a schedule; return its Timeline."""
     program, system = pod64
-    return price_and_run(find(schedule).plan(program.shape), program, system)
+    return price_and_run(plan_of(find(schedule), program.shape), program, system)
 
 
 def bare(emitted):
@@ -56,7 +57,7 @@ def count_kinds(timeline):
 
 
 def test_grouped_64_ipus_1024_micro_batches(pod64, ratio):
-    emitted = find("grouped").plan(pod64[0].shape).emitted
+    emitted = plan_of(find("grouped"), pod64[0].shape).emitted
     timelines = []
     found = ratio(
         "64 IPUs x 1024 micro-batches in lock-step, Plan included",
@@ -77,7 +78,7 @@ def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
     found = ratio(
         "64 IPUs x 1024 micro-batches point-to-point, Plan included",
         lambda: timelines.append(run(pod64, "1f1b")),
-        lambda: bare(find("grouped").plan(pod64[0].shape).emitted),
+        lambda: bare(plan_of(find("grouped"), pod64[0].shape).emitted),
         rounds=15,
     )
     kinds = count_kinds(timelines[-1])
@@ -138,7 +139,7 @@ def test_arithmetic_of_the_tutorials_model(ratio):
     """The tutorial's pipelining scenario, one step of ten executions, against a loop over the same layers."""
     experiment = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
     program, workload = experiment.program, experiment.workload(0)
-    plan = find(program.schedule).plan(program.shape)
+    plan = plan_of(find(program.schedule), program.shape)
     count, executions = program.shape.micro_batches, experiment.executions
     assert (program.micro_batch_size, count, executions) == (32, 16, 10)
     results = {}

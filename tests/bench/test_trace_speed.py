@@ -13,6 +13,7 @@ from ipusim.app.render.figures import to_png, to_svg
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import COMPUTE_KINDS
 from tests.price_and_run import price_and_run
@@ -22,7 +23,7 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
     shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
     profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
     timeline = price_and_run(
-        find("grouped").plan(shape), PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)
+        plan_of(find("grouped"), shape), PipelineProgram(profiles, shape), build_system("pod64", mapping=shape.mapping)
     )
     rows = timeline.rows(*COMPUTE_KINDS[:2])
     assert len(rows) == 131_072

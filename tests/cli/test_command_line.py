@@ -19,6 +19,7 @@ import pytest
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
@@ -189,7 +190,7 @@ def test_compare_that_no_schedule_can_run(tmp_path):
 )
 def test_schedule_prints_a_grid_that_parses_back(words, shape, name):
     done = ipusim("schedule", *words)
-    plan = find(name).plan(shape)
+    plan = plan_of(find(name), shape)
     assert done.stdout == format_grid(plan)
     assert parse_grid(done.stdout) == plan
 

@@ -10,6 +10,7 @@ import pytest
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write
 from tests import torch_schedules
@@ -49,7 +50,7 @@ def test_such_a_grid_has_every_pass_in_its_order(name):
         for ipu, cell in enumerate(row[5:].split("|")):
             passes[ipu] += [word for word in cell.split() if word != "."]
             assert len(cell.split()) == 1
-    plan = find(name).plan(shape, Sync.POINT_TO_POINT)
+    plan = plan_of(find(name), shape, Sync.POINT_TO_POINT)
     again = Order.of(name, shape, passes).passes
     right = plan.order.passes[np.argsort(plan.order.passes[:, 0], kind="stable")]
     assert again.tolist() == right.tolist()
@@ -64,7 +65,7 @@ def test_the_sync_mode_is_the_schedules_own_or_the_one_that_is_asked_for():
 @pytest.mark.parametrize("sync", list(Sync))
 def test_instructions_parse_back(sync):
     done = ipusim("schedule", "1f1b", "--stages", 3, "--count", 5, "--sync", sync.value, "--format", "instructions")
-    plan = find("1f1b").plan(PlanShape(mapping=(0, 1, 2), micro_batches=5), sync)
+    plan = plan_of(find("1f1b"), PlanShape(mapping=(0, 1, 2), micro_batches=5), sync)
     assert parse_listing(done.stdout).tolist() == plan.instructions.tolist()
 
 

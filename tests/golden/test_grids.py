@@ -8,6 +8,7 @@ import pytest
 
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.grids import parse_grid
 
@@ -52,7 +53,7 @@ def golden(name: str) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_grid(name):
     schedule, shape, emitted = CASES[name]
-    plan = find(schedule).plan(shape)
+    plan = plan_of(find(schedule), shape)
     offsets, *rows = golden(name).splitlines()
     printed = format_grid(plan).splitlines()
     assert printed[2:] == [offsets, *rows]
@@ -61,7 +62,7 @@ def test_grid(name):
 
 def test_grouped_and_interleaved_inference_are_the_same_grid():
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, training=False)
-    grouped, interleaved = (format_grid(find(name).plan(shape)).splitlines() for name in ("grouped", "interleaved"))
+    grouped, interleaved = (format_grid(plan_of(find(name), shape)).splitlines() for name in ("grouped", "interleaved"))
     assert grouped[2:] == interleaved[2:]
 
 
@@ -73,7 +74,7 @@ def without_recomputation(grid: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", [name for name in CASES if name.endswith("recomputation")])
 def test_grid_without_recomputation_is_the_same_without_its_cells(name):
     schedule, shape, _ = CASES[name]
-    plan = find(schedule).plan(PlanShape(mapping=shape.mapping, micro_batches=shape.micro_batches))
+    plan = plan_of(find(schedule), PlanShape(mapping=shape.mapping, micro_batches=shape.micro_batches))
     cells = plan.cells()
     rows = [row for row in without_recomputation(golden(name)) if set(row) != {"."}]
     right = [
@@ -86,5 +87,5 @@ def test_grid_without_recomputation_is_the_same_without_its_cells(name):
 @pytest.mark.parametrize("name", CASES)
 def test_printed_grid_parses_back(name):
     schedule, shape, _ = CASES[name]
-    plan = find(schedule).plan(shape)
+    plan = plan_of(find(schedule), shape)
     assert parse_grid(format_grid(plan)) == plan

@@ -8,6 +8,7 @@ from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
 from tests.grids import parse_grid, time_steps_with_work
@@ -27,7 +28,9 @@ def steps(plan):
 
 
 def grouped(mapping, count, training=True):
-    return find("grouped").plan(PlanShape(mapping=mapping, micro_batches=count, training=training, overlapped_io=True))
+    return plan_of(
+        find("grouped"), PlanShape(mapping=mapping, micro_batches=count, training=training, overlapped_io=True)
+    )
 
 
 def test_two_stages_in_training():
@@ -46,14 +49,15 @@ def test_four_stages_in_inference():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("recompute", [True, False])
 def test_plans_keep_every_rule_and_are_read_back(mapping, count, training, recompute):
-    plan = find("grouped").plan(
+    plan = plan_of(
+        find("grouped"),
         PlanShape(
             mapping=mapping,
             micro_batches=count,
             training=training,
             recompute=recompute and training,
             overlapped_io=True,
-        )
+        ),
     )
     steps_of_life = len(mapping) * (2 if training else 1)
     assert not violations(plan)
@@ -74,4 +78,4 @@ def test_counts_that_are_refused():
 @pytest.mark.parametrize("schedule", ["interleaved", "sequential", "sharded"])
 def test_other_schedules_overlap_nothing(schedule):
     with pytest.raises(UnsupportedProgramError, match=f"by the schedule grouped only, not by {schedule}"):
-        find(schedule).plan(PlanShape(mapping=(0, 1), micro_batches=8, overlapped_io=True))
+        plan_of(find(schedule), PlanShape(mapping=(0, 1), micro_batches=8, overlapped_io=True))

@@ -14,6 +14,7 @@ import pytest
 
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 
 HEADER = re.compile(r"(\w+) (training|inference) ipus ([\d ]+) count (\d+) offsets ([\d ]+)")
@@ -35,7 +36,7 @@ def test_rows(header):
     shape = PlanShape(
         mapping=numbers(mapping), micro_batches=int(count), training=task == "training", recompute=recompute
     )
-    plan = find(schedule).plan(shape)
+    plan = plan_of(find(schedule), shape)
     assert plan.offsets == numbers(offsets)
     assert plan.emitted == int(columns.removeprefix("columns "))
     cells = plan.cells()

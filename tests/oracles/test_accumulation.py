@@ -14,13 +14,14 @@ from ipusim.hardware.build import build_system
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run
@@ -60,7 +61,7 @@ def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float
 
     executor = Watched(shape, workload)
     price_and_run(
-        find(schedule).plan(shape),
+        plan_of(find(schedule), shape),
         program,
         build_system("m2000", mapping=(0, 1)),
         executor=executor,
@@ -180,7 +181,7 @@ def test_a_function_that_fails_late_is_named():
         r"\(.*test_accumulation.py:\d+\): RuntimeError: out of luck",
     ):
         price_and_run(
-            find("grouped").plan(shape),
+            plan_of(find("grouped"), shape),
             program,
             build_system("m2000", mapping=(0, 1)),
             executor=NumpyExecutor(shape, workload),

@@ -15,6 +15,7 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import resolve_offload
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
@@ -56,7 +57,7 @@ CLOCK = 1_325_000_000
 
 
 def test_every_stage_runs_its_micro_batches_in_a_row():
-    plan = find("sequential").plan(PlanShape(mapping=(0, 0, 0), micro_batches=6, serialization=3))
+    plan = plan_of(find("sequential"), PlanShape(mapping=(0, 0, 0), micro_batches=6, serialization=3))
     words = [str(op) for *_, op in sorted(plan.ops())]
     loop = "F0.{0} F0.{1} F0.{2} F1.{0} F1.{1} F1.{2} F2.{0} B2.{0} F2.{1} B2.{1} F2.{2} B2.{2} "
     loop += "B1.{0} B1.{1} B1.{2} B0.{0} B0.{1} B0.{2}"
@@ -68,8 +69,8 @@ def test_every_stage_runs_its_micro_batches_in_a_row():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("stages", "count", "loop"), [(2, 4, 2), (3, 6, 6), (4, 20, 5)])
 def test_plans_keep_every_rule_and_are_read_back(training, stages, count, loop):
-    plan = find("sequential").plan(
-        PlanShape(mapping=(0,) * stages, micro_batches=count, training=training, serialization=loop)
+    plan = plan_of(
+        find("sequential"), PlanShape(mapping=(0,) * stages, micro_batches=count, training=training, serialization=loop)
     )
     assert not violations(plan)
     assert not order_violations(plan)

@@ -10,6 +10,7 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
@@ -61,7 +62,7 @@ pipeline:
 
 def test_the_compilers_own_layout():
     shape = PlanShape(mapping=(0, 2, 3, 1), micro_batches=6, sizes=(1, 2, 1))
-    plan = find("interleaved").plan(shape)
+    plan = plan_of(find("interleaved"), shape)
     assert plan.offsets == (0, 2, 4)
     assert plan.emitted == 18
     cells = plan.cells()
@@ -78,8 +79,9 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
     if schedule == "interleaved" and training and mapping[0] == mapping[1]:
         mapping = (0, 1, 2, 3, 4, 5)  # it has no two stages on one IPU
     recompute = training and schedule in ("grouped", "interleaved")
-    plan = find(schedule).plan(
-        PlanShape(mapping=mapping, micro_batches=12, training=training, recompute=recompute, sizes=sizes)
+    plan = plan_of(
+        find(schedule),
+        PlanShape(mapping=mapping, micro_batches=12, training=training, recompute=recompute, sizes=sizes),
     )
     assert not violations(plan)
     assert not order_violations(plan)
@@ -90,7 +92,7 @@ def test_plans_keep_every_rule_and_are_read_back(schedule, training, mapping, si
 
 def test_fifos_are_as_deep_as_the_places_behind_them():
     for schedule, factor in (("grouped", 2), ("interleaved", 1)):
-        plan = find(schedule).plan(PlanShape(mapping=(0, 1, 2, 3, 4), micro_batches=12, sizes=(1, 3, 1)))
+        plan = plan_of(find(schedule), PlanShape(mapping=(0, 1, 2, 3, 4), micro_batches=12, sizes=(1, 3, 1)))
         assert plan.fifo_depths == (2 * factor, factor, factor, factor, 0)
 
 

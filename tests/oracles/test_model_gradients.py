@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from autograd import grad as autograd_grad
 
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from tests.special_points import assert_gradient, with_special_points
 
 

@@ -32,6 +32,7 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.networks import split
 from tests.price_and_run import price_and_run
@@ -159,7 +160,7 @@ def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompu
     )
     executor = NumpyExecutor(shape, workload)
     system = build_system("c2_server", mapping=mapping)
-    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(plan_of(find(schedule), shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights()
 
 
@@ -236,5 +237,7 @@ def test_inference_drops_nothing():
     profiles = tuple(layer_profile(stage, 2, 8, training=False) for stage in stages)
     program = PipelineProgram(profiles, shape, "grouped", 1, "SUM", Infeed(feed.element_bytes), Outfeed(8), 2)
     executor = NumpyExecutor(shape, Workload(stages, feed, dtype=np.dtype(np.float64)))
-    price_and_run(find("grouped").plan(shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor)
+    price_and_run(
+        plan_of(find("grouped"), shape), program, build_system("c2_server", mapping=(0, 1)), executor=executor
+    )
     np.testing.assert_array_equal(np.concatenate([element[0] for element in executor.results]), dataset.x)

@@ -25,6 +25,7 @@ from ipusim.pipeline.check import check
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
@@ -45,7 +46,7 @@ def free(schedule, mapping, count, cycles, training=True):
     """The makespan on the free system; ``cycles`` are those of a stage's passes."""
     shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
     program = PipelineProgram(tuple(profile(index, *cycles) for index in range(shape.stages)), shape, schedule)
-    plan = find(schedule).plan(shape, Sync.POINT_TO_POINT)
+    plan = plan_of(find(schedule), shape, Sync.POINT_TO_POINT)
     check(plan)
     return price_and_run(plan, program, build_system("free", mapping=mapping)).makespan_cycles
 

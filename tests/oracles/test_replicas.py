@@ -20,6 +20,7 @@ from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import build_stages
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
@@ -236,7 +237,7 @@ def test_shards_are_a_power_of_two_and_divide_the_device():
 
 def test_an_executor_for_one_replica_does_not_do_for_several(load):
     experiment = load()
-    plan = find("grouped").plan(experiment.program.shape)
+    plan = plan_of(find("grouped"), experiment.program.shape)
     with pytest.raises(ProgramError, match="expected an executor for each of 4 replicas of pod16, got 1"):
         price_and_run(plan, experiment.program, experiment.system, executor=NullExecutor())
 

@@ -22,6 +22,7 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.networks import split
 from tests.price_and_run import price_and_run
@@ -103,7 +104,7 @@ def simulated(schedule, splits, mapping, reduction="SUM", optimizer=None, recomp
     executor = NumpyExecutor(shape, workload)
     initial = {name: array.copy() for name, array in executor.weights().items()}
     system = build_system("c2_server", mapping=mapping)
-    price_and_run(find(schedule).plan(shape), program, system, executor=executor)
+    price_and_run(plan_of(find(schedule), shape), program, system, executor=executor)
     return [float(loss) for (loss,) in executor.results], executor.weights(), initial, feed
 
 

@@ -20,6 +20,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import LAYERS, Holder
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES
@@ -47,7 +48,7 @@ def run(lock_step, schedule="grouped", ipus=4, count=16, sram_bytes=900 * KIB, e
     held = {name: size * factor for name, size in sizes.items()}
     profiles = tuple(StageProfile(f"s{index}", 1, 2, 1, **held) for index in range(shape.stages))
     program = PipelineProgram(profiles, shape, schedule, infeed=Infeed(4 * factor), outfeed=Outfeed(factor))
-    plan = find(schedule).plan(shape)
+    plan = plan_of(find(schedule), shape)
     timeline = lock_step(
         schedule, mapping=mapping, count=count, executions=executions, ipus=tuple(range(ipus)), **changes
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
@@ -31,7 +32,6 @@ from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows

@@ -19,6 +19,7 @@ from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.effort import share
@@ -107,7 +108,7 @@ def plans(draw):
     sync = Sync.LOCK_STEP if program.shape.sizes else draw(st.sampled_from(Sync))
     if program.schedule == DRAWN:
         return program, lower(random_order(random.Random(draw(st.integers(0, 9999))), program.shape), sync)
-    return program, find(program.schedule).plan(program.shape, sync)
+    return program, plan_of(find(program.schedule), program.shape, sync)
 
 
 @st.composite

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.kept_arrays import root_of
@@ -17,7 +18,6 @@ from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.outline import Outline
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.stash import kept_bytes, measured_bytes, outlined_bytes

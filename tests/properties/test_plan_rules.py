@@ -13,6 +13,7 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import share
 from tests.grids import with_table
@@ -32,7 +33,7 @@ def plans(draw):
     if name == "drawn":
         plan = lower(random_order(random.Random(draw(st.integers(0, 999))), shape), Sync.LOCK_STEP)
     else:
-        plan = find(name).plan(shape, Sync.LOCK_STEP)
+        plan = plan_of(find(name), shape, Sync.LOCK_STEP)
     table = plan.table.copy()
     highest = {0: plan.emitted + 1, 1: stages - 1, 2: 4, 3: stages - 1, 4: count - 1}
     for _ in range(draw(st.integers(0, 4))):

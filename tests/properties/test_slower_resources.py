@@ -28,6 +28,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pricing.price import price
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.problems import RequestError
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
@@ -118,7 +119,7 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
     feeds = {"infeed": Infeed(90_000, 2), "outfeed": Outfeed(60_000, buffer_depth=2)}
     program = PipelineProgram(profiles, shape, name, repeat_count=3, **feeds)
     system = build_system("m2000", mapping=shape.mapping)
-    plan = complete(schedule.plan(shape, sync), program, system.replicas)
+    plan = complete(plan_of(schedule, shape, sync), program, system.replicas)
     costs, whole = (
         price(plan, program, system),
         name == "breadth_first",

@@ -28,6 +28,7 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
 from tests.grids import with_table
@@ -70,7 +71,7 @@ def machine(plan):
 
 @pytest.mark.parametrize(("schedule", "shape"), PLANS, ids=str)
 def test_every_swap_is_noticed(schedule, shape):
-    plan = find(schedule).plan(shape)
+    plan = plan_of(find(schedule), shape)
     machine(plan)
     harmless = stopped = 0
     for first, second in combinations(range(len(plan.table)), 2):

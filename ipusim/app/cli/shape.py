@@ -54,7 +54,7 @@ def plan_for(
             f"got {runs.show(count)} x {shape.steps}",
         )
     try:
-        plan = found.plan(replace(shape, micro_batches=count), mode)
+        plan = runs.plan_of(found, replace(shape, micro_batches=count), mode)
     except CountError as error:
         if found.written is not None:
             raise

@@ -21,6 +21,7 @@ from ipusim.runs.assemble.layers import Layered, check_layers, layered, returnin
 from ipusim.runs.assemble.limits import kept_executions, price_run
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.assemble.profile import with_profile, with_stages
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.rates import resolve_rates
@@ -139,7 +140,7 @@ class _LaidOut:
         if self.kept is None or self.kept == micro_batches or not here.waiting:
             return self
         step = self.schedule.step(here.shape)
-        longer = self.schedule.plan(replace(here.shape, micro_batches=count + step), here.sync).waiting
+        longer = plan_of(self.schedule, replace(here.shape, micro_batches=count + step), here.sync).waiting
         waiting = {
             way: tensors + (longer[way] - tensors) * (micro_batches - count) // step
             for way, tensors in here.waiting.items()
@@ -263,7 +264,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut, cache: Cache) -
         try:
             check(plan)
         except PlanError:  # of which the whole Plan says where it stands there
-            check(schedule.plan(replace(plan.shape, micro_batches=schedule.count), plan.sync))
+            check(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync))
             raise
         return
     if request.functions is not None or not registry.is_of_the_house(schedule):

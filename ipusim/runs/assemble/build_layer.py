@@ -22,7 +22,7 @@ def build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Findi
     ``base`` is the folder that file names are relative to.
     """
     if isinstance(spec, PythonSpec):
-        from ipusim.model.layers.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+        from ipusim.model.functions.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
 
         arguments = python_arguments(spec, path, base, findings)
         with findings.at(path):

@@ -127,7 +127,7 @@ def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Finding
     if not isinstance(spec, PythonSpec):
         loss: Loss | None = build(spec, layer.path, base, findings)
         return loss
-    from ipusim.model.layers.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+    from ipusim.model.functions.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
     arguments = python_arguments(spec, layer.path, base, findings)
     labels = dataset.y

@@ -29,6 +29,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts
 from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
+from ipusim.runs.assemble.plans import checked_sync, plan_of
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
@@ -238,13 +239,14 @@ def resolve_plan(
     laid_out: PlanShape | None = shape
     try:
         if shorter and laid_out_shape(shape, schedule.multiple) == shape:
-            schedule = with_period(schedule, shape, sync)
+            checked_sync(schedule, shape, sync)
+            schedule = with_period(schedule, shape)
         if shorter:
             count = next(short_counts(schedule, shape), shape.micro_batches)
             shape = replace(shape, micro_batches=count)
         laid_out = laid_out_shape(shape, schedule.multiple)
         if laid_out is not None:
-            return schedule, schedule.plan(laid_out, sync)
+            return schedule, plan_of(schedule, laid_out, sync)
         refuse_passes(options, shape, findings)
     except CountError as error:
         if laid_out != shape:

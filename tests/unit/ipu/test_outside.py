@@ -36,8 +36,8 @@ from ipusim.ipu.tensorflow import keras
 from ipusim.machine.extent import most_spans
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.host_scope import on_host
+from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.ops import Pass
 from ipusim.timeline.host_track import HostTrack

@@ -20,8 +20,8 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.ipu.runtime import layers
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.losses import MeanSquaredError
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
 SQUARE = np.ones((3, 3))

@@ -16,6 +16,7 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pricing.price import price
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run
@@ -84,7 +85,7 @@ def summing(sync):
     shape = PlanShape(mapping=(0, 1), micro_batches=2)
     profiles = tuple(StageProfile(f"s{index}", 10, 20, 5, accumulator_bytes=64) for index in range(2))
     prog, system = PipelineProgram(profiles, shape, "gpipe"), build_system("m2000", mapping=shape.mapping, ipus=4)
-    plan = complete(find("gpipe").plan(shape, sync), prog, system.replicas)
+    plan = complete(plan_of(find("gpipe"), shape, sync), prog, system.replicas)
     return prog, plan, system
 
 
@@ -108,7 +109,7 @@ def test_an_ipu_that_comes_to_the_end_without_the_sum_over_replicas(sync):
 def test_an_ipu_that_never_comes_to_the_end():
     prog = program(2)
     system = build_system("m2000", mapping=prog.shape.mapping)
-    plan = complete(find("gpipe").plan(prog.shape, FREE), prog, 1)
+    plan = complete(plan_of(find("gpipe"), prog.shape, FREE), prog, 1)
     broken = without(plan, 1, "end")
     assert deadlock(lambda: simulate(broken, prog, system, costs=price(plan, prog, system))) == [
         "IPU 0 waits for the end of the execution, which waits for IPU 1"

@@ -19,6 +19,7 @@ from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
@@ -35,7 +36,7 @@ def program(shape, schedule="grouped", forward=1, backward=2, **changes):
 def run(shape, schedule, system="free", **changes):
     prog = program(shape, schedule, **changes)
     device = build_system(system, mapping=shape.mapping, pipelined=find(schedule).pipelined)
-    return price_and_run(find(schedule).plan(shape), prog, device)
+    return price_and_run(plan_of(find(schedule), shape), prog, device)
 
 
 @pytest.mark.parametrize(("forward", "backward"), [(1, 2), (3, 3), (5, 2), (7, 0)])
@@ -106,7 +107,7 @@ def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
     )
     prog = PipelineProgram(profiles, shape)
     system = build_system("m2000", mapping=(0, 1))
-    timeline = price_and_run(find("grouped").plan(shape), prog, system)
+    timeline = price_and_run(plan_of(find("grouped"), shape), prog, system)
     cost = system.merged_copy({(0, 1): 64_000, (1, 0): 32_000})
     slowest = [100, 100, 530, 530, 530, 500, 10, 0]
     assert timeline.makespan_cycles == sum(slowest) + 8 * cost.total_cycles
@@ -138,12 +139,14 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
     prog = PipelineProgram(profiles, shape)
     system = build_system("m2000", mapping=(0, 1))
-    sequential, sharded = (price_and_run(find(name).plan(shape), prog, system) for name in ("sequential", "sharded"))
+    sequential, sharded = (
+        price_and_run(plan_of(find(name), shape), prog, system) for name in ("sequential", "sharded")
+    )
     assert len(sequential.rows(SpanKind.SYNC)) == 4 * 3
     assert len(sharded.rows(SpanKind.SYNC)) == 2 * 3
     assert len(sequential.rows(SpanKind.EXCHANGE)) == len(sharded.rows(SpanKind.EXCHANGE)) == 2 * 3
     shape = PlanShape(mapping=(0, 0), micro_batches=3)
-    alone = price_and_run(find("single").plan(shape), replace(prog, shape=shape), system)
+    alone = price_and_run(plan_of(find("single"), shape), replace(prog, shape=shape), system)
     assert len(alone.rows(SpanKind.SYNC, SpanKind.EXCHANGE)) == 0
     assert alone.makespan_cycles == 3 * 60
 
@@ -164,7 +167,7 @@ def test_weight_update_follows_every_execution_and_none_overlap():
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     profiles = (StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, 40))
     prog = PipelineProgram(profiles, shape, repeat_count=3)
-    timeline = price_and_run(find("grouped").plan(shape), prog, build_system("m2000", mapping=(0, 1)))
+    timeline = price_and_run(plan_of(find("grouped"), shape), prog, build_system("m2000", mapping=(0, 1)))
     updates = timeline.rows(SpanKind.WEIGHT_UPDATE)
     assert (timeline.end[updates] - timeline.start[updates]).tolist() == [7, 40] * 3
     for execution in range(3):
@@ -176,7 +179,7 @@ def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
     shape, free = PlanShape(mapping=(0, 1), micro_batches=4), build_system("free", mapping=(0, 1))
     for update, cycles in ((40, 40), ((Work(vector=VectorWork(10**9), itemsize=4),), 0)):
         prog = PipelineProgram((StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, update)), shape, repeat_count=3)
-        timeline = price_and_run(find("grouped").plan(shape), prog, free)
+        timeline = price_and_run(plan_of(find("grouped"), shape), prog, free)
         assert timeline.makespan_cycles == 3 * (5 * 20 + max(7, cycles))
 
 
@@ -239,7 +242,7 @@ def test_progress_is_told_every_time_step():
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     told = []
     price_and_run(
-        find("grouped").plan(shape),
+        plan_of(find("grouped"), shape),
         program(shape, repeat_count=2),
         build_system("free", mapping=(0, 1)),
         progress=lambda done, total: told.append((done, total)),
@@ -326,7 +329,7 @@ def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
     profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
     device = build_system("m2000", mapping=shape.mapping)
     with pytest.raises(DeadlockError) as caught:
-        price_and_run(find("grouped").plan(shape), PipelineProgram(profiles, shape), device)
+        price_and_run(plan_of(find("grouped"), shape), PipelineProgram(profiles, shape), device)
     copy = "waits for the inter-IPU copy, which 2 of its links have not delivered"
     assert str(caught.value).splitlines()[1:] == [f"  IPU 0 {copy}", f"  IPU 1 {copy}"]
 
@@ -340,7 +343,7 @@ def test_the_machine_and_the_analysis_know_nothing_of_each_other():
 
 def test_compute_is_recorded_once_for_every_operation_and_execution():
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, recompute=True)
-    plan = find("grouped").plan(shape)
+    plan = plan_of(find("grouped"), shape)
     timeline = run(shape, "grouped", "m2000", repeat_count=2)
     rows = timeline.rows(*PASSES)
     assert len(rows) == 2 * len(plan.table)

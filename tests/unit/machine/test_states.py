@@ -15,6 +15,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
 from ipusim.pricing.price import price
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 
 EXECUTIONS = 8
@@ -23,7 +24,7 @@ EXECUTIONS = 8
 def executed(program, sync, ipus=None):
     """The states at the ends of the executions, and how long each of these took."""
     system = build_system("m2000", mapping=program.shape.mapping, ipus=ipus)
-    plan = complete(find(program.schedule).plan(program.shape, sync), program, system.replicas)
+    plan = complete(plan_of(find(program.schedule), program.shape, sync), program, system.replicas)
     executors = Replicas((NullExecutor(),) * system.replicas)
     machine = Machine(plan, program, system, price(plan, program, system), executors, EXECUTIONS)
     states, ended = [], [0]
@@ -116,7 +117,7 @@ def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_
         StageProfile(f"s{index}", 900, 2000, 5, output_bytes=100, gradient_bytes=100) for index in range(3)
     )
     program, system = PipelineProgram(profiles, shape, "1f1b"), build_system("m2000", mapping=shape.mapping)
-    plan = complete(find("1f1b").plan(shape, sync), program, system.replicas)
+    plan = complete(plan_of(find("1f1b"), shape, sync), program, system.replicas)
     machine = Machine(plan, program, system, price(plan, program, system), Replicas((NullExecutor(),)), 1)
     clock, ipus = machine._clock, machine.ipus
     processes = [clock.process(ipu.run()) for ipu in ipus]

@@ -9,10 +9,10 @@ from ipusim.model.data.dataset_files import digits, idx, npz, read_idx
 from ipusim.model.data.datasets import Dataset, constant_predictor_loss
 from ipusim.model.data.feed import Feed
 from ipusim.model.data.synthetic import synthetic_classes, synthetic_targets
+from ipusim.model.functions.python_layer import PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.python_layer import PythonLoss
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ipusim.hardware.generations import GC200
+from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -23,7 +24,6 @@ from ipusim.model.layers.losses import SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import LayerNorm
-from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.profile import StageProfile

@@ -9,6 +9,7 @@ import pytest
 from ipusim.base.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES
+from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
@@ -26,7 +27,6 @@ from ipusim.model.layers.network import NamedLayer
 from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
 from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
-from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection

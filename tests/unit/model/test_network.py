@@ -9,10 +9,10 @@ from ipusim.hardware.generations import BOW, GC2, GC200
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.data.feed import Feed
 from ipusim.model.evaluate import evaluate
+from ipusim.model.functions.python_layer import PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.python_layer import PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile

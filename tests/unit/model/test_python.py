@@ -9,10 +9,10 @@ import pytest
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.python_file import load_function
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.work import MeasuredWork, VectorWork
 from tests.work_cycles import vector_operations
 

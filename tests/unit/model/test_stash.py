@@ -8,11 +8,11 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile

@@ -13,11 +13,12 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
 from tests.grids import parse_grid, with_table
 
-PLAN = find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4))
+PLAN = plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=4))
 
 
 def edited(change):
@@ -75,7 +76,7 @@ def test_a_stage_program_runs_once_in_a_time_step():
 
 
 def test_more_micro_batches_than_the_fifo_holds():
-    plan = find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4))
+    plan = plan_of(find("interleaved"), PlanShape(mapping=(0, 1), micro_batches=4))
     table = plan.table.copy()
     table[(plan.kind == Pass.FORWARD) & (plan.stage == 0), 0] = np.arange(4)
     rules = {violation.rule for violation in violations(with_table(plan, table))}
@@ -89,7 +90,7 @@ def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
         raise AssertionError("an operation became an object")
 
     monkeypatch.setattr("ipusim.pipeline.check.Op", none)
-    assert violations(find("grouped").plan(PlanShape(mapping=tuple(range(64)), micro_batches=1024))) == []
+    assert violations(plan_of(find("grouped"), PlanShape(mapping=tuple(range(64)), micro_batches=1024))) == []
 
 
 def test_outside_the_emitted_time_steps():
@@ -101,7 +102,7 @@ def test_outside_the_emitted_time_steps():
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_schedule_keeps_the_rules_and_the_compilers_order(name, training):
-    plan = find(name).plan(PlanShape(mapping=(0, 1, 2), micro_batches=12, training=training))
+    plan = plan_of(find(name), PlanShape(mapping=(0, 1, 2), micro_batches=12, training=training))
     check(plan)
     assert order_violations(plan) == []
 
@@ -143,8 +144,8 @@ def test_op_notation():
 
 
 def test_plans_compare_and_print():
-    assert find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=4)) == PLAN
-    assert find("interleaved").plan(PlanShape(mapping=(0, 1), micro_batches=4)) != PLAN
+    assert plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=4)) == PLAN
+    assert plan_of(find("interleaved"), PlanShape(mapping=(0, 1), micro_batches=4)) != PLAN
     assert PLAN != "a plan"
     assert repr(PLAN) == "<Plan grouped in lock-step: 16 passes, 8 time-steps>"
     with pytest.raises(ValueError, match="read-only"):

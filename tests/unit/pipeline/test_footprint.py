@@ -18,6 +18,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from tests.places import SCENARIOS
@@ -49,7 +50,7 @@ def program(schedule, mapping=(0, 1, 2, 3), count=16, **changes):
 
 def laid_out(schedule, **changes):
     made = program(schedule, **changes)
-    plan = find(schedule).plan(made.shape)
+    plan = plan_of(find(schedule), made.shape)
     timeline = price_and_run(plan, made, build_system("m2000", mapping=made.shape.mapping))
     return plan, made, footprint(plan, made), timeline
 
@@ -91,7 +92,7 @@ def test_resident_memory_of_each_holder():
         }
         for ipu in range(4)
     ]
-    plan = find("grouped").plan(made.shape)
+    plan = plan_of(find("grouped"), made.shape)
     coded = replace(made, stages=(replace(made.stages[0], code_bytes=5), *made.stages[1:]))
     codes = [dict(each.resident)[Holder.CODE] for each in footprint(plan, coded, code_bytes=1_000).ipus]
     assert codes == [1_005, 1_000, 1_000, 1_000]
@@ -103,7 +104,7 @@ def test_resident_memory_of_each_holder():
 def test_products_of_an_ipu_take_turns_in_what_the_largest_holds():
     made = program("grouped", mapping=(0, 1, 1, 0))
     stages = tuple(replace(each, temporary_bytes=size) for each, size in zip(made.stages, (3, 5, 7, 2), strict=True))
-    held = footprint(find("grouped").plan(made.shape), replace(made, stages=stages))
+    held = footprint(plan_of(find("grouped"), made.shape), replace(made, stages=stages))
     assert [dict(each.resident)[Holder.TEMPORARY] for each in held.ipus] == [3, 7]
 
 

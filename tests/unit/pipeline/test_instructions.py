@@ -16,6 +16,7 @@ from ipusim.pipeline.instructions import NONE, Code, parse, text_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find, names
 from tests.orders import random_order
 
@@ -114,11 +115,11 @@ def plans():
     )
     for sync in Sync:
         for name in names():
-            yield find(name).plan(PlanShape(mapping=find(name).mapping(2), micro_batches=12), sync)
+            yield plan_of(find(name), PlanShape(mapping=find(name).mapping(2), micro_batches=12), sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
         yield lower(drawn, sync, side)
         yield lower(drawn, sync, replace(side, updated_by_host=True))
-    yield find("grouped").plan(PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
+    yield plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
 
 
 def test_every_plan_is_read_back_and_all_codes_are_among_them():

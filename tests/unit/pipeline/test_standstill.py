@@ -11,6 +11,7 @@ from ipusim.pipeline.check import check, violations
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
@@ -117,7 +118,7 @@ def test_results_before_they_are_made():
 
 def test_io_tiles_are_fed_in_their_time_steps():
     shape = PlanShape(mapping=(0, 1), micro_batches=8, overlapped_io=True)
-    plan = find("grouped").plan(shape)
+    plan = plan_of(find("grouped"), shape)
     assert violations(plan) == []
     text = plan.listing()
     assert text.count("begin-io . 3") == 1

@@ -12,12 +12,12 @@ import pytest
 
 from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.base.near_names import listed
+from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.layers.normalisation import LayerNorm
-from ipusim.model.layers.python_layer import PythonLayer
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
 from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl

@@ -14,8 +14,8 @@ import pytest
 from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.app.suggest.units import movable
 from ipusim.hardware.build import build_system
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
-from ipusim.model.layers.python_layer import PythonLayer, PythonLoss
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.program import Infeed, Outfeed, PlanShape

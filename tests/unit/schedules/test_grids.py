@@ -14,6 +14,7 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import nearest_counts, recomputation
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
@@ -34,7 +35,7 @@ FOUR = (0, 1, 2, 3)
 def test_time_steps_of_training(stages, rounds):
     mapping, count = tuple(range(stages)), 2 * stages * rounds
     shape = PlanShape(mapping=mapping, micro_batches=count)
-    grouped, interleaved, sequential = (find(name).plan(shape) for name in ("grouped", "interleaved", "sequential"))
+    grouped, interleaved, sequential = (plan_of(find(name), shape) for name in ("grouped", "interleaved", "sequential"))
     assert time_steps_with_work(grouped) == count + 2 * stages - 1
     assert grouped.emitted == count + 2 * stages
     assert time_steps_with_work(interleaved) == 2 * count + 2 * (stages - 1)
@@ -48,7 +49,7 @@ def test_time_steps_of_training(stages, rounds):
 @pytest.mark.parametrize("stages", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", ["grouped", "interleaved"])
 def test_time_steps_of_inference(stages, name):
-    plan = find(name).plan(PlanShape(mapping=tuple(range(stages)), micro_batches=3 * stages, training=False))
+    plan = plan_of(find(name), PlanShape(mapping=tuple(range(stages)), micro_batches=3 * stages, training=False))
     assert time_steps_with_work(plan) == 3 * stages + stages - 1
     assert plan.emitted == 3 * stages + stages
     assert plan.fifo_depths == ()
@@ -57,7 +58,7 @@ def test_time_steps_of_inference(stages, name):
 @pytest.mark.parametrize("stages", [2, 4, 7])
 def test_fifo_depths(stages):
     shape = PlanShape(mapping=tuple(range(stages)), micro_batches=2 * stages)
-    depth = [find(name).plan(shape).fifo_depths for name in ("grouped", "interleaved", "sequential", "sharded")]
+    depth = [plan_of(find(name), shape).fifo_depths for name in ("grouped", "interleaved", "sequential", "sharded")]
     assert depth[0] == tuple(2 * (stages - 1 - stage) for stage in range(stages))
     assert depth[1] == tuple(stages - 1 - stage for stage in range(stages))
     assert depth[2] == depth[3] == (0,) * stages
@@ -67,7 +68,7 @@ def test_fifo_depths(stages):
     ("name", "held"), [("grouped", [7, 5, 3, 1]), ("interleaved", [4, 3, 2, 1]), ("sequential", [1, 1, 1, 1])]
 )
 def test_micro_batches_held_at_any_instant(name, held):
-    plan = find(name).plan(PlanShape(mapping=FOUR, micro_batches=32))
+    plan = plan_of(find(name), PlanShape(mapping=FOUR, micro_batches=32))
     now, most = [0] * 4, [0] * 4
     for _, _, op in plan.ops():
         now[op.stage] += 1 if str(op)[0] == "F" else -1
@@ -79,7 +80,7 @@ def test_micro_batches_held_at_any_instant(name, held):
 @pytest.mark.parametrize("name", ["grouped", "interleaved"])
 def test_first_micro_batch_of_four_stages_ends_in_time_step_7(name):
     """The tutorial's figures count a forward and a backward column of a time-step apart: 11 and 8."""
-    plan = find(name).plan(PlanShape(mapping=FOUR, micro_batches=8))
+    plan = plan_of(find(name), PlanShape(mapping=FOUR, micro_batches=8))
     ends = [time_step for time_step, _, op in plan.ops() if str(op) == "B0.0"]
     assert ends == [7]
     kinds = [{str(op)[0] for at, _, op in plan.ops() if at == time_step} for time_step in range(ends[0])]
@@ -107,14 +108,14 @@ def test_interleaved_offsets(mapping, training, right):
 @pytest.mark.parametrize(("name", "overlap", "count"), [("grouped", 8, 12), ("interleaved", 4, 6), ("grouped", 8, 4)])
 def test_count_that_is_no_multiple(name, overlap, count):
     with pytest.raises(CountError) as caught:
-        find(name).plan(PlanShape(mapping=FOUR, micro_batches=count))
+        plan_of(find(name), PlanShape(mapping=FOUR, micro_batches=count))
     text = f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}."
     assert str(caught.value) == text + ALSO_CALLED
 
 
 def test_count_of_zero():
     with pytest.raises(CountError) as caught:
-        find("grouped").plan(PlanShape(mapping=FOUR, micro_batches=0))
+        plan_of(find("grouped"), PlanShape(mapping=FOUR, micro_batches=0))
     text = "The number of iterations of the pipeline must be at least 8, but it is 0."
     assert str(caught.value) == text + ALSO_CALLED
 
@@ -128,13 +129,13 @@ def test_count_of_zero():
 )
 def test_count_out_of_range(count, text):
     with pytest.raises(CountError) as caught:
-        find("sequential").plan(PlanShape(mapping=FOUR, micro_batches=count))
+        plan_of(find("sequential"), PlanShape(mapping=FOUR, micro_batches=count))
     assert str(caught.value) == text
 
 
 def test_interleaved_training_refuses_repeated_ipus():
     with pytest.raises(UnsupportedProgramError) as caught:
-        find("interleaved").plan(PlanShape(mapping=(0, 1, 0), micro_batches=6))
+        plan_of(find("interleaved"), PlanShape(mapping=(0, 1, 0), micro_batches=6))
     assert isinstance(caught.value, NotImplementedError)
     assert str(caught.value) == (
         "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same device "
@@ -145,13 +146,13 @@ def test_interleaved_training_refuses_repeated_ipus():
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential"])
 def test_a_pipeline_needs_two_stages(name):
     with pytest.raises(ProgramError) as caught:
-        find(name).plan(PlanShape(mapping=(0,), micro_batches=4))
+        plan_of(find(name), PlanShape(mapping=(0,), micro_batches=4))
     assert str(caught.value) == "Pipeline requires at least two computational stages."
 
 
 def test_single_refuses_two_ipus():
     with pytest.raises(ProgramError, match=r"runs on one IPU, but the stages are mapped to IPUs 0, 1; use 'sharded'"):
-        find("single").plan(PlanShape(mapping=(0, 1), micro_batches=4))
+        plan_of(find("single"), PlanShape(mapping=(0, 1), micro_batches=4))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_a_schedule_of_ones_own():
 
     mine = Schedule("mine", backwards_first, lambda shape: 1, True, "as Sequential")
     with registered(mine):
-        assert find("Mine").plan(PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
+        assert plan_of(find("Mine"), PlanShape(mapping=(0, 1), micro_batches=2)).schedule == "mine"
         assert registry.names()[-1] == "mine"
         with pytest.raises(ProgramError, match="a schedule named 'mine' exists already"):
             registry.register(mine)
@@ -260,7 +261,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
     mine(supports=PLAIN | {Feature.RECOMPUTE_THEN_BACKPROPAGATE})
     assert load(TIMED, "pipeline.allow_recompute=true").program.shape.recompute
     with pytest.raises(UnsupportedProgramError, match="does not support 'Recompute_and_backpropagate_interleaved'"):
-        find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=4, recompute_inline=True))
+        plan_of(find("mine"), PlanShape(mapping=(0, 1), micro_batches=4, recompute_inline=True))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
 def test_an_order_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
     mine(change)
     with pytest.raises(PlanError) as direct:
-        find("mine").plan(PlanShape(mapping=(0, 1), micro_batches=8))
+        plan_of(find("mine"), PlanShape(mapping=(0, 1), micro_batches=8))
     assert text in str(direct.value)
     with pytest.raises(IpusimError) as caught:
         load(TIMED)
@@ -345,13 +346,13 @@ def test_recomputation_modes(name, mode, used):
 )
 def test_recomputation_modes_that_a_schedule_has_not(name, shape, text):
     with pytest.raises(UnsupportedProgramError) as caught:
-        find(name).plan(shape)
+        plan_of(find(name), shape)
     assert str(caught.value) == text
 
 
 def test_recomputation_inside_the_backward_pass_adds_no_operation():
     plain, inline = (
-        find("grouped").plan(PlanShape(mapping=FOUR, micro_batches=8, recompute_inline=again))
+        plan_of(find("grouped"), PlanShape(mapping=FOUR, micro_batches=8, recompute_inline=again))
         for again in (False, True)
     )
     assert (plain.table == inline.table).all()

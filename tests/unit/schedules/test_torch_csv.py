@@ -9,6 +9,7 @@ import pytest
 from ipusim.base.errors import CountError, FileError, PlanError, UnsupportedProgramError
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import find
@@ -68,9 +69,9 @@ def test_inference_is_forward_passes_alone(read, count):
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=count, training=False)
     found = read(write(find("gpipe").order(shape)))
     assert found.written == shape
-    assert found.plan(shape).order.fifo_depths == ()
+    assert plan_of(found, shape).order.fifo_depths == ()
     with pytest.raises(UnsupportedProgramError, match=r"'mine\.csv' does not support training"):
-        found.plan(PlanShape(mapping=(0, 1, 2), micro_batches=count))
+        plan_of(found, PlanShape(mapping=(0, 1, 2), micro_batches=count))
 
 
 @pytest.mark.parametrize(
@@ -106,11 +107,11 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
     assert whole.supports == plain | {Feature.RECOMPUTE_INTERLEAVED}
     assert halves.supports == plain
     shape = PlanShape(mapping=(0, 1), micro_batches=1)
-    assert [whole.plan(shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
+    assert [plan_of(whole, shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
     with pytest.raises(CountError, match=r"^expected as many micro-batches as mine\.csv has, 1, got 2$"):
-        whole.plan(PlanShape(mapping=(0, 1), micro_batches=2))
+        plan_of(whole, PlanShape(mapping=(0, 1), micro_batches=2))
     with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1,"):
-        whole.plan(PlanShape(mapping=(1, 0), micro_batches=1))
+        plan_of(whole, PlanShape(mapping=(1, 0), micro_batches=1))
 
 
 def test_torch_has_no_recomputation():

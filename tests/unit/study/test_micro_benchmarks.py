@@ -20,6 +20,7 @@ from ipusim.app.fidelity.micro_benchmarks import (
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
@@ -60,7 +61,7 @@ def test_a_pipeline_with_a_halo_between_neighbours_has_copies_of_that_length(row
     shape = PlanShape(mapping=tuple(range(ipus)), micro_batches=2 * ipus)
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=halo, gradient_bytes=halo) for i in range(ipus))
     system = build_system(row.system, mapping=shape.mapping, selection_order="ZIGZAG")
-    timeline = price_and_run(find("grouped").plan(shape), PipelineProgram(profiles, shape), system)
+    timeline = price_and_run(plan_of(find("grouped"), shape), PipelineProgram(profiles, shape), system)
     starts = timeline.start[timeline.rows(SpanKind.SYNC)]
     ends = timeline.end[timeline.rows(SpanKind.POST_COPY)]
     assert len(starts) == len(ends) > 1
