@@ -1,13 +1,18 @@
 """A cache of results of functions, by their arguments.
 
-Whoever assembles many requests that are alike in part passes one along: no result is kept anywhere else.
+Whoever assembles many requests that are alike in part enters one around it (:meth:`Cache.entered`), and what is called
+there takes it from :func:`shared`: no result is kept anywhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 #: Results of one function that are kept; the oldest go first.
@@ -39,6 +44,15 @@ class Cache:
         self.keep(result, make, *arguments)
         return result
 
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Share this cache with all that is called in the block."""
+        token = _ENTERED.set(self)
+        try:
+            yield
+        finally:
+            _ENTERED.reset(token)
+
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
         """Return what is kept of ``make`` for equal arguments: one result, or none."""
         key = self._key(arguments)
@@ -61,9 +75,9 @@ class Cache:
             value: anything.
             by: what is compared in its place, where that is faster: equal values have equal ones, and others others.
 
-        >>> again = Reuse()
-        >>> one = again.first((1, "a"))
-        >>> again.first((1, "a")) is one
+        >>> cache = Cache()
+        >>> one = cache.first((1, "a"))
+        >>> cache.first((1, "a")) is one
         True
         """
         by = value if by is None else by
@@ -79,3 +93,22 @@ class Cache:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+_ENTERED: Final[ContextVar[Cache | None]] = ContextVar("cache", default=None)
+
+
+def shared() -> Cache:
+    """Return the cache that is entered around the caller; an empty one where there is none."""
+    return _ENTERED.get() or Cache()
+
+
+def sharing(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function around all of which one cache is entered: the caller's own where there is one."""
+
+    @wraps(function)
+    def share(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        with shared().entered():
+            return function(*arguments, **keywords)
+
+    return share

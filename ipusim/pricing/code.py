@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
@@ -31,17 +31,15 @@ from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
 
 
-def estimated_code(
-    plan: Plan, program: PipelineProgram, system: System, cache: Cache | None = None
-) -> Mapping[int, int]:
+def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapping[int, int]:
     """Return the bytes of code of each IPU that holds a stage; empty where passes are known by their cycles alone.
 
-    What was estimated in ``cache`` is taken from there: however many micro-batches there are, the code is the same.
+    However many micro-batches there are, the code is the same, so that it is estimated once in a shared cache.
     """
     stages = plan.shape.stages
     passes = [divmod(each, stages) for each in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
     smallest = replace(program, shape=plan.shape.fewest_micro_batches)
-    return (Cache() if cache is None else cache)(_code_by_ipu, tuple(passes), smallest, system)
+    return shared()(_code_by_ipu, tuple(passes), smallest, system)
 
 
 def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, system: System) -> Mapping[int, int]:

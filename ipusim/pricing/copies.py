@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.hardware.formulas import Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
@@ -62,16 +62,16 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
     return total
 
 
-def copy_costs(plan: Plan, program: PipelineProgram, system: System, cache: Cache | None = None) -> CopyCosts:
+def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
     """Price what follows the time-steps of ``plan`` on ``system``, for all its replicas.
 
-    They meet all together, or each replica by itself where the program says so. Copies that are priced in ``cache``
-    are taken from there.
+    They meet all together, or each replica by itself where the program says so. Copies are priced once in a
+    shared cache.
     """
     if not plan.sync.meets:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
-    meetings, links = (Cache() if cache is None else cache)(_meetings, sets, plan.copy_rule, program, system)
+    meetings, links = shared()(_meetings, sets, plan.copy_rule, program, system)
     return CopyCosts(meetings, copy_of, links)
 
 
@@ -91,17 +91,16 @@ def send_costs(
     program: PipelineProgram,
     system: System,
     links: dict[LinkDirection, int],
-    cache: Cache | None = None,
 ) -> Sends:
     """Price what each replica of ``system`` sends from stage to stage in point-to-point, each tensor by itself.
 
     It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
     machine). ``links`` numbers the link directions; those that are new get the next numbers. Sends that are priced in
-    ``cache`` are taken from there.
+    the shared cache are taken from there.
     """
     if plan.sync.meets:
         return {}
-    found, links_then = (Cache() if cache is None else cache)(_sends, plan.edges(), program, system, tuple(links))
+    found, links_then = shared()(_sends, plan.edges(), program, system, tuple(links))
     links |= {direction: number for number, direction in enumerate(links_then)}
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.hardware.formulas import Cycles, Sum, total
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import side_instructions
@@ -27,22 +27,22 @@ from ipusim.pricing.host_calls import host_calls
 from ipusim.pricing.passes import pass_costs, pass_cycles
 
 
-def price(plan: Plan, program: PipelineProgram, system: System, cache: Cache | None = None) -> Costs:
+def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``.
 
     Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are
-    taken from ``cache`` where they are there.
+    taken from the shared cache where they are there.
     """
-    cache = Cache() if cache is None else cache
+    cache = shared()
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
     program = cache.first(_without_schedule_options(program))
     side = cache(side_instructions, program, system.replicas, system.hosts)
-    copies = copy_costs(plan, program, system, cache)
+    copies = copy_costs(plan, program, system)
     summed = cache(gradient_sum, program, system, side)
     summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
     links = {direction: number for number, direction in enumerate(copies.links)}
-    sends = send_costs(plan, program, system, links, cache)
+    sends = send_costs(plan, program, system, links)
     return Costs(
         passes=cache(_passes, kinds, program, system),
         updates=cache(_updates, program, system),

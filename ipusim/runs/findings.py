@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.base.errors import IpusimError
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 
@@ -38,11 +38,12 @@ class Findings:
         """Return a block whose error becomes a problem of the option at ``path``; the program goes on behind it."""
         return At(self, path, context)
 
-    def cached(self, cache: Cache, make: Callable[..., _T], *arguments: Any) -> _T:
+    def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return what ``make`` gives for ``arguments`` and these findings, or what is kept of it.
 
         What was made with a finding is not kept, so that the next request has that finding as well.
         """
+        cache = shared()
         for made in cache.find(make, *arguments):
             return made
         before = len(self)
@@ -50,6 +51,12 @@ class Findings:
         if len(self) == before:
             cache.keep(result, make, *arguments)
         return result
+
+    def settled(self, value: _T | None) -> _T:
+        """Return a value that is None only behind a problem; raises RequestError with every problem found so far."""
+        if value is None or self._problems:
+            raise RequestError(self._problems)
+        return value
 
     def raise_if_any(self) -> None:
         """Raise RequestError with everything found."""

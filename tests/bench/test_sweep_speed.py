@@ -13,7 +13,7 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.outcome import outcome_of
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from ipusim.base.cache import Cache
+from ipusim.base.cache import sharing
 from ipusim.machine.simulate import simulate
 from ipusim.runs.assemble.assemble import assemble
 
@@ -25,20 +25,20 @@ COUNT = "pipeline.gradient_accumulation_count"
     ("name", "counts"),
     [("schedules_four_ipus", range(40, 8001, 40)), ("bert_large", range(100, 2001, 100))],
 )
+@sharing
 def test_points_cost_little_beside_their_simulations(name, counts):
     """Every point in turn: its whole cost, and simulate's own time for the same Job, the fastest of two each."""
     request = load_request(SCENARIOS / f"{name}.yaml", ["numerics=off"])
-    cache = Cache()
-    outcome_of(request, {COUNT: counts[0]}, cache)
+    outcome_of(request, {COUNT: counts[0]})
     whole = alone = 0.0
     for count in counts:
-        job = assemble(request.replace({COUNT: count}), cache)
+        job = assemble(request.replace({COUNT: count}))
         times = [[], []]
         for _ in range(2):
             for each, run in zip(
                 times,
                 (
-                    lambda count=count: outcome_of(request, {COUNT: count}, cache),
+                    lambda count=count: outcome_of(request, {COUNT: count}),
                     lambda job=job: simulate(
                         job.plan, job.program, job.system, costs=job.costs, executions=job.executions
                     ),

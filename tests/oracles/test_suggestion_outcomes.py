@@ -24,7 +24,7 @@ from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import searched_lines, verdict
-from ipusim.base.cache import Cache
+from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, slowest
@@ -193,11 +193,11 @@ def gpipe(shape):
     assert "mine wants 16 micro-batches" in said
 
 
+@sharing
 def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layout, Search]]:
     """Return every choice within ``limits`` that a Plan can be drawn of."""
-    cache = Cache()
-    given = given_of(request, cache)
-    search = Search(given, limits, cache, most=1, budget=Budget())
+    given = given_of(request)
+    search = Search(given, limits, most=1, budget=Budget())
     units = search.units(given.micro_batch_size)
     drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(given, limits, units))
     return [(given, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]

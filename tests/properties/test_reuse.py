@@ -33,10 +33,10 @@ CHANGES = (
 )
 
 
-def found(request, changes, *cache):
+def found(request, changes):
     """Return everything that an assembly says, or what is wrong with it."""
     try:
-        job = assemble(request.replace({"numerics": "off", **changes}), *cache)
+        job = assemble(request.replace({"numerics": "off", **changes}))
     except RequestError as error:
         return sorted(map(str, error.problems))
     return (
@@ -57,7 +57,9 @@ def found(request, changes, *cache):
 def test_what_others_left_changes_nothing(scenario, chosen):
     request, cache = Request.from_dict(scenario, name="drawn"), Cache()
     for changes in chosen:
-        assert found(request, changes, cache) == found(request, changes)
+        with cache.entered():
+            shared = found(request, changes)
+        assert shared == found(request, changes)
 
 
 def test_arithmetic_of_one_request_knows_nothing_of_another():
@@ -71,8 +73,8 @@ def test_arithmetic_of_one_request_knows_nothing_of_another():
             "optimizer": {"type": "sgd", "learning_rate": 0.1},
         }
     )
-    cache = Cache()
-    first, second = (assemble(request, cache).workload(0) for _ in range(2))
+    with Cache().entered():
+        first, second = (assemble(request).workload(0) for _ in range(2))
     assert first is not second
     for one, other in zip(first.feed.element(1), second.feed.element(1), strict=True):
         np.testing.assert_array_equal(one, other)

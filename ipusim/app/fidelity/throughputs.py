@@ -24,7 +24,7 @@ from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import CountError, FileError, IpusimError
 
 #: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
@@ -93,11 +93,11 @@ class Prepared:
         """The rates of the row's scenario."""
         return self.jobs[0].system.rates
 
+    @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
         """Return what a weight update takes at any count, by these rates or the scenario's."""
         job = self.jobs[0]
-        job_cache = Cache()
-        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates, job_cache) for each in self.jobs]
+        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates) for each in self.jobs]
         slope = (cycles[2] - cycles[0]) / (2 * self.multiple)
         return UpdateTime(
             fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
@@ -108,13 +108,14 @@ class Prepared:
         )
 
 
-def prepare(row: ThroughputRow, job_cache: Cache | None = None) -> Prepared:
-    """Lay out a row at counts at which its pipeline is full, with what other rows have in common with it ``job_cache``.
+@sharing
+def prepare(row: ThroughputRow) -> Prepared:
+    """Lay out a row at counts at which its pipeline is full.
 
     Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
     """
     try:
-        return _prepared(row, Cache() if job_cache is None else job_cache)
+        return _prepared(row)
     except (ScenarioError, NeverFullError) as error:
         if not row.place:
             raise
@@ -122,15 +123,15 @@ def prepare(row: ThroughputRow, job_cache: Cache | None = None) -> Prepared:
         raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
 
 
-def _prepared(row: ThroughputRow, job_cache: Cache) -> Prepared:
+def _prepared(row: ThroughputRow) -> Prepared:
     overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
-    first = job_of(source, job_cache)
+    first = job_of(source)
     multiple = first.schedule.multiple(first.program.shape)
 
     @cache
     def at(count: int) -> tuple[Job, Fraction]:
-        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]), job_cache)
+        job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, update_cycles(job)
 
     found = once_full(lambda count: at(count)[1], multiple)
@@ -199,10 +200,10 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full
     )
 
 
-def _cycles(job: Job, rates: Rates, job_cache: Cache) -> Fraction:
-    """Return the cycles of a weight update, by these rates; prices are there ``job_cache``."""
-    system = job_cache.first(replace(job.system, rates=rates))
-    costs = pricing.price_plan(job.plan, job.program, system, job_cache)
+def _cycles(job: Job, rates: Rates) -> Fraction:
+    """Return the cycles of a weight update, by these rates."""
+    system = shared().first(replace(job.system, rates=rates))
+    costs = pricing.price_plan(job.plan, job.program, system)
     return update_cycles(replace(job, system=system, costs=costs))
 
 
@@ -271,13 +272,13 @@ class SimulatedRow:
         return self.row.micro_batch * self.row.count * self.time.learners * self.row.items
 
 
+@sharing
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
     """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
-    job_cache = Cache()
     for row in rows:
         if row.runs not in known:
-            known[row.runs] = prepare(row, job_cache)
+            known[row.runs] = prepare(row)
     return [replace(known[row.runs], row=row) for row in rows]
 
 

@@ -11,7 +11,6 @@ from ipusim.api import Job, Request, RequestError, RequestMemoryError, assemble,
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.app.scenario.source import Source, read_source
-from ipusim.base.cache import Cache
 
 
 def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
@@ -42,10 +41,10 @@ def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[
         yield request
 
 
-def job_of(source: Source, cache: Cache | None = None) -> Job:
-    """Return the Job of a scenario, whose parts are taken from ``cache``; raises as :func:`load_job` does."""
+def job_of(source: Source) -> Job:
+    """Return the Job of a scenario; raises as :func:`load_job` does."""
     with _asked_by(source) as request:
-        return assemble(request, cache)
+        return assemble(request)
 
 
 def _name_of(path: Path) -> str:

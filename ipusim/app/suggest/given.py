@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, runs
-from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
 
 #: What only arithmetic needs, and is left out of every plan that is tried.
@@ -100,8 +99,8 @@ def _concurrent(pipeline: runs.PipelineSpec) -> bool:
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
-def given_of(request: Request, cache: Cache) -> Given:
-    """Return the plan that ``request`` has, legal or not; its parts are taken from ``cache``.
+def given_of(request: Request) -> Given:
+    """Return the plan that ``request`` has, legal or not.
 
     Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
     scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
@@ -117,7 +116,7 @@ def given_of(request: Request, cache: Cache) -> Given:
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}), cache)
+        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}))
     except RequestError as error:
         if fixed:
             raise

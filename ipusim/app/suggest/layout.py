@@ -14,7 +14,7 @@ from ipusim.app.suggest.given import TIME_ALONE, Given, changed
 from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
 from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
 from ipusim.app.suggest.units import Units
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.base.errors import IpusimError
 
 
@@ -40,9 +40,8 @@ class Layout:
 class Layouts:
     """Lays choices out, each thing that several have in common once."""
 
-    def __init__(self, given: Given, cache: Cache) -> None:
-        """Lay out variants of ``given``; parts of their Jobs are taken from ``cache``."""
-        self._cache = cache
+    def __init__(self, given: Given) -> None:
+        """Lay out variants of ``given``."""
         self._given = given
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
@@ -73,7 +72,7 @@ class Layouts:
 
     def one_by_one(self, choice: Choice) -> bool:
         """Whether micro-batches go through one after the other, which a schedule's offsets say for any count."""
-        return self._cache(_one_by_one, *self._shape(choice))
+        return shared()(_one_by_one, *self._shape(choice))
 
     def multiple(self, choice: Choice) -> int | None:
         """Return of what a count is a multiple under the choice's schedule; None where it refuses the mapping."""
@@ -96,13 +95,13 @@ class Layouts:
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
         """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
         findings, options = runs.Findings(request.is_set), request.options
-        fixed = runs.without_schedule_options(options, self._cache)
-        requested = findings.cached(self._cache, runs.requested_stages, fixed)
-        rates = findings.cached(self._cache, runs.resolve_rates, fixed, request.folder)
+        fixed = runs.without_schedule_options(options)
+        requested = findings.cached(runs.requested_stages, fixed)
+        rates = findings.cached(runs.resolve_rates, fixed, request.folder)
         schedule = schedules.schedule_of(choice.schedule, request.folder)
         overlapped = options.system.io_tiles.place_ops_on_io_tiles
         system, scheduled = runs.lay_out(
-            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings, self._cache
+            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings
         )
         if system is None or scheduled is None or len(findings):
             return _refusal(findings)

@@ -29,7 +29,6 @@ from ipusim.app.suggest.searched import Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.trial import laid_out, simulated
 from ipusim.app.suggest.units import Units, units_of
-from ipusim.base.cache import Cache
 
 #: By how much more than its least the first portion of a choice's cuts may take; each next one half as much again.
 _FIRST: Final = Fraction(1, 200)
@@ -94,21 +93,16 @@ class Search:
         self,
         given: Given,
         limits: Limits,
-        cache: Cache,
         *,
         most: int,
         budget: Budget,
         known: int | None = None,
     ) -> None:
-        """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts.
-
-        What was assembled of the model before is taken from ``cache``.
-        """
+        """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts."""
         self._given, self._limits = given, limits
         self._most, self._budget = most, budget
         self._units: dict[int, Units] = {}
-        self._cache = cache
-        self._layouts = Layouts(given, cache)
+        self._layouts = Layouts(given)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
         self._told: Callable[[Searched], None] = lambda _: None
@@ -203,7 +197,7 @@ class Search:
     def units(self, micro_batch_size: int) -> Units:
         """Return the units at a micro-batch size."""
         if micro_batch_size not in self._units:
-            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size, self._cache)
+            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size)
         return self._units[micro_batch_size]
 
     def step_of(self, choice: Choice) -> int | None:
@@ -342,7 +336,7 @@ class Search:
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         request = changed(self._given.request, {**choice.changes(self._given, item.cutter.units, cuts), **TIME_ALONE})
-        trial = laid_out(request, self._cache)
+        trial = laid_out(request)
         found.assembled += 1
         if trial.job is None:
             found.refused[trial.refusal] += 1

@@ -18,7 +18,7 @@ from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
 from ipusim.app.suggest.trial import Trial, host_part, laid_out, simulated, tried
-from ipusim.base.cache import Cache
+from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
 
 #: Plans beside the best that are simulated and shown.
@@ -173,16 +173,17 @@ class Suggestion:
         return self.searched.gap(self.searched.left)
 
 
+@sharing
 def ceiling_of(job: Job) -> Ceiling | str:
     """Return the ceiling of a plan, from the same plan at a few small counts; or why it has none.
 
     Counts that its schedule refuses are left out.
     """
-    request, shape, cache = job.request, job.program.shape, Cache()
+    request, shape = job.request, job.program.shape
     multiple = job.schedule.multiple(shape)
 
     def cycles_at(count: int) -> Fraction:
-        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}), cache)
+        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
         if found.job is None:
             raise CountError(found.refusal)
         return update_cycles(found.job)
@@ -209,6 +210,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     )
 
 
+@sharing
 def suggest(
     request: Request,
     limits: Limits | None = None,
@@ -228,8 +230,8 @@ def suggest(
     Raises OptionError for limits that leave no plan, for any where there is no search,
     and for stages that are Python functions, and RequestError for what is wrong with the request whatever its plan.
     """
-    budget, limits, cache = budget or Budget(), limits or Limits(), Cache()
-    given = given_of(request, cache)
+    budget, limits = budget or Budget(), limits or Limits()
+    given = given_of(request)
     own = Trial(None, given.refusal)
     if given.job is not None:
         own = simulated(tried(given.job))
@@ -240,7 +242,7 @@ def suggest(
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
     known = own.cycles if own.fits and limits == Limits() else None
-    search = Search(given, limits, cache, most=simulations, budget=budget, known=known)
+    search = Search(given, limits, most=simulations, budget=budget, known=known)
     with (
         machine.one_blas_thread()
     ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
@@ -250,11 +252,11 @@ def suggest(
             return Suggestion(given, own, found, Trial(None), limits)
         budget.begin_afterwards()
         search.runners_up(runners_up)
-    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search, cache)
+    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search)
     return Suggestion(given, own, found, one, limits)
 
 
-def _one_ipu(given: Given, limits: Limits, search: Search, cache: Cache) -> Trial:
+def _one_ipu(given: Given, limits: Limits, search: Search) -> Trial:
     """Return the model on one IPU of one host, with the same global batch."""
     size = given.micro_batch_size
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
@@ -271,5 +273,5 @@ def _one_ipu(given: Given, limits: Limits, search: Search, cache: Cache) -> Tria
             "pipeline.offload_gradient_accumulation_buffers": None,
         },
     )
-    found = laid_out(request, cache)
+    found = laid_out(request)
     return found if found.job is None else simulated(found)

@@ -8,7 +8,6 @@ from fractions import Fraction
 from ipusim.api import Job, Request, analysis, assemble
 from ipusim.app.fidelity.throughputs import session_cycles
 from ipusim.app.suggest.given import changed, reported
-from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 
 
@@ -51,10 +50,10 @@ def host_part(job: Job) -> Fraction:
     return Fraction(job.costs.host.call, job.program.repeat_count)
 
 
-def laid_out(request: Request, cache: Cache | None = None) -> Trial:
-    """Return a plan assembled, and whether it fits; not simulated. Its parts are taken from ``cache``."""
+def laid_out(request: Request) -> Trial:
+    """Return a plan assembled, and whether it fits; not simulated."""
     try:
-        job = assemble(changed(request, reported(request.options)), cache)
+        job = assemble(changed(request, reported(request.options)))
     except IpusimError as error:  # a rule's, or that of a schedule of one's own
         return Trial(None, str(error))
     return tried(job)

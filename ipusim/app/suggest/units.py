@@ -17,7 +17,6 @@ import numpy.typing as npt
 from ipusim.api import Job, Request, assemble, models, pipelines, pricing, runs
 from ipusim.api import layers as core_layers
 from ipusim.app.suggest.given import changed
-from ipusim.base.cache import Cache
 from ipusim.base.errors import OptionError
 
 Table = npt.NDArray[np.int64]
@@ -141,8 +140,8 @@ def movable(options: runs.Options) -> bool:
     return options.model is not None and all(each is None for each in own) and listed and not concurrent
 
 
-def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
-    """Return the units of ``request`` at a micro-batch size; parts of its Jobs are taken from ``cache``.
+def units_of(request: Request, micro_batch_size: int) -> Units:
+    """Return the units of ``request`` at a micro-batch size.
 
     Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
     """
@@ -158,7 +157,7 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
-    job = assemble(changed(request, changes), cache)
+    job = assemble(changed(request, changes))
     profiles, sent = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
     first = costs.copy()
@@ -166,7 +165,7 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
     if free and job.program.shape.training:
         first[1:, :trained] = 0
         if trained:
-            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}), cache)
+            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
             first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(each) for each in costs])
     for kind, each in enumerate(first):
@@ -182,7 +181,7 @@ def units_of(request: Request, micro_batch_size: int, cache: Cache) -> Units:
                 for profile in profiles
             ]
         ),
-        _stash(profiles, _passing(request, changes, names, profiles, cache), trained or 0 if free else 0, layers),
+        _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers),
         tuple(_shared(layers)),
         job.program.shape.training,
         job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0),
@@ -203,7 +202,6 @@ def _passing(
     changes: dict[str, Any],
     names: Sequence[str],
     profiles: Sequence[models.StageProfile],
-    cache: Cache,
 ) -> Table:
     """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
 
@@ -213,7 +211,7 @@ def _passing(
     passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
-        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits}), cache).program.stages
+        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits})).program.stages
         for number, pair in enumerate(pairs):
             place = 2 * number - odd
             if 0 < place < len(names) - 1 and alone[place] and alone[place + 1]:

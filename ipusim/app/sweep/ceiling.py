@@ -19,7 +19,7 @@ from ipusim.app.fidelity.throughputs import Full
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
-from ipusim.base.cache import Cache
+from ipusim.base.cache import sharing
 from ipusim.base.errors import IpusimError
 from ipusim.base.units import format_figure
 
@@ -74,6 +74,7 @@ class Ceiling:
         )
 
 
+@sharing
 def ceilings(found: Sweep) -> tuple[Ceiling, ...]:
     """Return the ceiling for each combination of the other options; none of sweeps that do not cross counts.
 
@@ -90,22 +91,21 @@ def ceilings(found: Sweep) -> tuple[Ceiling, ...]:
         others[key] = rest
         if outcome.ran and type(point[place]) is int:
             groups.setdefault(key, {})[point[place]] = outcome
-    job_cache = Cache()
-    limits = (_ceiling(found, others[key], known, job_cache) for key, known in groups.items())
+    limits = (_ceiling(found, others[key], known) for key, known in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome], job_cache: Cache) -> Ceiling | None:
+def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
     most = max(known)
     try:
-        job = assemble(found.request.replace({**others, COUNT: most}), job_cache)
+        job = assemble(found.request.replace({**others, COUNT: most}))
     except IpusimError:
         return None
     step = job.schedule.multiple(job.program.shape)
 
     @cache
     def at(count: int) -> Outcome:
-        return known.get(count) or outcome_of(found.request, {**others, COUNT: count}, job_cache)
+        return known.get(count) or outcome_of(found.request, {**others, COUNT: count})
 
     line = _line(sorted(known), most, step, at)
     if line is None:

@@ -88,7 +88,9 @@ class Crew:
         if self.backend == "local" and number <= 1:
             cache = Cache()
             for each, changes in points.items():
-                yield each, outcome_of(request, changes, cache)
+                with cache.entered():
+                    outcome = outcome_of(request, changes)
+                yield each, outcome
             return
         errand = _Errand.of(request)
         if self.backend == "dask":
@@ -168,4 +170,5 @@ def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[
         for schedule in errand.schedules:
             if schedule.name not in schedules.names():
                 schedules.register(schedule)
-        return number, outcome_of(cache(_Errand.request, errand), changes, cache)
+        with cache.entered():
+            return number, outcome_of(cache(_Errand.request, errand), changes)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
 from ipusim.api import Job, Request, RequestError, RequestMemoryError, Session, Timeline, analysis, assemble, execute
-from ipusim.base.cache import Cache
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -96,13 +95,13 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
     return name in _ANY_NUMBER or 0 <= value <= (1 if name in _SHARES else sys.float_info.max)
 
 
-def outcome_of(request: Request, changes: Mapping[str, Any], cache: Cache) -> Outcome:
+def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
     """Return what ``request`` comes to with these ``changes``; whatever goes wrong with it is told, not raised.
 
-    What an earlier one has in common with it is taken from ``cache``.
+    What an earlier one has in common with it is taken from the shared cache.
     """
     try:
-        return _run(assemble(request.replace(changes), cache))
+        return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
         return Outcome(message=_told(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)

@@ -13,7 +13,6 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.vary import Axis, points_of, text_of
-from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 
 
@@ -118,7 +117,7 @@ def _refused_or_known(asked: Sweep, journal: Journal | None) -> tuple[list[Outco
         try:
             varied = asked.request.replace(asked.changes(point))
         except RequestError:
-            outcomes[number] = outcome_of(asked.request, asked.changes(point), Cache())
+            outcomes[number] = outcome_of(asked.request, asked.changes(point))
             continue
         keys[number] = making.of(varied) if journal is not None else ""
         if journal is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
@@ -44,34 +44,34 @@ from ipusim.schedules.repeating import Repeating
 _REMEMBERED: Final = 4
 
 
-def assemble(request: Request, cache: Cache | None = None) -> Job:
+@sharing
+def assemble(request: Request) -> Job:
     """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
 
-    Whoever assembles many requests that are alike in part passes ``cache`` along: data, stages and prices that are
-    asked for once more are taken from it. Files that options name are then read once.
+    Whoever assembles many requests that are alike in part enters a Cache around it: data, stages and prices that are
+    asked for once more are taken from there. Files that options name are then read once.
 
     Raises RequestError with every problem found, RequestMemoryError for a program that does not fit its IPUs
     (unless the request asks for a report of that), PlanError for a Plan that breaks a rule (a schedule of one's own
     can), and what the request's own functions raise.
     """
-    cache = Cache() if cache is None else cache
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder
-    fixed = findings.cached(cache, with_stages, without_schedule_options(options, cache), folder)
-    requested = findings.cached(cache, requested_stages, fixed) if functions is None else function_stages(functions)
-    fixed = findings.cached(cache, with_profile, fixed, requested, folder)
+    fixed = findings.cached(with_stages, without_schedule_options(options), folder)
+    requested = findings.cached(requested_stages, fixed) if functions is None else function_stages(functions)
+    fixed = findings.cached(with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training
     check_sections(with_schedule_options(fixed, options), requested, training, functions is None, findings)
-    layers = findings.cached(cache, layered, fixed, requested, folder, cache)
+    layers = findings.cached(layered, fixed, requested, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    rates = findings.cached(cache, resolve_rates, fixed, folder)
+    rates = findings.cached(resolve_rates, fixed, folder)
     schedule = _schedule(request, findings)
     system, plan = None, None
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
         system, laid_out_as = lay_out(
-            options, fixed, schedule, requested, training, overlapped, rates, findings, cache, shorter=time_alone
+            options, fixed, schedule, requested, training, overlapped, rates, findings, shorter=time_alone
         )
         if laid_out_as is not None:
             schedule, plan = laid_out_as
@@ -80,20 +80,14 @@ def assemble(request: Request, cache: Cache | None = None) -> Job:
     if system is not None:
         with findings.at(("disturbances",)):
             system = replace(system, disturbances=request.disturbances)
-    findings.raise_if_any()
-    assert requested is not None  # a None that left no finding would be a mistake of this package
-    assert schedule is not None
-    assert system is not None
-    assert plan is not None
-    assert io_tiles is not None
-    offload = resolve_offloads(options, system, training, requested[0].name, findings)
-    findings.raise_if_any()
-    assert offload is not None
+    requested, schedule, system = findings.settled(requested), findings.settled(schedule), findings.settled(system)
+    plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
+    offload = findings.settled(resolve_offloads(options, system, training, requested[0].name, findings))
     whole = replace(plan.shape, micro_batches=_micro_batches(options))
     kept = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, kept=kept)
-    content = _content(request, fixed, requested, training, laid_out, layers, findings, cache)
-    return _job(request, options, fixed, laid_out, content, findings, cache)
+    content = _content(request, fixed, requested, training, laid_out, layers, findings)
+    return _job(request, options, fixed, laid_out, content, findings)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -170,20 +164,20 @@ def _content(
     laid_out: _LaidOut,
     layers: Layered | None,
     findings: Findings,
-    cache: Cache,
 ) -> Content:
     """Return what the stages cost and compute, with their operations in the parts that options ask for."""
     shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return cache(timed_content, options, requested, training)
+        return shared()(timed_content, options, requested, training)
     else:
         back = returning(laid_out.schedule, laid_out.plan.shape)
         # What computes may remember what it computed: each request has its own.
-        own = cache if options.numerics == "off" else Cache()
-        content = findings.cached(own, Layered.content, layers, options, back, shape, training, laid_out.offload)
-    return replace(content, profiles=cache(apply_options, options, content.profiles, shape))
+        arguments = layers, options, back, shape, training, laid_out.offload
+        computes = options.numerics != "off"
+        content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
+    return replace(content, profiles=shared()(apply_options, options, content.profiles, shape))
 
 
 def _job(
@@ -193,7 +187,6 @@ def _job(
     laid_out: _LaidOut,
     content: Content,
     findings: Findings,
-    cache: Cache,
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
         """Return the Job of other counts; of another repeat count alone it has the same prices."""
@@ -209,20 +202,20 @@ def _job(
         }
         asked = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
         problems = Findings(request.is_set)
-        other = resolve_plan(asked, laid_out.schedule, shape, problems)
-        problems.raise_if_any()
-        assert other is not None
-        return _job(request, asked, fixed, replace(laid_out, plan=other[1], kept=None), content, problems, cache)
+        _, plan = problems.settled(resolve_plan(asked, laid_out.schedule, shape, problems))
+        with cache.entered():
+            return _job(request, asked, fixed, replace(laid_out, plan=plan, kept=None), content, problems)
 
+    cache = shared()
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     laid_out = laid_out.held_as_a_whole(_micro_batches(options))
     costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, cache, kept=laid_out.kept
+        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, kept=laid_out.kept
     )
-    _check(request, fixed, laid_out, cache)
+    _check(request, fixed, laid_out)
     job = Job(
         request,
         laid_out.system,
@@ -230,7 +223,7 @@ def _job(
         laid_out.plan,
         costs,
         laid_out.schedule,
-        memory_of(options, laid_out.system, program, laid_out.plan, cache),
+        memory_of(options, laid_out.system, program, laid_out.plan),
         options.steps,
         (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
         content.workload,
@@ -254,7 +247,7 @@ def _micro_batches(options: Options) -> int:
     return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
 
 
-def _check(request: Request, fixed: Options, laid_out: _LaidOut, cache: Cache) -> None:
+def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
     """Check the Plan. Of those of a schedule of the house that differ in their counts alone, the first stands for all.
 
     Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
@@ -271,6 +264,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut, cache: Cache) -
         check(plan)
         return
     alike = fixed, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
+    cache = shared()
     if not cache.find(check, *alike):
         check(plan)
         cache.keep(None, check, *alike)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipusim.base.cache import Cache
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
@@ -25,7 +24,6 @@ def lay_out(
     overlapped_io: bool,
     rates: Rates,
     findings: Findings,
-    cache: Cache,
     *,
     shorter: bool = False,
 ) -> tuple[System | None, tuple[Schedule, Plan] | None]:
@@ -36,7 +34,7 @@ def lay_out(
     """
 
     def system_for(devices: DeviceMapping) -> System | None:
-        return findings.cached(cache, resolve_system, fixed, schedule.pipelined, devices, rates)
+        return findings.cached(resolve_system, fixed, schedule.pipelined, devices, rates)
 
     mapping = resolve_mapping(fixed, schedule, requested, findings) if requested else None
     if mapping is None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ipusim.base.cache import Cache
 from ipusim.model.data.datasets import constant_predictor_loss
 from ipusim.model.data.feed import Feed
 from ipusim.model.layers.network import Network
@@ -35,13 +34,11 @@ class Layered:
         requested: the stages as they are asked for.
         network: all their layers.
         data: what they learn from.
-        cache: profiles of stages that were counted before, by their layers.
     """
 
     requested: tuple[RequestedStage, ...]
     network: Network
     data: Data
-    cache: Cache = field(compare=False, repr=False)
 
     def content(
         self,
@@ -62,7 +59,7 @@ class Layered:
         _check_shared(stages, shape.mapping, offload, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
-        profiles = counted_profiles(options, stages, feed, training, self.cache, findings)
+        profiles = counted_profiles(options, stages, feed, training, findings)
         findings.raise_if_any()
         outfeed = sent_outfeed(options, stages)
         found = Content(
@@ -131,18 +128,15 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 
 
 def layered(
-    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, cache: Cache, findings: Findings
+    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Layered | None:
-    """Return the stages of layers; None when only time is simulated, or after noting why there are none.
-
-    What is counted of a stage is kept in ``cache`` for other cuts of the model.
-    """
+    """Return the stages of layers; None when only time is simulated, or after noting why there are none."""
     data = resolve_data(options, folder, findings)
     if requested is None or data is None or requested[0].costs:
         return None
     layers = [layer for stage in requested for layer in stage.layers]
     network = resolve_network(layers, data.train, folder, findings)
-    return None if network is None else Layered(requested, network, data, cache)
+    return None if network is None else Layered(requested, network, data)
 
 
 def check_layers(layers: Layered, alive: int, options: Options, findings: Findings) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ipusim.base.cache import Cache
 from ipusim.base.units import format_bytes
 from ipusim.hardware.system import System
 from ipusim.machine.extent import most_cycles, most_spans
@@ -148,7 +147,6 @@ def price_run(
     system: System,
     findings: Findings,
     element_bytes: int = 0,
-    cache: Cache | None = None,
     *,
     kept: int | None = None,
 ) -> Costs:
@@ -163,7 +161,7 @@ def price_run(
     Raises RequestError with what was found so far and here.
     """
     with findings.at(("pipeline",)):
-        costs = price(plan, program, system, cache)
+        costs = price(plan, program, system)
         executions = program.repeat_count * options.steps
         micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
         parts = -(-micro_batches // plan.shape.micro_batches)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ipusim.analysis.fit import Fit, fit, remote_verdict
-from ipusim.base.cache import Cache
 from ipusim.base.errors import OutOfMemoryError
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import footprint
@@ -34,11 +33,9 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
         self.job = job
 
 
-def memory_of(
-    options: Options, system: System, program: PipelineProgram, plan: Plan, cache: Cache | None = None
-) -> Fit:
+def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
-    estimated = estimated_code(plan, program, system, cache) if options.code_bytes is None else {}
+    estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
     held = footprint(plan, program, options.code_bytes or 0, estimated)
     return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -67,11 +67,11 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 
 
 def counted_profiles(
-    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, cache: Cache, findings: Findings
+    options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
 ) -> tuple[StageProfile, ...]:
     """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted.
 
-    A stage that several cuts of a model have in common is counted once, and taken from ``cache``.
+    A stage that several cuts of a model have in common is counted once, and taken from the shared cache.
     """
     batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
     optimizer = _optimizer(options) if training else None
@@ -79,7 +79,7 @@ def counted_profiles(
     for stage in stages:
         with findings.at(("model",)):
             profiles.append(
-                cache(_counted_profile, stage, batch, itemsize, feed.label_bytes, training, optimizer, types)
+                shared()(_counted_profile, stage, batch, itemsize, feed.label_bytes, training, optimizer, types)
             )
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)

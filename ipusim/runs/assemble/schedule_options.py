@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ipusim.base.cache import Cache
+from ipusim.base.cache import shared
 from ipusim.runs.request.request import given
 from ipusim.runs.request.schema import Options
 
@@ -18,14 +18,14 @@ _ORDER: Final[Mapping[str, Any]] = {
 }
 
 
-def without_schedule_options(options: Options, cache: Cache) -> Options:
+def without_schedule_options(options: Options) -> Options:
     """Return ``options`` as they are for all orders and counts: the same object for all that differ in these alone.
 
     Who makes something of them cannot depend on what was asked for there.
     """
     pipeline = options.pipeline.model_copy(update=dict(_ORDER))
     fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1})
-    return cache.first(fixed, by=given(fixed))
+    return shared().first(fixed, by=given(fixed))
 
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:

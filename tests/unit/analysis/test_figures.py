@@ -11,7 +11,6 @@ from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison_files import row_figures
 from ipusim.app.sweep.measures import MEASURES, measure_of
 from ipusim.app.sweep.outcome import outcome_of
-from ipusim.base.cache import Cache
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
@@ -76,7 +75,7 @@ def test_the_bubble_is_the_idle_share_of_the_pipeline(run):
 
 def test_sweep_and_compare_measure_by_the_same_figures(run):
     summary = run.summary.to_dict()
-    outcome = outcome_of(Request.from_dict(LEARNING), {}, Cache())
+    outcome = outcome_of(Request.from_dict(LEARNING), {})
     assert {each.figure.name: each.of(outcome) for each in MEASURES} == {
         each.figure.name: each.figure.of(summary) for each in MEASURES
     }

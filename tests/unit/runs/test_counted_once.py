@@ -30,7 +30,8 @@ def test_a_stage_that_two_cuts_have_in_common_is_counted_once(monkeypatch):
 
     monkeypatch.setattr(program, "layer_profile", noted)
     cache = Cache()
-    first, second = (assemble(_cut(splits), cache).program.stages for splits in ("dense128,dense64", "dense128,logits"))
+    with cache.entered():
+        first, second = (assemble(_cut(splits)).program.stages for splits in ("dense128,dense64", "dense128,logits"))
     assert len(counted) == len(set(counted)) == 5
     assert first[0] == second[0]
     alone = [assemble(_cut(splits)).program.stages for splits in ("dense128,dense64", "dense128,logits")]
@@ -41,7 +42,9 @@ def test_stages_whose_accumulators_differ_are_counted_each():
     cache, key = Cache(), "pipeline.gradient_accumulation_dtype"
     for dtype in ("{dense256: float64}", "{dense256/W: float64}", "float64", "null"):
         request = _cut("dense128,dense64", **{key: dtype})
-        assert assemble(request, cache).program.stages == assemble(request).program.stages
+        with cache.entered():
+            shared = assemble(request)
+        assert shared.program.stages == assemble(request).program.stages
 
 
 def test_what_replicas_do_together_is_priced_once_for_cuts_that_have_it_alike(monkeypatch):
