@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ipusim.api import Job, Session, analysis, assemble, rules, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.cache import Cache
+from ipusim.base.cache import sharing
 from ipusim.base.errors import IpusimError
 from ipusim.base.units import format_bytes, format_seconds
 
@@ -74,15 +74,15 @@ class Moves:
     moves: tuple[Move, ...]
 
 
+@sharing
 def memory_moves(job: Job) -> Moves:
     """Return what each change of an option takes off the fullest IPU of ``job``, and what time it costs.
 
     Where none alone makes the program fit, those of different tensors that free most are tried together. Changes that a
     rule refuses are left out. Raises RequestError for a Job whose stages are a program's functions.
     """
-    cache = Cache()
-    base = _Tried(_changed(job, {}, cache))
-    tried = {words: (changes, _try(job, changes, cache)) for words, _, changes in _candidates(job)}
+    base = _Tried(_changed(job, {}))
+    tried = {words: (changes, _try(job, changes)) for words, _, changes in _candidates(job)}
     moves = {
         words: _move(words, changes, base, after)
         for words, (changes, after) in tried.items()
@@ -90,7 +90,7 @@ def memory_moves(job: Job) -> Moves:
     }
     if not any(move.fits for move in moves.values()):
         kinds = {words: kind for words, kind, _ in _candidates(job)}
-        together = _together(job, base, [(kinds[words], move) for words, move in moves.items()], cache)
+        together = _together(job, base, [(kinds[words], move) for words, move in moves.items()])
         moves |= {} if together is None else {together.words: together}
     ordered = sorted(moves.values(), key=_rank)
     fullest = base.job.memory.fullest
@@ -140,16 +140,16 @@ class _Tried:
         return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
 
 
-def _changed(job: Job, changes: Mapping[str, Any], cache: Cache) -> Job:
+def _changed(job: Job, changes: Mapping[str, Any]) -> Job:
     """Return a Job with other options, which is laid out whether it fits or not."""
     limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
     without = ("evaluate", "expect")
-    return assemble(job.request.replace({"numerics": "off", **limited, **changes}, without), cache)
+    return assemble(job.request.replace({"numerics": "off", **limited, **changes}, without))
 
 
-def _try(job: Job, changes: Mapping[str, Any], cache: Cache) -> _Tried | None:
+def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | None:
     try:
-        return _Tried(_changed(job, changes, cache))
+        return _Tried(_changed(job, changes))
     except IpusimError:  # a rule that refuses it says no more than that it is no way
         return None
 
@@ -216,7 +216,7 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "products in half their room", "products", {name.format(kind): of / 2 for kind in _OF_PRODUCTS}
 
 
-def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]], cache: Cache) -> Move | None:
+def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move | None:
     """Return the first changes, of different tensors, that fit together, what frees most first; None if none do."""
     chosen: dict[str, Move] = {}
     for kind, move in sorted(moves, key=lambda item: -item[1].freed_bytes):
@@ -224,7 +224,7 @@ def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]], cache: 
             continue
         chosen[kind] = move
         changes = {name: value for one in chosen.values() for name, value in one.changes.items()}
-        after = _try(job, changes, cache) if len(chosen) > 1 else None
+        after = _try(job, changes) if len(chosen) > 1 else None
         if after is not None and after.fits:
             return _move(" and ".join(one.words for one in chosen.values()), changes, base, after)
     return None
