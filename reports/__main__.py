@@ -22,6 +22,7 @@ from ipusim.runs.request.graphcore_options import (
     attributes,
     optimizers,
 )
+from reports.bubbles_page import bubbles_page, bubbles_pictures
 from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
@@ -74,6 +75,7 @@ def main(folder: Path) -> None:
         "graphcore_api.md": graphcore_page(),
         "programs.md": programs_page(),
         "schedules.md": schedules(),
+        "bubbles.md": bubbles_page(),
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),
         "accumulation_sweep.md": sweep_page(),
@@ -84,7 +86,7 @@ def main(folder: Path) -> None:
     }
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
-    pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures()}
+    pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
     pictures[PICTURE] = suggested_picture()
     files = {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
     for name, content in files.items():

@@ -111,7 +111,8 @@ GALLERY = (
         "gpu_schedules",
         "The GPU world's schedules in both sync modes, on the same IPU-Links. In lock-step a time-step is as long as "
         "its longest pass, so that a schedule which mixes passes waits for backward ones everywhere. Point-to-point, "
-        "GPipe hides its sends behind passes, while 1F1B waits for most of them.",
+        "GPipe hides its sends behind passes, while 1F1B waits for most of them; [what each schedule waits and "
+        "keeps, in closed form](bubbles.md).",
         file="comparison.png",
         schedules=("gpipe", "1f1b", "zero_bubble_h1"),
         syncs=("lock_step", "point_to_point"),

@@ -1,0 +1,415 @@
+"""The page of bubbles: closed forms of every schedule's waits and of what it keeps, each beside its simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ipusim.app.compare.compare import compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.tables import Table
+from ipusim.pricing.costs import Costs, Send
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.job import Job
+from ipusim.runs.request.request import Request
+from ipusim.runs.time_alone import time_alone
+from ipusim.schedules.registry import find
+from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.timeline import Timeline
+from reports.markdown import markdown
+
+
+class Case(NamedTuple):
+    """A pipeline of equal IPUs: how many, micro-batches, and cycles of an IPU's forward, input and weight passes."""
+
+    ipus: int
+    count: int
+    forward: int
+    first: int
+    second: int
+
+    @property
+    def busy(self) -> int:
+        """Cycles that an IPU works on a micro-batch."""
+        return self.forward + self.first + self.second
+
+    @property
+    def equal(self) -> bool:
+        """Whether all three passes take equally long."""
+        return self.forward == self.first == self.second
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is known of a schedule in closed form.
+
+    Attributes:
+        schedule: its name.
+        per_ipu: stages of an IPU.
+        wait_text, wait: cycles of an execution in which an IPU does not work.
+        kept_text, kept: the most micro-batches that an IPU keeps, in shares of all its stages.
+        only_equal: whether ``wait`` holds only where all three passes take equally long.
+        said: who published it, and for whom it is.
+    """
+
+    schedule: str
+    per_ipu: int
+    wait_text: str
+    wait: Callable[[Case], Fraction | int]
+    kept_text: str
+    kept: Callable[[Case], Fraction | int]
+    said: str
+    only_equal: bool = False
+
+
+def _way(case: Case) -> int:
+    return case.ipus - 1
+
+
+def _half_chunks(case: Case) -> int:
+    return 1 if case.ipus == 2 else 3 * case.ipus - (4 if case.ipus % 2 else 7)
+
+
+def _third_chunks(case: Case) -> int:
+    return 4 * case.ipus - (5 if case.ipus % 3 else 7)
+
+
+_WHOLE: Final = "(N - 1)(F + I + W)"
+_RAMPS: Final = (_WHOLE, lambda case: _way(case) * case.busy)
+_HALF_RAMPS: Final = (f"{_WHOLE} / 2", lambda case: Fraction(_way(case) * case.busy, 2))
+
+FORMS: Final[tuple[Form, ...]] = (
+    Form(
+        "gpipe", 1, *_RAMPS, "m", lambda case: case.count, "Huang et al. 2019: the simplest, where memory is no matter"
+    ),
+    Form(
+        "1f1b",
+        1,
+        *_RAMPS,
+        "N",
+        lambda case: min(case.ipus, case.count),
+        "Narayanan et al. 2021: as fast, with N kept instead of m; waits for copies",
+    ),
+    Form(
+        "eager_1f1b",
+        1,
+        *_RAMPS,
+        "2 N - 1",
+        lambda case: min(2 * case.ipus - 1, case.count),
+        "the slack of Adaptra: where copies or a link take long",
+    ),
+    Form(
+        "interleaved_1f1b",
+        2,
+        *_HALF_RAMPS,
+        "(3 N - 1) / 2",
+        lambda case: Fraction(3 * case.ipus - 1, 2),
+        "Narayanan et al. 2021, Megatron-LM: ramps of one stage of several; m a multiple of N",
+    ),
+    Form(
+        "breadth_first",
+        2,
+        *_HALF_RAMPS,
+        "m",
+        lambda case: case.count,
+        "Lamy-Poirier 2023: the same ramps, gradients of a stage complete early; keeps everything",
+    ),
+    Form(
+        "zero_bubble_h1",
+        1,
+        "(N - 1) max(F, I, F + I - W)",
+        lambda case: _way(case) * max(case.forward, case.first, case.forward + case.first - case.second),
+        "N",
+        lambda case: case.ipus,
+        "Qi et al. 2024: a third of 1F1B's wait in its memory",
+    ),
+    Form(
+        "zero_bubble_h2",
+        1,
+        "(N - 1) max(F, I - F, F + I - 2 W)",
+        lambda case: (
+            _way(case) * max(case.forward, case.first - case.forward, case.forward + case.first - 2 * case.second)
+        ),
+        "2 N - 1",
+        lambda case: 2 * case.ipus - 1,
+        "Qi et al. 2024: no wait but for the way to an IPU's first pass, with memory for it",
+    ),
+    Form(
+        "zbv",
+        2,
+        "(N - 1) F / 2",
+        lambda case: Fraction(_way(case) * case.forward, 2),
+        "N",
+        lambda case: case.ipus,
+        "Qi et al. 2024: hardly a wait in 1F1B's memory, where all passes take about as long",
+        only_equal=True,
+    ),
+    Form(
+        "v_half",
+        2,
+        "(3 N - 7) F / 2, N odd (3 N - 4) F / 2, N = 2 F / 2",
+        lambda case: Fraction(_half_chunks(case) * case.forward, 2),
+        "floor((N + 2) / 2)",
+        lambda case: (case.ipus + 2) // 2,
+        "Qi et al. 2024: half of 1F1B's memory, about half of its wait",
+        only_equal=True,
+    ),
+    Form(
+        "v_min",
+        2,
+        "(4 N - 5) F / 2, N a multiple of 3 (4 N - 7) F / 2",
+        lambda case: Fraction(_third_chunks(case) * case.forward, 2),
+        "floor((N + 4) / 3)",
+        lambda case: (case.ipus + 4) // 3,
+        "Qi et al. 2024: a third of 1F1B's memory; waits more with every micro-batch where passes differ",
+        only_equal=True,
+    ),
+)
+CASES: Final = (Case(4, 8, 200, 200, 200), Case(8, 32, 200, 200, 200), Case(8, 32, 200, 300, 100))
+#: Cycles of a copy in the last table, and of forward and backward there.
+_COPY, _FORWARD, _BACKWARD = 7, 100, 200
+
+
+_ASSUMED: Final = """\
+What a schedule costs beside its arithmetic, and what it keeps, in closed form and as simulated. N IPUs, m
+micro-batches; an IPU's share of a micro-batch takes F cycles forward, I for the gradient of the input, W for those of
+the weights. Schedules with two stages an IPU have that share in two halves. Copies take no time here. The wait is what
+an execution takes longer than m (F + I + W), the work of an IPU; the bubble that `ipusim run` prints is
+wait / (wait + m (F + I + W)). Forms are for m of at least 2 N.
+"""
+_IN_WORDS: Final = """\
+The forms, in words: a ramp is the way through all IPUs but one, and as long as each of them holds up the next. Whole
+backward passes hold it up by F + I + W; halves let the gradient go on after I, and leave W for when an IPU would wait,
+which saves W of it, or 2 W where enough micro-batches are under way. Stages of half the length hold it up half as long.
+Under ZB-V the last stage is on the first IPU, so that the way back begins where the way there did, and what is left is
+the way to an IPU's first pass.
+"""
+_BOUND: Final = """\
+Zero bubble's own (N - 1)(F + I - W) and (N - 1)(F + I - 2 W) count from an IPU's first pass to its last, and hold while
+W is short enough. Beyond it the way to the first pass, or of the gradient back, is what is left:
+"""
+_GROWS: Final = """\
+V-Half and V-Min repeat a bubble with each micro-batch where passes differ: max(0, 2 I - W - 2 F, 2 F - W - 2 I) of half
+an IPU's share under V-Half, max(0, 6 max(F, I) - 2 (F + I + W)) under V-Min.
+"""
+_OF_COPIES: Final = """\
+Under 1F1B an activation and the gradient that answers it go to the neighbour and back while the IPU has one other
+micro-batch to work on, so it waits 2 c (N - 1) / N in every one; with one more under way (`eager_1f1b`) nothing is
+waited for as long as c is at most half of F + I + W.
+"""
+_IN_LOCK_STEP: Final = """\
+All IPUs meet after each time-step, which lasts as long as its longest IPU works. Where some have a forward pass in it
+and others a backward pass, the first wait for the second, which no count helps against. Under Grouped and eager 1F1B
+each IPU has one of both in every time-step of the main phase, so that they take as long as GPipe. Least is waited under
+interleaved 1F1B here.
+"""
+
+
+def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Request:
+    """Return a request of equal stages, ``per_ipu`` on each IPU, which cut an IPU's passes in equal parts.
+
+    Copies carry ``copies`` bytes; on the free machine they take no time whatever that is.
+    """
+    parts = [cycles // per_ipu for cycles in (case.forward, case.first, case.second)]
+    stages: list[dict[str, Any]] = [
+        {
+            "name": f"s{number}",
+            "forward": parts[0],
+            "backward": parts[1] + parts[2],
+            "backward_input": parts[1],
+            "backward_weights": parts[2],
+            **({"gradient_bytes": copies} if number else {}),
+            **({"output_bytes": copies} if number < case.ipus * per_ipu - 1 else {}),
+        }
+        for number in range(case.ipus * per_ipu)
+    ]
+    pipeline: dict[str, Any] = {
+        "schedule": schedule,
+        "gradient_accumulation_count": case.count,
+        "stages": stages,
+        "device_mapping": list(find(schedule).mapping(len(stages), per_ipu)),
+    }
+    system = {"name": "bow_pod64", "auto_select_ipus": 64} if copies else {"name": "free"}
+    return Request.from_dict({"training": True, "system": system, "pipeline": pipeline}, name=schedule)
+
+
+@cache
+def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_point") -> tuple[Fraction, Fraction]:
+    """Return the cycles in which an IPU waits, and the most that one keeps, in shares of its stages."""
+    request = request_of(case, schedule, per_ipu).replace({"pipeline.sync": sync})
+    timeline = execute(assemble(request)).timeline.expanded()
+    kept = max(_most_kept(timeline, ipu) for ipu in range(case.ipus))
+    return Fraction(timeline.makespan_cycles - case.count * case.busy), Fraction(kept, per_ipu)
+
+
+def _most_kept(timeline: Timeline, ipu: int) -> int:
+    """Return the most micro-batches of its stages that an IPU has run forward and not backward to the end."""
+    rows = np.flatnonzero(timeline.ipu == ipu)
+    rows = rows[np.argsort(timeline.start[rows], kind="stable")]
+    ends = of_kinds(timeline.kind[rows], (SpanKind.BACKWARD, SpanKind.WEIGHT_GRADIENT))
+    change = (timeline.kind[rows] == SpanKind.FORWARD).astype(np.int64)
+    change[1:] -= ends[:-1]  # what ends there is kept until then
+    return int(change.cumsum().max(initial=0))
+
+
+def with_copies(case: Case, schedule: str, cycles: int) -> int:
+    """Return the cycles of an execution whose copies take ``cycles`` each and occupy no IPU."""
+
+    def priced(job: Job) -> tuple[Costs, Any]:
+        sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
+        return replace(job.costs, sends=sends), job.system
+
+    return time_alone(assemble(request_of(case, schedule, 1, copies=8)), priced=priced).makespan_cycles
+
+
+def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
+    """Return the cycles of each further micro-batch where copies take ``cycles``.
+
+    The largest mean over loops of k + 1 neighbours, which k ``slack`` + 1 micro-batches go round at a time (a cycle
+    mean of the timed event graph; Baccelli et al., Synchronization and Linearity, 1992).
+    """
+    return max(
+        Fraction((further + 1) * case.busy + 2 * further * cycles, further * slack + 1) for further in range(case.ipus)
+    )
+
+
+def bubbles_page() -> str:
+    """Return the page."""
+    copies = f"Forward {_FORWARD} and backward {_BACKWARD} cycles, each copy {_COPY}, occupying no IPU"
+    return "\n".join(
+        [
+            "# Bubbles, derived\n",
+            _ASSUMED,
+            "![One execution with one stage on each IPU](bubbles-one.png)\n",
+            "![The same work with two stages on each IPU](bubbles-two.png)\n",
+            "## What an IPU waits, and keeps\n",
+            "Each cell is the closed form's cycles and the simulation's; where they agree it is one number.\n",
+            markdown(_waits()),
+            _IN_WORDS,
+            markdown(_kept()),
+            "## Where a published form is only a bound\n",
+            _BOUND,
+            markdown(_bounds()),
+            _GROWS,
+            markdown(_growth()),
+            "## Where copies take time\n",
+            f"{copies}: cycles of each further micro-batch.\n{_OF_COPIES}",
+            markdown(_copies()),
+            "## In lock-step\n",
+            _IN_LOCK_STEP,
+            markdown(_lock_step()),
+        ]
+    )
+
+
+def _both(right: Fraction | int, found: Fraction) -> str:
+    return f"{float(found):,g}" if right == found else f"{float(right):,g}, simulated {float(found):,g}"
+
+
+def _named(case: Case) -> str:
+    return f"N {case.ipus}, m {case.count}, {case.forward} {case.first} {case.second}"
+
+
+def _waits() -> Table:
+    rows = []
+    for form in FORMS:
+        cells = []
+        for case in CASES:
+            found = simulated(case, form.schedule, form.per_ipu)[0]
+            unknown = form.only_equal and not case.equal
+            cells.append(f"no form, simulated {float(found):,g}" if unknown else _both(form.wait(case), found))
+        where = ", where F = I = W" if form.only_equal else ""
+        rows.append((form.schedule, f"{form.wait_text}{where}", *cells))
+    return Table("", ("schedule", "wait", *map(_named, CASES)), tuple(rows))
+
+
+def _kept() -> Table:
+    rows = tuple(
+        (
+            form.schedule,
+            form.kept_text,
+            *(_both(form.kept(case), simulated(case, form.schedule, form.per_ipu)[1]) for case in CASES[:2]),
+            form.said,
+        )
+        for form in FORMS
+    )
+    return Table("", ("schedule", "most kept on an IPU", *map(_named, CASES[:2]), "published, and when"), rows)
+
+
+def _bounds() -> Table:
+    rows = []
+    for times in ((200, 300, 100), (400, 300, 500), (100, 200, 400), (200, 500, 900)):
+        case = Case(8, 32, *times)
+        for form, halves in ((FORMS[5], 1), (FORMS[6], 2)):
+            own = _way(case) * (case.forward + case.first - halves * case.second)
+            rows.append(
+                (
+                    form.schedule,
+                    " ".join(map(str, times)),
+                    f"{own:,}",
+                    _both(form.wait(case), simulated(case, form.schedule, 1)[0]),
+                )
+            )
+    return Table("", ("schedule", "F I W", "published", "wait of the makespan"), tuple(rows))
+
+
+def _growth() -> Table:
+    counts, rows = (8, 16, 32), []
+    for times in ((6, 8, 4), (6, 10, 4), (10, 6, 4)):
+        for schedule in ("zbv", "v_half", "v_min"):
+            waits = (simulated(Case(4, count, *times), schedule, 2)[0] for count in counts)
+            rows.append((schedule, " ".join(map(str, times)), *(f"{int(wait):,}" for wait in waits)))
+    return Table("", ("schedule, N 4", "F I W", *(f"wait at m {count}" for count in counts)), tuple(rows))
+
+
+def _copies() -> Table:
+    rows = []
+    for ipus in (2, 4, 8, 16):
+        cells = []
+        for schedule, slack in (("1f1b", 1), ("eager_1f1b", 2)):
+            case = Case(ipus, 32 * ipus, _FORWARD, _BACKWARD // 2, _BACKWARD // 2)
+            longer = case._replace(count=2 * case.count)
+            times = [with_copies(of, schedule, _COPY) for of in (case, longer)]
+            found = Fraction(times[1] - times[0], case.count)
+            cells.append(_both(per_micro_batch(case, _COPY, slack), found))
+        rows.append((str(ipus), *cells))
+    return Table("", ("N", "1f1b", "eager_1f1b"), tuple(rows))
+
+
+def _lock_step() -> Table:
+    rows = []
+    for schedule, per_ipu in (("grouped", 1), ("interleaved", 1), *((form.schedule, form.per_ipu) for form in FORMS)):
+        cells = []
+        for case in CASES[:2]:
+            for sync in ("lock_step", "point_to_point"):
+                wait = simulated(case, schedule, per_ipu, sync)[0]
+                cells.append(f"{float(wait / (wait + case.count * case.busy)):.1%}")
+        rows.append((schedule, *cells))
+    header = (f"{_named(case)}: {mode}" for case in CASES[:2] for mode in ("lock-step", "point-to-point"))
+    return Table("", ("bubble", *header), tuple(rows))
+
+
+def bubbles_pictures() -> dict[str, bytes]:
+    """Draw the traces of the schedules, those with one stage an IPU and those with two."""
+    case = Case(4, 8, 20_000, 20_000, 20_000)
+    pictures = {}
+    for name, per_ipu, title in (
+        ("bubbles-one.png", 1, "Four IPUs with a stage each, eight micro-batches, copies that take no time"),
+        ("bubbles-two.png", 2, "The same work in two stages on each IPU"),
+    ):
+        forms = [form for form in FORMS if form.per_ipu == per_ipu]
+        request = request_of(case, forms[0].schedule, per_ipu).replace(
+            {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
+        )
+        request = Request.from_dict(request.given(), name=title)
+        rows = compare(request, [form.schedule for form in forms])
+        pictures[name] = to_png(comparison_chart(Comparison(rows)))
+    return pictures

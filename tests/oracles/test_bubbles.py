@@ -1,0 +1,45 @@
+"""The closed forms of the page of bubbles, at sizes and times that it does not show."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipusim.schedules.registry import names
+from reports.bubbles_page import FORMS, Case, per_micro_batch, simulated, with_copies
+from tests.effort import share
+from tests.house_schedules import FREE
+
+TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.schedule)
+@settings(max_examples=share(30), deadline=None)
+@given(data=st.data())
+def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
+    ipus = data.draw(st.integers(2, 9))
+    count = ipus * data.draw(st.integers(2, 4))
+    forward = data.draw(TIMES)
+    first, second = (forward, forward) if form.only_equal else (data.draw(TIMES), data.draw(TIMES))
+    case = Case(ipus, count, forward, first, second)
+    wait, kept = simulated(case, form.schedule, form.per_ipu)
+    assert wait == form.wait(case)
+    if case.equal:
+        assert kept == form.kept(case)
+
+
+def test_every_schedule_of_the_gpu_world_has_its_forms():
+    assert {form.schedule for form in FORMS} == {name for name in names() if name in FREE}
+
+
+@pytest.mark.parametrize(("schedule", "slack"), [("1f1b", 1), ("eager_1f1b", 2)])
+@pytest.mark.parametrize("copies", [0, 1, 60, 149, 151, 400])
+def test_a_micro_batch_takes_what_the_slowest_loop_of_neighbours_does(schedule, slack, copies):
+    for ipus in (2, 3, 5):
+        case = Case(ipus, 1260, 100, 100, 100)  # whole rounds of any of the loops
+        longer = case._replace(count=2 * case.count)
+        more = with_copies(longer, schedule, copies) - with_copies(case, schedule, copies)
+        assert Fraction(more, case.count) == per_micro_batch(case, copies, slack)
