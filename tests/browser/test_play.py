@@ -276,6 +276,16 @@ def test_every_control_goes_by_keyboard_and_its_focus_is_seen(show):
     assert page.locator("html").get_attribute("data-playing") == "false"
 
 
+def test_the_clock_goes_where_the_lanes_are_pressed(show, timelines):
+    page = show("grouped")
+    canvas = page.locator("canvas.lanes")
+    box = canvas.bounding_box()
+    start, end = (float(canvas.get_attribute(f"data-{name}")) for name in ("from", "to"))
+    page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    assert now(page) == pytest.approx(start + (end - start) / 4, rel=0.01)
+    assert float(canvas.get_attribute("data-from")) == start
+
+
 def test_what_comes_is_hidden_where_that_is_asked_for(show, timelines):
     page = show("grouped")
     second = middle_of(timelines[1]["grouped"], SpanKind.FORWARD, 0, 3)

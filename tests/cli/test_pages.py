@@ -92,6 +92,12 @@ def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_pat
     done = ipusim("report", "--play", broken, "--out", tmp_path / "page.html")
     assert done.returncode == 2
     assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run as ipusim writes it")
+    (broken / "summary.json").write_text(json.dumps(said))
+    (broken / "explanation.json").write_text("{")
+    done = ipusim("report", broken, "--out", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{broken / 'explanation.json'}: expected an explanation, got what is no JSON: ")
+    (broken / "explanation.json").unlink()
     for key, value in (("stage_cycles", None), ("selection_orders", [{}]), ("verdict", 3), ("options", [])):
         (broken / "summary.json").write_text(json.dumps(said | {key: value}))
         done = ipusim("report", broken, "--out", tmp_path / "page.html")

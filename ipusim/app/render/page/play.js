@@ -13,6 +13,7 @@ class Part {
     this.labels = make("div", { class: "labels" });
     this.stashes = make("div", { class: "stashes" });
     this.place = make("div", { class: "place" }, this.lanes.canvas);
+    this.hear();
     this.values = {};
     this.element = this.build(`run${number}`);
   }
@@ -32,6 +33,13 @@ class Part {
         figure("bubble", "bubble so far", "idle / (IPUs × time so far), of the pipeline without its weight update"))),
       ...run.notes.map((note) => make("p", { class: "note" }, note)),
       make("div", { class: run.training ? "plot" : "plot alone" }, stash, this.labels, this.place, run.training ? this.stashes : null));
+  }
+
+  // Go to the time that is pressed on the lanes, and on from there while the pointer is held.
+  hear() {
+    const { canvas } = this.lanes, go = ({ clientX }) => this.clock.go(this.view.seconds(clientX - canvas.getBoundingClientRect().left));
+    canvas.addEventListener("pointerdown", (event) => { if (!event.button) { canvas.setPointerCapture(event.pointerId); go(event); } });
+    canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) go(event); });
   }
 
   // Lay the part out in the room that the page has for it.
@@ -99,7 +107,7 @@ class Page {
         pressed("whole", "All", "show all of the time (A)", false, (on) => { this.view.whole = on; this.layOut(); })),
       this.status);
     document.getElementById("foot").append(
-      this.legend(),
+      this.legend(), this.slotLegend() ?? "",
       make("p", { class: "help" }, "Space plays. ← → step, Page Up and Page Down go from phase to phase, Home and End to either end, + and − change the speed, A shows all."),
       make("p", {}, DATA.made));
     this.speed = speed;
@@ -111,6 +119,15 @@ class Page {
     return make("ul", { class: "legend", "aria-label": "what boxes are" },
       ...DATA.looks.flatMap((look, n) => (used.has(n) ? [make("li", {}, swatch(look), `${letters.get(n) ? `${letters.get(n)} ` : ""}${look.name}`)] : [])),
       make("li", {}, make("span", { class: "swatch idle", "aria-hidden": "true" }), "idle"));
+  }
+
+  // Return what slots of stashes are; nothing in inference.
+  slotLegend() {
+    if (!this.parts.some(({ played }) => played.run.training)) return null;
+    const states = [["fills", "its forward pass runs"], ["waits", "it waits"], ["used", "its backward pass runs"]];
+    return make("ul", { class: "legend", "aria-label": "what waits for its backward pass" },
+      make("li", {}, "a micro-batch that waits for its backward pass:"),
+      ...states.map(([state, words]) => make("li", {}, make("span", { class: `swatch ${state}`, "aria-hidden": "true" }), words)));
   }
 
   key(event) {
