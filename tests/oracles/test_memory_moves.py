@@ -6,7 +6,11 @@ import pytest
 
 from ipusim.analysis.throughput import throughput
 from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
-from ipusim.app.scenario import load_job
+from ipusim.app.scenario import load_job, load_request
+from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.suggestion import suggest
+from ipusim.app.suggest.words import with_less_memory
+from ipusim.base.units import format_seconds
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
@@ -136,6 +140,21 @@ def test_without_a_limit_nothing_is_said_to_fit(load):
     moves = memory_moves(load(STAGES.replace("STATE", "600 MiB"), "memory=off"))
     assert moves.sram_bytes is None
     assert "fits" not in moves_table(moves).header
+
+
+def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path):
+    """What a search is limited to is slower than the given plan under Interleaved, whose FIFOs are half as deep."""
+    (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "1 MiB"))
+    request = load_request(tmp_path / "s.yaml")
+    limited = suggest(request, Limits(schedules=("sequential",), recompute=("no",), replicas=(1,)), runners_up=0)
+    assert not limited.own.fits
+    best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
+    assert [*with_less_memory(limited)] == [
+        "Faster is the given plan with schedule interleaved, FIFOs half as deep, which fits: "
+        f"{format_seconds(period(best))} for a weight update. Search from there: --set pipeline.schedule=interleaved"
+    ]
+    found = suggest(request, Limits(replicas=(1,)), runners_up=0)
+    assert [*with_less_memory(found)] == []
 
 
 def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_path):

@@ -124,7 +124,7 @@ def _print_suggestion(found: Suggestion) -> None:
     """Print the verdict, the plans, and what was searched."""
     from ipusim.app.suggest import words
 
-    print_text(*words.verdict(found), *words.split_lines(found))
+    print_text(*words.verdict(found), *words.with_less_memory(found), *words.split_lines(found))
     print_table(words.plan_table(found))
     print_text(*words.searched_lines(found))
 

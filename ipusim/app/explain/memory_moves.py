@@ -270,7 +270,7 @@ def move_words(of: Moves) -> list[str]:
     if not of.moves:
         return ["No option takes memory off the fullest IPU; more stages on more IPUs would."]
     best, *others = of.moves
-    options = " ".join(f"--set {name}={_yaml(value)}" for name, value in best.changes.items())
+    options = options_of(best)
     if of.sram_bytes is not None and not best.fits:
         return [f"None of these fits. What frees most: {best.words}, {options}"]
     tied = [move.words for move in others if move.fits == best.fits and move.period_s == best.period_s]
@@ -278,6 +278,11 @@ def move_words(of: Moves) -> list[str]:
     fits = of.sram_bytes is None or of.peak_bytes <= of.sram_bytes
     first = "What costs the least time" if fits else "The fastest that fits"
     return [f"{first}: {best.words}{as_fast}, {options}"]
+
+
+def options_of(move: Move) -> str:
+    """Return the options of a change, as a command line has them."""
+    return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
 
 
 def _yaml(value: Any) -> str:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import Job
+from ipusim.app.explain.memory_moves import memory_moves, options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.given import Given
 from ipusim.app.suggest.searched import Searched
@@ -38,6 +39,22 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield from ceiling_words(suggestion.ceiling, job, "")
     if suggestion.plan is not None and suggestion.own.job is not None:
         yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
+
+
+def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
+    """Yield how the given plan, where it does not fit, would fit and be faster than what is suggested, if it would.
+
+    By options that a search leaves as they are, or that it takes from another plan.
+    """
+    own, trial = suggestion.own, suggestion.trial
+    if suggestion.why_none or own.fits or own.job is None or trial.job is None:
+        return
+    best = next(iter(memory_moves(own.job).moves), None)
+    if best is not None and best.fits and best.period_s * trial.samples < _seconds(trial) * own.samples:
+        yield (
+            f"Faster is the given plan with {best.words}, which fits: {format_seconds(best.period_s)} for a weight "
+            f"update. Search from there: {options_of(best)}"
+        )
 
 
 def so_far(given: Given, searched: Searched, seconds: float) -> str:
@@ -126,8 +143,12 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]
 
 
 def _time(trial: Trial) -> str:
+    return format_seconds(_seconds(trial))
+
+
+def _seconds(trial: Trial) -> float:
     assert trial.job is not None
-    return format_seconds(float(trial.period / trial.job.system.clock_hz))
+    return float(trial.period / trial.job.system.clock_hz)
 
 
 def _rate(trial: Trial) -> str:
