@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -153,30 +153,35 @@ def run_files(
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
     ``memory.png`` exist where the stages say what they hold.
     """
-    timeline, learning = result.timeline, result.learning
-    files = {}
+
+    def others() -> dict[str, bytes]:
+        return dict(_files_beside_pictures(result, folder, trace_format, comments, full_trace=full_trace))
+
+    files = _with_pictures(result, shown, drawing, others)
+    return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
+
+
+def _files_beside_pictures(
+    result: Run, folder: Path, trace_format: str, comments: Sequence[str], *, full_trace: bool
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every file of :func:`run_files` but the pictures."""
+    learning = result.learning
     asked = scenario_text(result.job.request, folder, (*versions(), *comments))
     if asked is not None:
-        files[SCENARIO_FILE] = asked.encode()
-    files["summary.json"] = json_bytes(result.summary.to_dict())
+        yield SCENARIO_FILE, asked.encode()
+    yield "summary.json", json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:
-            files["losses.csv"] = losses_csv(learning)
+            yield "losses.csv", losses_csv(learning)
         if learning.outputs:
-            files["outputs.npz"] = archive_of(learning.outputs)
-        files["weights.npz"] = archive_of(learning.weights)
+            yield "outputs.npz", archive_of(learning.outputs)
+        yield "weights.npz", archive_of(learning.weights)
     saved = io.BytesIO()
-    timeline.save(saved)
-    files["timeline.npz"] = saved.getvalue()
+    result.timeline.save(saved)
+    yield "timeline.npz", saved.getvalue()
     if result.describes_memory:
-        files[MEMORY_FILE] = memory_file(run_curves(result))
-
-    def trace() -> dict[str, bytes]:
-        return dict([trace_file(result, trace_format, full=full_trace)])
-
-    made = _with_pictures(result, shown, drawing, trace)
-    files |= {name: made[name] for name in sorted(made, key=RESULT_FILES.index)}
-    return files
+        yield MEMORY_FILE, memory_file(run_curves(result))
+    yield trace_file(result, trace_format, full=full_trace)
 
 
 def drawing_ahead(job: Job) -> Drawing:
