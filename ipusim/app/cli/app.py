@@ -21,7 +21,10 @@ app = typer.Typer(
 ScenarioPath = Annotated[
     Path,
     typer.Argument(
-        metavar="SCENARIO", help="the scenario, a YAML file, or measured stages, a CSV file", show_default=False
+        metavar="SCENARIO",
+        help="the scenario, a YAML file, or measured stages, a CSV file with the columns stage, forward [ms], "
+        "backward [ms] and others",
+        show_default=False,
     ),
 ]
 Overrides = Annotated[

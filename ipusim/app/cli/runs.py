@@ -43,8 +43,8 @@ def run(
         Path,
         typer.Argument(
             metavar="SCENARIO",
-            help="the scenario, a YAML file; or measured stages, a CSV file, or a program in Graphcore's API, a Python "
-            "file",
+            help="the scenario, a YAML file; or measured stages, a CSV file with the columns stage, forward [ms], "
+            "backward [ms] and others; or a program in Graphcore's API, a Python file",
             show_default=False,
         ),
     ],

@@ -86,6 +86,11 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
             return _MICRO_BATCH, f"Make micro_batch_size smaller, or {_MORE_STAGES}."
         case Holder.CODE:
             return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
+        case Holder.TEMPORARY:
+            return ("system", "matmuls", "poplar_options"), (
+                "Give products less room, by availableMemoryProportion in system.matmuls.poplar_options or "
+                f"system.convolutions.poplar_options, or {_MORE_STAGES}."
+            )
         case Holder.STATE:
             key, where = "pipeline.offload_weight_update_variables", ""
             if job.system.streaming is None:

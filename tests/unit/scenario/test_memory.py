@@ -143,3 +143,30 @@ def test_the_capacity_that_is_there_by_default_can_be_written(load):
     written = load(TIMED, *changes, f"system.streaming_memory.capacity={plain.capacity_bytes}").system.streaming
     assert written == plain
     assert load(TIMED, *changes, "system.streaming_memory.capacity=256 GB").system.streaming == plain
+
+
+def test_products_that_take_most_are_to_have_less_room(load):
+    """A product may hold up to 0.6 of an IPU's memory for itself while it runs, which half of that brings down."""
+    text = """\
+system: {name: m2000}
+data: {type: synthetic, shape: [768], classes: 8192, samples: 100000}
+model:
+  layers:
+    - {name: a, type: dense, units: 768}
+    - {name: b, type: dense, units: 8192}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [b], micro_batch_size: 6144, gradient_accumulation_count: 4}
+optimizer: {type: sgd, learning_rate: 0.1}
+precision: float16
+numerics: off
+code_bytes: 150 MiB
+"""
+    with pytest.raises(ScenarioMemoryError) as caught:
+        load(text)
+    assert "Largest: products while they run " in str(caught.value)
+    assert (
+        "Give products less room, by availableMemoryProportion in system.matmuls.poplar_options or "
+        "system.convolutions.poplar_options, or cut the model into more stages on more IPUs."
+    ) in str(caught.value)
+    fits = load(text, "system.matmuls.poplar_options.availableMemoryProportion=0.3")
+    assert not fits.memory.over
