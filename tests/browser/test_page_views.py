@@ -9,6 +9,7 @@ import pytest
 
 from ipusim.analysis.critical_path import critical_path
 from ipusim.app.page.page import report_page
+from ipusim.app.render import left_out
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
 from tests.browser.folders import run_into
@@ -187,3 +188,19 @@ def zoom_to(page, second):
     box = page.locator("canvas.trace").bounding_box()
     page.mouse.move(box["x"] + (second - start) / (end - start) * box["width"], box["y"] + 60)
     page.mouse.wheel(0, -400)
+
+
+def test_a_run_that_is_drawn_at_its_ends_alone_shows_its_first_end_at_first(open_page, tmp_path, monkeypatch):
+    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    long = {**FOUR, "name": "many", "pipeline": {**FOUR["pipeline"], "gradient_accumulation_count": 512}}
+    timeline = run_into(tmp_path / "many", long)
+    drawn = left_out.in_periods(timeline)
+    (gap,) = left_out.left_out(drawn)
+    (tmp_path / "page.html").write_bytes(report_page([tmp_path / "many"]))
+    page = open_page(tmp_path / "page.html")
+    assert shows(page) == pytest.approx((0, 1.12 * gap.start / timeline.info.clock_hz))
+    assert page.get_by_text(f"are not drawn: {gap.words}").is_visible()
+    edge, beyond = (np.array(colour(page, "IPU 1", gap.start / timeline.info.clock_hz * by)) for by in (0.98, 1.02))
+    assert (edge != beyond).any()  # a pass, and where nothing is drawn
+    page.click("[data-do=fit]")
+    assert shows(page)[1] == pytest.approx(timeline.makespan_cycles / timeline.info.clock_hz)

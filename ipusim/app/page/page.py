@@ -129,6 +129,7 @@ def _page_run(run: StoredRun) -> PageRun:
         waterfall=_waterfall(run),
         verdict=tuple(_verdict(run, why)),
         notes=notes,
+        gaps=tuple(left_out(timeline)),
         memory=memory,
         no_memory="" if memory else _NO_MEMORY,
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,

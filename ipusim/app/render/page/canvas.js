@@ -28,3 +28,24 @@ function patternsOf(pen) {
     return pattern;
   });
 }
+
+// Draw where a run leaves out what repeats itself: a dashed edge, and how much that is, upright where it is narrow.
+function drawGap(pen, from, to, top, foot, width, font, words) {
+  if (to < 0 || from > width) return;
+  const left = Math.max(from, -8), right = Math.min(to, width + 8);
+  pen.strokeStyle = faint();
+  pen.setLineDash([4, 4]);
+  pen.strokeRect(left + 1, top, Math.max(right - left - 2, 1), foot - top);
+  pen.setLineDash([]);
+  pen.font = font;
+  const along = pen.measureText(words).width + 16, upright = along > right - left;
+  if (upright && (along > foot - top || right - left < 16)) return;
+  pen.save();
+  pen.translate((Math.max(left, 0) + Math.min(right, width)) / 2, (top + foot) / 2);
+  if (upright) pen.rotate(-Math.PI / 2);
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  pen.fillStyle = ink();
+  pen.fillText(words, 0, 0);
+  pen.restore();
+}

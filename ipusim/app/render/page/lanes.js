@@ -165,22 +165,9 @@ class Lanes {
     const { pen, view } = this;
     for (const gap of this.played.gaps) {
       const x0 = view.x(gap.start), x1 = view.x(gap.end);
-      if (x1 < 0 || x0 > view.width) continue;
-      pen.fillStyle = textOf(paper());
+      pen.fillStyle = textOf(paper()); // no IPU was idle there
       pen.fillRect(x0, PHASES, x1 - x0, this.foot - PHASES);
-      pen.strokeStyle = faint();
-      pen.setLineDash([4, 4]);
-      pen.strokeRect(x0 + 1, PHASES - 1, x1 - x0 - 2, this.foot - PHASES + 2);
-      pen.setLineDash([]);
-      pen.save();
-      pen.translate((Math.max(x0, 0) + Math.min(x1, view.width)) / 2, (PHASES + this.foot) / 2);
-      if (x1 - x0 < 220) pen.rotate(-Math.PI / 2);
-      pen.font = lettersOf(18);
-      pen.textAlign = "center";
-      pen.textBaseline = "middle";
-      pen.fillStyle = ink();
-      pen.fillText(gap.words, 0, 0);
-      pen.restore();
+      drawGap(pen, x0, x1, PHASES - 1, this.foot + 1, view.width, lettersOf(18), gap.words);
     }
   }
 

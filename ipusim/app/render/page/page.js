@@ -82,7 +82,7 @@ function areAlike() {
 
 // Put all runs on one axis of time, or each on its own.
 function shareAxis(shared) {
-  const ends = sections.map((section) => section.firstExecution());
+  const ends = sections.map((section) => section.firstView());
   const one = new Axis(Math.max(...sections.map(({ end }) => end)), Math.max(...ends));
   sections.forEach((section, n) => { section.axis = shared ? one : new Axis(section.end, ends[n]); });
   redraw();
@@ -132,9 +132,8 @@ function buildTools() {
     } }, swatch(look), look.name);
     legend.append(make("li", {}, key));
   });
-  tools.append(legend);
   const help = make("p", { class: "help" }, "Wheel or + − zoom, drag or ← → pan, 0 shows all. Click a span, or ↑ ↓ N P choose one; Enter zooms to it, F follows its micro-batch, C shows the critical path, Esc ends that.");
-  tools.append(make("details", { class: "keys" }, make("summary", {}, "Keys"), help));
+  tools.append(make("details", { class: "keys" }, make("summary", {}, "Keys"), help), legend);
 }
 
 // On paper nothing is folded.

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
+from ipusim.app.render.left_out import LeftOut
 from ipusim.app.render.page.columns import Packed, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
@@ -93,6 +94,7 @@ class PageRun:
         waterfall: the parts of the run's time, in one bar; None where they are not known.
         verdict: sentences below them.
         notes: what to know of the run.
+        gaps: what of the run is not drawn.
         memory: what IPUs hold; None where that is not known.
         no_memory: why it is not.
         path: rows of the critical path, in order of time.
@@ -109,6 +111,7 @@ class PageRun:
     waterfall: Bars | None
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
+    gaps: tuple[LeftOut, ...]
     memory: HeldMemory | None
     no_memory: str
     path: Integers
@@ -141,6 +144,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "waterfall": None if run.waterfall is None else _bars(run.waterfall, info.clock_hz),
         "verdict": list(run.verdict),
         "notes": list(run.notes),
+        "gaps": [{"start": gap.start, "end": gap.end, "words": gap.words} for gap in run.gaps],
         "clock_hz": info.clock_hz,
         "cycles": timeline.makespan_cycles,
         "spans": run.spans,

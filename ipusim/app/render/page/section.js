@@ -110,6 +110,12 @@ class Section {
     return (1.01 * Math.max(...first.map((phase) => phase.end))) / this.run.clock_hz;
   }
 
+  // Return up to which second the page shows at first: of what is drawn only at its ends, the first end.
+  firstView() {
+    const end = this.firstExecution(), [gap] = this.run.gaps.map(({ start }) => start / this.run.clock_hz);
+    return gap === undefined ? end : Math.min(end, 1.12 * gap);
+  }
+
   jump() {
     const chosen = this.run.phases.filter((each) => each.execution === Number(this.execution.value) && (!this.phase.value || each.name === this.phase.value));
     if (!chosen.length) return;

@@ -3,6 +3,7 @@
 
 const TIMES_HIGH = 24; // CSS pixels of the axis below the tracks
 const BAND = 22; // and of the phases above them
+const TALL = 320; // and of all tracks, about, so that the trace is on the first screen
 const NOWHERE = -1, SEVERAL = -2; // instead of the number of a track
 const SMALLEST = 8.5; // and of the smallest letters
 const WIDE = 2; // a span from so many pixels on is a box of its own
@@ -41,7 +42,7 @@ class Trace {
   layOut() {
     this.shown = this.tracks.filter((track) => track.slices.length && (track.main || this.beside));
     const ipus = this.shown.filter((track) => track.main).length;
-    const tall = Math.round(Math.min(Math.max(420 / ipus, 16), 40));
+    const tall = Math.round(Math.min(Math.max(TALL / ipus, 16), 40));
     let top = BAND + 4;
     for (const track of this.shown) {
       track.top = top;
@@ -77,6 +78,9 @@ class Trace {
     }
     pen.putImageData(image, 0, 0);
     this.drawBoxes(boxes);
+    for (const { start, end, words } of this.run.gaps) {
+      drawGap(pen, axis.x(start / this.hz), axis.x(end / this.hz), BAND + 2, this.foot - 2, width, `600 14px ${FAMILY}`, words);
+    }
     this.drawBands();
     this.drawThread();
     this.drawSelected();
