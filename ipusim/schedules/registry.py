@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Final
@@ -357,6 +357,15 @@ def serialized() -> Schedule:
 def names() -> tuple[str, ...]:
     """Return the names of all schedules, in order of registration."""
     return tuple(_SCHEDULES)
+
+
+def called(words: Sequence[str]) -> list[str]:
+    """Return the schedules that ``words`` ask for: the word ``all`` alone for every one that there is, else themselves.
+
+    >>> called(["grouped", "mine.py:last"])
+    ['grouped', 'mine.py:last']
+    """
+    return [*_SCHEDULES] if [word.lower() for word in words] == ["all"] else [*words]
 
 
 def is_of_the_house(schedule: Schedule) -> bool:

@@ -24,8 +24,8 @@ _Schedules = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="the schedules, separated by commas  [default: each scenario's own; of one scenario alone Graphcore's "
-        "own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
+        help="the schedules, separated by commas, or all  [default: each scenario's own; of one scenario alone "
+        "Graphcore's own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
         show_default=False,
     ),
 ]
@@ -68,6 +68,7 @@ def compare(
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
     from ipusim.api import RequestError
+    from ipusim.api import schedules as core_schedules
     from ipusim.app.compare.compare import GRAPHCORES
     from ipusim.app.compare.compare import compare as compare_runs
     from ipusim.app.compare.comparison import Comparison
@@ -75,7 +76,7 @@ def compare(
     from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
     from ipusim.app.run_folder.folder import ResultsFolder
 
-    names = None if schedules is None else _listed(schedules)
+    names = None if schedules is None else core_schedules.called(_listed(schedules))
     laid_out, modes = _listed(orders), _listed(f"{sync},{syncs}")
     compared = _read(runs, overrides or ())
     folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")

@@ -136,9 +136,9 @@ def compare(
 ) -> tuple[Row, ...]:
     """Run each Request of ``asked`` once under each of ``schedules``, ``orders`` and ``syncs``, on its own data.
 
-    Schedules go by their names, or by files of one's own, as in a request. Of what is left out, each keeps its own;
-    a single Request with nothing else to compare it by runs under Graphcore's schedules. Runs that lie in folders
-    stand beside them as they are. ``losses`` has them compute too.
+    Schedules go by their names, or by files of one's own, as in a request; ``["all"]`` are all that there are. Of what
+    is left out, each keeps its own; a single Request with nothing else to compare it by runs under Graphcore's
+    schedules. Runs that lie in folders stand beside them as they are. ``losses`` has them compute too.
 
     Raises ProgramError for a schedule, an order or a sync mode that does not exist or stands there twice, FileError or
     ModelError for a file that holds no schedule, FileError for a folder alone, OptionError for folders that were to be
@@ -193,7 +193,7 @@ def _variants(
 ) -> Iterator[_Variant]:
     chosen: list[str | None] = [None]
     if schedules is not None:
-        chosen = [*_once("schedule", [_called(schedule, request) for schedule in schedules])]
+        chosen = [*_once("schedule", [_called(schedule, request) for schedule in core_schedules.called(schedules)])]
         if not chosen:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     laid_out = _known("selection order", orders, _ORDERS) or [None]

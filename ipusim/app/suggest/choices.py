@@ -273,7 +273,7 @@ def possible(choice: Choice, units: Units) -> bool:
 
 def _schedules(given: Given, limits: Limits) -> list[tuple[str, Schedule]]:
     own = given.request.options.pipeline.schedule
-    wanted = (own, *GRAPHCORES, "single") if limits.schedules is None else limits.schedules
+    wanted = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
     found: dict[str, Schedule] = {}
     for name in wanted:
         schedule = core_schedules.schedule_of(name, given.request.folder)
