@@ -31,14 +31,14 @@ def played(stored: Sequence[StoredRun]) -> bytes:
 
     Raises as :func:`play_page` does.
     """
-    runs = [PlayedRun(_title(run, stored), run.timeline, _kept_bytes(run)) for run in stored]
+    runs = [PlayedRun(title_of(run, stored), run.timeline, _kept_bytes(run)) for run in stored]
     data, contents = zip(*map(played_data, runs), strict=True)
     title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in stored))
     said = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
     return html_page(title, said, contents, PLAY)
 
 
-def _title(run: StoredRun, runs: Sequence[StoredRun]) -> str:
+def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
     """Return the schedule of a run with its sync mode, and what else runs differ in."""
     info, infos = run.timeline.info, [other.timeline.info for other in runs]
     title = info.order_and_sync
