@@ -163,7 +163,12 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
         done = ipusim("check", "s.yaml", *changes, cwd=tmp_path)
         assert done.returncode == code
         assert "What would take less memory" in done.stdout
-        assert "Memory at each IPU's peak" in done.stdout
+        assert "Memory at each IPU's peak" not in done.stdout
+    asked = ipusim("check", "s.yaml", "--memory", cwd=tmp_path).stdout
+    assert asked.index("Memory at each IPU's peak") < asked.index("What holds it") < asked.index("What would take less")
+    long = ("--set", "pipeline.schedule=gpipe", "--set", "pipeline.gradient_accumulation_count=100000")
+    done = ipusim("check", "s.yaml", *long, cwd=tmp_path)
+    assert "as nothing repeats itself here: --memory." in done.stdout
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
     assert "What would take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
     assert "What would take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from ipusim.app.cli.app import Overrides, ScenarioPath, app
 from ipusim.app.terminal import print_table, print_text
+from ipusim.base.errors import IpusimError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -21,8 +23,8 @@ _Memory = Annotated[
     bool,
     typer.Option(
         "--memory",
-        help="print what holds each IPU's memory, and what changes would free of it and cost in time, as is printed "
-        "where a program does not fit",
+        help="print what holds each IPU's memory, and what changes would free of it and cost in time, which is printed "
+        "anyway where a program does not fit",
     ),
 ]
 _Profile = Annotated[
@@ -57,7 +59,8 @@ def check(
             check_expectations(job)
             held = hold_against(request, profile) if profile else ()
     except ScenarioMemoryError as error:
-        _print_memory(error.job)
+        with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
+            _print_memory(error.job, asked=memory)
         raise
     program = job.program
     print_text(
@@ -68,7 +71,7 @@ def check(
     if job.describes_memory:
         print_text(job.memory.verdict())
     if memory or job.memory.over:
-        _print_memory(job)
+        _print_memory(job, asked=memory)
     if held:
         print_text(words(held))
         print_table(profile_table(held))
@@ -84,16 +87,20 @@ def check(
         raise typer.Exit(1)
 
 
-def _print_memory(job: Job) -> None:
-    """Print what holds each IPU's memory, what changes would free, and the best of them."""
+def _print_memory(job: Job, *, asked: bool) -> None:
+    """Print what changes would free of the fullest IPU's memory, and the best of them; if asked what each IPU holds."""
+    from ipusim.app.cli.tables import holder_table, memory_table
+    from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
+
     if not job.describes_memory and not job.memory.over:
         print_text("Memory: the scenario does not say what its stages hold.")
         return
-    from ipusim.app.cli.tables import holder_table, memory_table
-    from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
-
-    print_table(memory_table(job.memory))
-    print_table(holder_table(job.memory))
+    if asked:
+        print_table(memory_table(job.memory))
+        print_table(holder_table(job.memory))
+    elif is_long(job):
+        print_text("What changes would free takes runs of everything, as nothing repeats itself here: --memory.")
+        return
     moves = memory_moves(job)
     print_table(moves_table(moves))
     print_text(*move_words(moves))

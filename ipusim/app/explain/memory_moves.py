@@ -19,6 +19,8 @@ from ipusim.base.units import format_bytes, format_seconds
 
 #: Uses of time that a row names at most, and what of the time is too little to be named.
 _NAMED: Final = 2
+#: Passes that are simulated in about a second.
+_MANY: Final = 50_000
 _LEAST: Final = 0.001
 #: What products take of an IPU's memory at most where nothing says (PopLibs' default).
 _PROPORTION: Final = 0.6
@@ -95,6 +97,12 @@ def memory_moves(job: Job) -> Moves:
     ordered = sorted(moves.values(), key=_rank)
     fullest = base.job.memory.fullest
     return Moves(fullest.ipu, fullest.bytes, base.job.memory.sram_bytes, base.period_s, tuple(ordered))
+
+
+def is_long(job: Job) -> bool:
+    """Whether its runs take long: of very many passes, all of which have to be simulated."""
+    passes = 2 * job.program.shape.stages * job.program.shape.micro_batches * job.executions
+    return job.schedule.period is None and passes > _MANY
 
 
 def _rank(move: Move) -> tuple[bool, float]:
