@@ -10,49 +10,51 @@ from ipusim.analysis.bubble import bubble
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.memory import kept_micro_batches
 from ipusim.app.render.page import played
-from ipusim.app.render.page.played import PlayedRun, played_data
 from ipusim.runs.execute import execute
-from ipusim.timeline.kinds import PASSES
 from tests.effort import share
-from tests.page_columns import unpacked
+from tests.played import computed, data_of, rows, waiting
 from tests.properties.test_jump import SORTS, jobs
 
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_what_is_played_sums_up_to_the_summary_and_waits_as_memory_says(sort, tmp_path, monkeypatch):
-    monkeypatch.setattr(played, "_MOST_SPANS", 400)
+    """What is left out of a run is as if it were drawn, at every step."""
     seen = left_out = 0
     for name, job in jobs({sort: share(SORTS[sort])}, tmp_path):
         run = execute(job)
-        timeline, info = run.timeline, run.timeline.info
+        timeline = run.timeline
         if not find_execution(timeline, 0).execution_cycles:
             continue
-        data, content = played_data(PlayedRun(name, timeline))
-        columns = unpacked(data["columns"], content)
-        lanes = len(data["lanes"])
-        busy = sum(gap["busy"] for gap in data["gaps"]) + sum(
-            end - start
-            for start, end, kind in zip(columns["start"], columns["end"], columns["kind"], strict=True)
-            if kind in PASSES
-        )
-        found = bubble(timeline, find_execution(timeline, 0))
-        replicas = len(info.stages_of_ipu) // lanes
-        assert lanes * data["pipeline_end"] * replicas - busy * replicas == found.idle_cycles, name
-        assert all(0 <= step <= data["end"] for step in data["steps"]), name
-        for leaves, arrives in zip(columns["move.leaves"], columns["move.arrives"], strict=True):
-            assert leaves <= arrives, name
-        if not data["gaps"] and info.training:
-            check_stashes(run, columns, name)
+        monkeypatch.setattr(played, "_MOST_SPANS", 400)
+        data, columns = data_of(timeline)
+        monkeypatch.undo()
+        check_bubble(timeline, data, columns, name)
+        whole = data_of(timeline.expanded())
+        assert whole[0]["gaps"] == [], name
+        for step in data["steps"]:
+            assert waiting(data, columns, step) == waiting(*whole, step), (name, step)
+            assert computed(data, columns, step) == computed(*whole, step), (name, step)
+        if timeline.info.training:
+            check_stashes(run, whole[1], name)
         seen += 1
         left_out += bool(data["gaps"])
     assert seen
     assert left_out or sort == "orders"
 
 
+def check_bubble(timeline, data, columns, name):
+    """Check that arithmetic and idle time of all replicas are those of the summary."""
+    lanes = len(data["lanes"])
+    replicas = len(timeline.info.stages_of_ipu) // lanes
+    idle = lanes * data["pipeline_end"] - computed(data, columns, data["end"])
+    assert idle * replicas == bubble(timeline, find_execution(timeline, 0)).idle_cycles, name
+    assert (columns["move.leaves"] <= columns["move.arrives"]).all(), name
+
+
 def check_stashes(run, columns, name):
     """Check that the most that a stage keeps at once is what the report on memory says."""
     footprint = run.job.memory.footprint
-    slots = list(zip(*(columns[f"slot.{each}"] for each in ("stage", "lane", "start", "end")), strict=True))
+    slots = rows(columns, "slot.stage", "slot.lane", "slot.start", "slot.end")
     for stage in range(len(run.timeline.info.stages)):
         first = min(lane for of, lane, *_ in slots if of == stage)  # of its first replica
         own = [(start, end) for of, lane, start, end in slots if (of, lane) == (stage, first)]

@@ -11,24 +11,13 @@ from ipusim.analysis.executions import find_execution
 from ipusim.analysis.phases import execution_phases
 from ipusim.app.page.playing import title_of
 from ipusim.app.render.page import played
-from ipusim.app.render.page.played import PlayedRun, played_data
 from ipusim.app.run_folder.stored import StoredRun
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.folded import folded
-from tests.page_columns import unpacked
+from tests.played import computed, data_of, rows, waiting
 from tests.timelines import timeline_by_hand
-
-
-def data_of(timeline, **how):
-    """Return an execution as the scripts read it, and its columns as lists."""
-    data, content = played_data(PlayedRun("it", timeline, **how))
-    return data, unpacked(data["columns"], content)
-
-
-def rows(columns, *names):
-    return list(zip(*(columns[name] for name in names), strict=True))
 
 
 def test_two_stages_and_four_micro_batches_under_grouped_are_played_as_they_ran():
@@ -88,8 +77,8 @@ def test_the_lanes_of_an_ipu_with_several_stages_name_them_and_waits_are_no_boxe
 def test_in_inference_nothing_waits():
     data, columns = data_of(timeline_by_hand(mapping=(0, 1), count=4, training=False, update=0))
     assert not data["training"]
-    assert columns["slot.start"] == []
-    assert columns["start"] != []
+    assert not len(columns["slot.start"])
+    assert len(columns["start"])
 
 
 def test_what_repeats_itself_is_left_out_and_counted(monkeypatch):
@@ -103,24 +92,12 @@ def test_what_repeats_itself_is_left_out_and_counted(monkeypatch):
     assert data["notes"] == [f"Left out: {gap['words']}, each as those before and behind."]
     all_of, drawn = data_of(whole)
     assert all_of["gaps"] == []
-    arithmetic = [
-        sum(row[1] - row[0] for row in rows(each, "start", "end", "kind") if row[2] <= 1) for each in (columns, drawn)
-    ]
-    assert arithmetic[0] + gap["busy"] == arithmetic[1]
     assert set(rows(columns, "start", "end", "lane", "micro_batch")) < set(
         rows(drawn, "start", "end", "lane", "micro_batch")
     )
     for step in data["steps"]:
-        assert waiting(columns, data, step) == waiting(drawn, all_of, step), step
-
-
-def waiting(columns, data, time):
-    """Return how many wait on each lane at a time, as the page counts them."""
-    behind = [gap for gap in data["gaps"] if (gap["start"] + gap["end"]) / 2 < time]
-    found = list(behind[-1]["more"]) if behind else [0] * len(data["lanes"])
-    for lane, start, end in rows(columns, "slot.lane", "slot.start", "slot.end"):
-        found[lane] += start < time < end
-    return found
+        assert waiting(data, columns, step) == waiting(all_of, drawn, step), step
+        assert computed(data, columns, step) == computed(all_of, drawn, step), step
 
 
 def test_titles_say_what_runs_differ_in():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -143,8 +142,15 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
     lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
     if replicas_alike(timeline, None):
         lanes = lanes[lanes < info.shards]
-    gaps = tuple(gap for gap in left_out(some) if execution.start <= gap.start < execution.end)
+    gaps = tuple(_with_its_last(some, gap) for gap in left_out(some) if execution.start <= gap.start < execution.end)
     return _Drawn(some, execution, lanes, rows, gaps)
+
+
+def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
+    """Return a gap up to the end of the last pass that it leaves out: IPUs in point-to-point end periods one by one."""
+    inside = slice(gap.block.first, gap.block.last)
+    ends = timeline.end[inside][timelines.of_kinds(timeline.kind[inside], timelines.PASSES)]
+    return gap._replace(end=gap.end + max(int(ends.max(initial=0)) - gap.start, 0))
 
 
 def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
@@ -268,14 +274,19 @@ def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
 
 
 def _steps(drawn: _Drawn) -> Integers:
-    """Return where a step forward ends: in lock-step behind each time-step, else where passes end; rising."""
-    timeline, execution = drawn.timeline, drawn.execution
-    edges = np.array([execution.makespan_cycles, execution.execution_cycles])
+    """Return where a step forward ends: in lock-step behind each time-step, else where passes end; rising.
+
+    In a gap there are none.
+    """
+    timeline, execution, passes = drawn.timeline, drawn.execution, drawn.passes
+    edges = [0, execution.makespan_cycles, execution.execution_cycles]
     if timeline.info.has_time_steps:
-        return np.unique(np.concatenate([[0], _time_steps(drawn)["start"], edges]))
-    passes = drawn.passes
-    times = np.unique(np.concatenate([[0], drawn.times(timeline.end[passes]), edges]))
-    near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
-    apart = [later - time > near for time, later in pairwise(times.tolist())]
-    found: Integers = times[np.array([*apart, True])]
+        found = np.unique(_time_steps(drawn)["start"] + edges)
+    else:
+        found = np.unique(np.concatenate([drawn.times(timeline.end[passes]), edges]))
+        near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
+        found = found[np.append(np.diff(found) > near, True)]
+    for gap in drawn.gaps:
+        start, end = (cycle - execution.start for cycle in (gap.start, gap.end))
+        found = found[(found <= start) | (found >= end)]
     return found
