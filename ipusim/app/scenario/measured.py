@@ -21,7 +21,13 @@ def measured_text(path: Path) -> str:
     """
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
-    head = f"{path.name}, {many} as measured. Machine, schedule and count are where ipusim begins: --set changes them."
+    # What has no unit is taken for cycles, which whoever meant milliseconds has to see.
+    cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
+    unit = ", in cycles of the tile clock as no unit is said" if cycles else ""
+    head = (
+        f"{path.name}, {many} as measured{unit}. Machine, schedule and count are where ipusim begins: --set changes "
+        "them."
+    )
     listed = [{"name": stage.name} | runs.given(stage) for stage in stages]
     return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"
 

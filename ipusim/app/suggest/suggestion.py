@@ -259,12 +259,14 @@ def suggest(
 def _one_ipu(given: Given, limits: Limits, search: Search) -> Trial:
     """Return the model on one IPU of one host, with the same global batch."""
     size = given.micro_batch_size
+    units = search.units(size)
+    mapping = (0,) if units.movable else (0,) * len(units)
     count = (limits.global_batch or given.global_batch) // (size * given.serialization)
-    alone = Choice(1, (0,), "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
+    alone = Choice(1, mapping, "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
     request = changed(
         given.request,
         {
-            **alone.changes(given, search.units(size), (0,)),
+            **alone.changes(given, units, (0,)),
             **TIME_ALONE,
             "system.host.count": None,
             "system.select_ipus": None,

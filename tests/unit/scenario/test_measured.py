@@ -66,6 +66,15 @@ def test_its_count_is_legal_under_every_schedule_of_the_house_and_the_least_that
     assert not refused.keys() & {"grouped", "interleaved", "sequential", "gpipe", "1f1b", "zero_bubble_h1"}
 
 
+def test_a_table_without_units_says_that_it_is_taken_for_cycles(own):
+    words = "times.csv, 3 stages as measured. Machine"
+    assert load_request(own(TIMES)).description.startswith(words)
+    request = load_request(own("stage,forward,backward\na,12,25\nb,13,26\n"))
+    assert request.description.startswith(
+        "times.csv, 2 stages as measured, in cycles of the tile clock as no unit is said."
+    )
+
+
 def test_one_stage_is_a_single_one(own):
     job = load_job(own("stage,forward,backward\na,10,20\n"))
     assert (job.program.schedule, execute(job).summary.makespan_cycles) == ("single", 4 * 30)
