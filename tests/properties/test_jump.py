@@ -33,7 +33,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import time_alone
-from ipusim.schedules.registry import find
+from ipusim.schedules.registry import find, names
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
 from tests.effort import share, slowest
@@ -212,6 +212,17 @@ def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(s
     told, _ = judged_before(job.whole)
     assert [each.value for each in told] == [summary["time_steps"]]
     assert not judged_before(job)[0]
+
+
+@pytest.mark.parametrize("schedule", [name for name in names() if find(name).period is not None])
+def test_peaks_are_told_by_the_passes_of_the_whole_run(schedule: str) -> None:
+    """Also where memory is fullest behind all that repeats itself, as in the cool-down of zbv and v_half."""
+    stage = {"forward": 100, "backward": 200, "stash_bytes": 600, "gradient_bytes": 700, "output_bytes": 400}
+    stages = [{"name": f"s{number}", **stage} for number in range(4)]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": 400, "stages": stages}
+    job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline}, name="peaks"))
+    assert job.plan.shape.micro_batches < 400
+    assert [peak.op for peak in job.memory.peaks] == [peak.op for peak in job.whole.memory.peaks]
 
 
 def piling_up(count: int) -> Job:

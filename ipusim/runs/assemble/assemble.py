@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from ipusim.analysis.fit import Fit
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check
 from ipusim.pipeline.io_tiles import IoTiles
+from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -141,6 +143,24 @@ class _LaidOut:
         }
         return replace(self, plan=here.with_waiting(waiting))
 
+    def peaks_of_the_whole(self, found: Fit, micro_batches: int) -> Fit:
+        """Return what this Plan holds, with the passes of its peaks as the run of all ``micro_batches`` has them.
+
+        A peak behind what repeats itself is as many micro-batches further on there as this Plan has fewer.
+        """
+        count, ops = self.plan.shape.micro_batches, [peak.op for peak in found.peaks]
+        if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
+            return found
+        step = self.schedule.step(self.plan.shape)
+        longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
+        moved = []
+        for peak, later in zip(found.peaks, peaks(longer, found.footprint), strict=True):
+            op = peak.op
+            if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
+                op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
+            moved.append(peak._replace(op=op))
+        return replace(found, peaks=tuple(moved))
+
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
@@ -223,7 +243,9 @@ def _job(
         laid_out.plan,
         costs,
         laid_out.schedule,
-        memory_of(options, laid_out.system, program, laid_out.plan),
+        laid_out.peaks_of_the_whole(
+            memory_of(options, laid_out.system, program, laid_out.plan), _micro_batches(options)
+        ),
         options.steps,
         (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
         content.workload,
