@@ -21,6 +21,7 @@ from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
+from ipusim.runs.time_alone import time_alone
 from ipusim.runs.waterfall import waterfall
 from ipusim.timeline.timeline import Timeline
 
@@ -51,7 +52,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )
-    run = sum_up(job, timeline, learning)
+    run = sum_up(job, timeline, learning, jump=jump)
     return replace(run, remarks=_remarks(job, timeline)) if jump else run
 
 
@@ -62,8 +63,11 @@ def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
     return (f"No state of this run comes again, so that all of its {len(timeline)} spans were simulated one by one.",)
 
 
-def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
-    """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there."""
+def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
+    """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there.
+
+    Without ``jump`` the Timeline has no blocks although the run may repeat itself.
+    """
     orders = _orders(job, timeline)
     summary = summarise(
         timeline,
@@ -76,14 +80,16 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None) -> Run:
         description=job.request.description,
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
         steps=job.steps,
-        find_waterfall=partial(_waterfall, job, timeline),
+        find_waterfall=partial(_waterfall, job, timeline, jump=jump),
     )
     return Run(job, timeline, summary, learning)
 
 
-def _waterfall(job: Job, timeline: Timeline) -> Waterfall | None:
-    """Return the parts of the run's time; None of a long run that is simulated whole, which is for who asks."""
+def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
+    """Return the parts of the run's time; None of a long run that does not repeat itself, which is for who asks."""
     long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
+    if long and not jump and job.workload is None:  # whether it repeats itself was not looked at
+        long = not time_alone(job, timeline.info.executions).repeats
     return None if long else waterfall(job, timeline)
 
 
