@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.bubble import bubble
@@ -49,6 +50,8 @@ def check_bubble(timeline, data, columns, name):
     idle = lanes * data["pipeline_end"] - computed(data, columns, data["end"])
     assert idle * replicas == bubble(timeline, find_execution(timeline, 0)).idle_cycles, name
     assert (columns["move.leaves"] <= columns["move.arrives"]).all(), name
+    for rising in ("start", "move.leaves"):  # which the scripts search in
+        assert (np.diff(columns[rising]) >= 0).all(), (name, rising)
 
 
 def check_stashes(run, columns, name):

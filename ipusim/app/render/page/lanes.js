@@ -5,6 +5,7 @@ const SCALE = 24; // and of time-steps or seconds below them
 const BOX = 50; // of the shortest kind of pass, at least
 const SMALL = 12; // of the smallest letters
 const ROOM = 7; // beside them
+const TICK = 110; // between times below the lanes, about
 const APART = 8; // between lines of time-steps, at least
 const AHEAD = 0.3; // part of the view that lies ahead of the clock
 
@@ -81,9 +82,12 @@ class Lanes {
     const { pen, view } = this, { start, end, kind, lane } = this.played.boxes, from = view.seconds(0), to = view.seconds(view.width);
     const patterns = patternsOf(pen);
     this.size = Math.min(21, this.tall * 0.5, Math.max(SMALL, (view.perSecond * view.clock.unit - ROOM) / view.clock.widest));
-    for (let n = 0; n < start.length; n++) {
-      if (end[n] < from || start[n] > to) continue;
+    const painted = new Float64Array(this.tops.length).fill(-Infinity); // up to which pixel: of many in one, the first
+    for (let n = countUntil(start, from - this.played.longest); n < start.length && start[n] <= to; n++) {
+      if (end[n] < from) continue;
       const look = DATA.kinds[kind[n]].look, left = Math.max(view.x(start[n]), -4), right = Math.min(view.x(end[n]), view.width + 4);
+      if (right <= painted[lane[n]]) continue;
+      painted[lane[n]] = Math.ceil(right - 0.5);
       const gap = right - left > 6 ? 1.5 : 0, top = this.tops[lane[n]], done = Math.min(right, now) - left;
       const colour = textOf(fillOf(DATA.looks[look]));
       if (end[n] > time && this.ghosts && right - left > 4) {
@@ -142,8 +146,8 @@ class Lanes {
   // Draw tensors on their way, and those that have just come: a line from lane to lane, and a point where it is now.
   drawMoves(time) {
     const { pen, view } = this, { leaves, arrives, from, to, kind } = this.played.moves, recent = 0.35 * view.clock.unit;
-    for (let n = 0; n < leaves.length; n++) {
-      if (leaves[n] >= time || arrives[n] < time - recent) continue;
+    for (let n = countUntil(leaves, time - recent - this.played.slowest); n < leaves.length && leaves[n] < time; n++) {
+      if (arrives[n] < time - recent) continue;
       const x0 = view.x(leaves[n]), x1 = Math.max(view.x(arrives[n]), x0), down = to[n] > from[n];
       const y0 = this.tops[from[n]] + (down ? this.tall : 0), y1 = this.tops[to[n]] + (down ? 0 : this.tall);
       const part = arrives[n] > leaves[n] ? Math.min((time - leaves[n]) / (arrives[n] - leaves[n]), 1) : 1;
@@ -219,12 +223,14 @@ class Lanes {
   }
 
   drawSeconds(width) {
-    const { pen, view, played } = this, { found } = roundNumbers(0, played.end, (played.end * view.perSecond) / 110);
+    const { pen, view, played } = this, { step } = roundNumbers(0, (10 * TICK) / view.perSecond, 10), until = Math.min(view.seconds(width), played.end);
     pen.fillStyle = faint();
     let free = -Infinity;
-    for (const time of found) {
+    for (let n = Math.ceil(view.seconds(0) / step); n * step <= until; n++) {
+      const time = n * step, gap = played.gaps.find(({ start, end }) => time > start && time < end);
+      if (gap) { n = Math.ceil(gap.end / step) - 1; continue; }
       const x = view.x(time), words = timeText(time, 5), half = pen.measureText(words).width / 2;
-      if (x < half || x > width - half || x - half < free || played.gaps.some((gap) => time > gap.start && time < gap.end)) continue;
+      if (x < half || x > width - half || x - half < free) continue;
       free = x + half + 12;
       pen.fillRect(Math.round(x), this.foot, 1, 4);
       pen.fillText(words, x, this.foot + 6);

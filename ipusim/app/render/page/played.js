@@ -18,6 +18,9 @@ class Played {
     this.timeSteps = run.time_steps && { number: run.time_steps.number, start: run.time_steps.start.map((each) => each / hz) };
     this.passes = Array.from(kind, (each, n) => n).filter((n) => DATA.kinds[kind[n]].pass);
     this.unit = this.median();
+    const most = (starts, ends) => starts.reduce((longest, start, n) => Math.max(longest, ends[n] - start), 0);
+    this.longest = most(this.boxes.start, this.boxes.end);
+    this.slowest = most(this.moves.leaves, this.moves.arrives);
     this.widest = this.widestName();
     this.sums = { starts: this.summed("start"), ends: this.summed("end") };
   }

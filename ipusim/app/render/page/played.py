@@ -242,7 +242,7 @@ def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
 
 
 def _transfers(drawn: _Drawn) -> dict[str, Integers]:
-    """Return what moves from lane to lane: when it leaves and arrives, from where to where, and of what."""
+    """Return what moves from lane to lane, in order: when it leaves and arrives, from where to where, and of what."""
     timeline = drawn.timeline
     _, found = drawn_flows(timeline)
     own = np.isin(found.source, drawn.passes) & np.isin(found.target, drawn.passes)
@@ -257,13 +257,15 @@ def _transfers(drawn: _Drawn) -> dict[str, Integers]:
     else:
         sends = found.leaves != found.source
         leaves = np.where(sends, timeline.start[found.leaves], leaves)
-    return {
+    order = np.argsort(leaves, kind="stable")
+    columns = {
         "move.leaves": drawn.times(leaves),
         "move.arrives": drawn.times(arrives),
         "move.from": drawn.lane_of(timeline.ipu[found.source]),
         "move.to": drawn.lane_of(timeline.ipu[found.target]),
         "move.kind": timeline.kind[found.source],
     }
+    return {name: column[order] for name, column in columns.items()}
 
 
 def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
