@@ -1,7 +1,6 @@
 """Samples: datasets of files, made and built-in ones, and the feeds that take micro-batches from them.
 
-As ``datasets`` of :mod:`ipusim.api` this room offers datasets, files of samples, and drawn samples that stand in for
-those of public datasets.
+As ``datasets`` of :mod:`ipusim.api` this room offers datasets, and how files of samples are read.
 """
 
 from typing import TYPE_CHECKING
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from ipusim.model.data.dataset_files import read_idx
     from ipusim.model.data.datasets import Dataset
     from ipusim.model.data.feed import Feed
-    from ipusim.model.data.plain_pickles import unpickled
-    from ipusim.model.data.stand_ins import DrawnImages, Texts, drawn_houses, drawn_texts, drawn_words
     from ipusim.model.data.synthetic import synthetic_classes
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -13,8 +13,10 @@ import numpy as np
 from ipusim.api import Array, Shape, datasets
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import open_file, read_arrays, read_up_to
+from ipusim.base.plain_pickles import unpickled
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.tensorflow.keras.stand_ins import DrawnImages, drawn_houses
 
 T = TypeVar("T")
 
@@ -50,13 +52,13 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
 def arrays_of(path: Path, *names: str) -> list[Array]:
     """Return arrays of a NumPy archive, also of lists of numbers; raises OSError and FileError."""
     with open_file(path) as file:
-        arrays = read_arrays(file, names, unpickle=datasets.unpickled)
+        arrays = read_arrays(file, names, unpickle=unpickled)
     return [arrays[name] for name in names]
 
 
 def pickle_of(path: Path) -> Any:
     """Return what a pickle of plain containers and arrays holds; raises OSError and FileError."""
-    return datasets.unpickled(_content(path))
+    return unpickled(_content(path))
 
 
 def words_of(path: Path) -> dict[str, int]:
@@ -86,7 +88,7 @@ _PARTS: Final = ("train", "t10k")
 
 
 def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> Split:
-    images = datasets.DrawnImages(shape, classes, dark=dark, seed=seed)
+    images = DrawnImages(shape, classes, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
@@ -216,7 +218,7 @@ class boston_housing:  # noqa: N801 - Keras' name of a module
         """
         if not 0 <= checks.number("test_split", test_split) < 1:
             checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
-        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: datasets.drawn_houses(506, seed=7))
+        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: drawn_houses(506, seed=7))
         order = np.arange(len(x))
         np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
         x, y = x[order], y[order]

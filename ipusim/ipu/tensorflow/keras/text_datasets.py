@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, datasets
+from ipusim.api import Array
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.datasets import arrays_of, from_file_or_drawn, words_of
+from ipusim.ipu.tensorflow.keras.stand_ins import Texts, drawn_texts, drawn_words
 
 #: Texts and their classes to train on and to test on.
 Split = tuple[tuple[Array, Array], tuple[Array, Array]]
@@ -26,7 +27,7 @@ _IMDB_WORDS: Final = 88_584
 _REUTERS_WORDS: Final = 30_979
 
 
-def _from_lists(lists: Array, labels: Array) -> datasets.Texts:
+def _from_lists(lists: Array, labels: Array) -> Texts:
     """Return texts of a file; raises FileError where they are not lists of whole numbers with a label each."""
     lengths = np.array([len(each) for each in lists], np.int64)
     words = np.concatenate([np.asarray(each) for each in lists])
@@ -37,34 +38,34 @@ def _from_lists(lists: Array, labels: Array) -> datasets.Texts:
         or labels.dtype.kind not in "iu"
     ):
         raise FileError(f"expected lists of whole numbers and as many labels, got {words.dtype}, {labels.shape}")
-    return datasets.Texts(words.astype(np.int64), lengths, labels.astype(np.int64))
+    return Texts(words.astype(np.int64), lengths, labels.astype(np.int64))
 
 
-def _shuffled(texts: datasets.Texts, seed: int) -> datasets.Texts:
+def _shuffled(texts: Texts, seed: int) -> Texts:
     """Return texts in Keras' order for a seed."""
     order = np.arange(len(texts.lengths))
     np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
     return _picked(texts, order)
 
 
-def _picked(texts: datasets.Texts, numbers: Array) -> datasets.Texts:
+def _picked(texts: Texts, numbers: Array) -> Texts:
     ends = np.cumsum(texts.lengths)
     starts, lengths = (ends - texts.lengths)[numbers], texts.lengths[numbers]
     first = np.cumsum(lengths) - lengths
     places = np.arange(lengths.sum()) + np.repeat(starts - first, lengths)
-    return datasets.Texts(texts.words[places], lengths, texts.labels[numbers])
+    return Texts(texts.words[places], lengths, texts.labels[numbers])
 
 
-def _begun(texts: datasets.Texts, start_char: int | None, index_from: int | None) -> datasets.Texts:
+def _begun(texts: Texts, start_char: int | None, index_from: int | None) -> Texts:
     """Return texts that begin with ``start_char``, and whose words are numbered from ``index_from`` on."""
     words = texts.words + (index_from or 0)
     if start_char is None:
         return replace(texts, words=words)
     starts = np.cumsum(texts.lengths) - texts.lengths
-    return datasets.Texts(np.insert(words, starts, start_char), texts.lengths + 1, texts.labels)
+    return Texts(np.insert(words, starts, start_char), texts.lengths + 1, texts.labels)
 
 
-def _short(texts: datasets.Texts, maxlen: int | None) -> datasets.Texts:
+def _short(texts: Texts, maxlen: int | None) -> Texts:
     """Return the texts that are shorter than ``maxlen``, where it is a number; raises ProgramError for none."""
     if not maxlen:
         return texts
@@ -76,17 +77,17 @@ def _short(texts: datasets.Texts, maxlen: int | None) -> datasets.Texts:
     return _picked(texts, short)
 
 
-def _within(texts: datasets.Texts, num_words: int | None, skip_top: int, oov_char: int | None) -> datasets.Texts:
+def _within(texts: Texts, num_words: int | None, skip_top: int, oov_char: int | None) -> Texts:
     """Return texts whose words are those from ``skip_top`` up to ``num_words``; others are ``oov_char``, or gone."""
     within = (texts.words >= skip_top) & (texts.words < (num_words or texts.words.max()))
     if oov_char is not None:
         return replace(texts, words=np.where(within, texts.words, oov_char))
     counts = np.concatenate([[0], np.cumsum(within)])
     ends = np.cumsum(texts.lengths)
-    return datasets.Texts(texts.words[within], counts[ends] - counts[ends - texts.lengths], texts.labels)
+    return Texts(texts.words[within], counts[ends] - counts[ends - texts.lengths], texts.labels)
 
 
-def _as_lists(texts: datasets.Texts) -> tuple[Array, Array]:
+def _as_lists(texts: Texts) -> tuple[Array, Array]:
     """Return an array of lists, and the labels."""
     numbers = np.arange(texts.words.max(initial=0) + 1).astype(object)  # one object for all places of a word
     flat = numbers[texts.words].tolist()
@@ -96,24 +97,24 @@ def _as_lists(texts: datasets.Texts) -> tuple[Array, Array]:
     return lists, texts.labels
 
 
-def _parts(texts: datasets.Texts, first: int) -> tuple[datasets.Texts, datasets.Texts]:
+def _parts(texts: Texts, first: int) -> tuple[Texts, Texts]:
     numbers = np.arange(len(texts.lengths))
     return _picked(texts, numbers[:first]), _picked(texts, numbers[first:])
 
 
-def _joined(parts: Sequence[datasets.Texts]) -> datasets.Texts:
+def _joined(parts: Sequence[Texts]) -> Texts:
     words, lengths, labels = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "lengths", "labels")
     )
-    return datasets.Texts(words, lengths, labels)
+    return Texts(words, lengths, labels)
 
 
-def _imdb_file(path: Path) -> tuple[datasets.Texts, datasets.Texts]:
+def _imdb_file(path: Path) -> tuple[Texts, Texts]:
     x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
     return _from_lists(x, y), _from_lists(x_test, y_test)
 
 
-def _reuters_file(path: Path) -> datasets.Texts:
+def _reuters_file(path: Path) -> Texts:
     return _from_lists(*arrays_of(path, "x", "y"))
 
 
@@ -147,8 +148,8 @@ class imdb:  # noqa: N801 - Keras' name of a module
             FileError: for a file of another form.
         """
 
-        def draw() -> tuple[datasets.Texts, datasets.Texts]:
-            return _parts(datasets.drawn_texts(50_000, 2, _IMDB_WORDS, 175.0, 0.75, 2493, seed=5), 25_000)
+        def draw() -> tuple[Texts, Texts]:
+            return _parts(drawn_texts(50_000, 2, _IMDB_WORDS, 175.0, 0.75, 2493, seed=5), 25_000)
 
         parts = [
             _short(_begun(_shuffled(part, seed), start_char, index_from), maxlen)
@@ -161,7 +162,7 @@ class imdb:  # noqa: N801 - Keras' name of a module
     @staticmethod
     def get_word_index(path: str = "imdb_word_index.json") -> dict[str, int]:
         """Return the number of each word; raises FileError for a file of another form."""
-        return from_file_or_drawn("imdb.get_word_index", path, words_of, lambda: datasets.drawn_words(_IMDB_WORDS))
+        return from_file_or_drawn("imdb.get_word_index", path, words_of, lambda: drawn_words(_IMDB_WORDS))
 
 
 class reuters:  # noqa: N801 - Keras' name of a module
@@ -184,8 +185,8 @@ class reuters:  # noqa: N801 - Keras' name of a module
         ``test_split`` is the share to test on; other arguments, and what is raised, are those of ``imdb.load_data``.
         """
 
-        def draw() -> datasets.Texts:
-            return datasets.drawn_texts(11_228, 46, _REUTERS_WORDS, 94.0, 0.9, 2375, seed=6)
+        def draw() -> Texts:
+            return drawn_texts(11_228, 46, _REUTERS_WORDS, 94.0, 0.9, 2375, seed=6)
 
         texts: Any = _shuffled(from_file_or_drawn("reuters", path, _reuters_file, draw), seed)
         texts = _within(_short(_begun(texts, start_char, index_from), maxlen), num_words, skip_top, oov_char)
@@ -195,6 +196,4 @@ class reuters:  # noqa: N801 - Keras' name of a module
     @staticmethod
     def get_word_index(path: str = "reuters_word_index.json") -> dict[str, int]:
         """Return the number of each word; raises FileError for a file of another form."""
-        return from_file_or_drawn(
-            "reuters.get_word_index", path, words_of, lambda: datasets.drawn_words(_REUTERS_WORDS)
-        )
+        return from_file_or_drawn("reuters.get_word_index", path, words_of, lambda: drawn_words(_REUTERS_WORDS))

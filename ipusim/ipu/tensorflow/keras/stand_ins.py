@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.layers.layer import Array, Shape
+from ipusim.api import Array, Shape
 
 #: Pictures of all classes, and at least of one, that differ by more than noise; rows of noise that any image may get.
 _PICTURES, _LEAST, _NOISES = 480, 6, 512
