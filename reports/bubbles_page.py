@@ -20,7 +20,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
@@ -267,7 +267,7 @@ def with_copies(case: Case, schedule: str, cycles: int) -> int:
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
         return replace(job.costs, sends=sends), job.system
 
-    return time_alone(assemble(request_of(case, schedule, 1, copies=8)), priced=priced).makespan_cycles
+    return timeline_of(assemble(request_of(case, schedule, 1, copies=8)), priced=priced).makespan_cycles
 
 
 def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:

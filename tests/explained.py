@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 
 from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
-from ipusim.analysis.critical_path import WAITS, critical_path, path_parts
-from ipusim.analysis.executions import executions
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
+from ipusim.analysis.executions import executions_of
+from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.explain.what_if import what_if
 from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
@@ -18,15 +18,15 @@ from ipusim.timeline.time_parts import Idle
 
 def check_explained(timeline):
     """Hold that path and causes add up to the run and to each execution; return the causes of the whole run."""
-    run_cycles = run_times(timeline).throughput.run_cycles
-    path = critical_path(timeline)
+    run_cycles = run_times_of(timeline).throughput.run_cycles
+    path = critical_path_of(timeline)
     rows = [(int(timeline.start[row]), int(timeline.end[row])) for row in path.rows]
     assert rows[0][0] == 0
     assert rows[-1][1] == run_cycles
     assert all(before[1] == after[0] for before, after in pairwise(rows))
     assert not np.isin(timeline.kind[path.rows], WAITS).any()
     assert sum(part.cycles for part in path_parts(timeline, path)) == run_cycles
-    for execution in (None, *(each.index for each in executions(timeline))):
+    for execution in (None, *(each.index for each in executions_of(timeline))):
         found = idle_causes(timeline, execution)
         assert ((found.busy + found.cycles.sum(axis=1)) == found.window_cycles).all()
         same = found.ipu[1:] == found.ipu[:-1]

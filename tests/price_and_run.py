@@ -9,11 +9,11 @@ from ipusim.lowering.lower import complete
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.timeline.timeline import Timeline
 
 
 def price_and_run(plan: Plan, program: PipelineProgram, system: System, **options: Any) -> Timeline:
     """Return the Timeline of ``plan``; ``options`` are those of :func:`ipusim.machine.simulate.simulate`."""
     plan = complete(plan, program, system.replicas)
-    return simulate(plan, program, system, costs=price(plan, program, system), **options)
+    return simulate(plan, program, system, costs=price_plan(plan, program, system), **options)

@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 
-from ipusim.analysis.executions import executions
-from ipusim.analysis.phases import phases
+from ipusim.analysis.executions import executions_of
+from ipusim.analysis.phases import phases_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
@@ -42,8 +42,8 @@ def check_recorded(timeline):
     timeline.save(file)
     file.seek(0)
     assert Timeline.load(file) == timeline
-    for execution in executions(timeline):
-        own = [phase for phase in phases(timeline) if phase.execution == execution.index]
+    for execution in executions_of(timeline):
+        own = [phase for phase in phases_of(timeline) if phase.execution == execution.index]
         edges = [execution.start, *(phase.end for phase in own)]
         assert [phase.start for phase in own] == edges[:-1]
         assert edges[-1] == execution.end

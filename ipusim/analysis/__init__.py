@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.analysis.bubble import bubble as bubble_of
+    from ipusim.analysis.bubble import bubble_of
     from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
-    from ipusim.analysis.critical_path import CriticalPath, PathPart, path_parts
-    from ipusim.analysis.critical_path import critical_path as critical_path_of
-    from ipusim.analysis.effects import effects as effects_of
-    from ipusim.analysis.executions import Execution, find_execution
-    from ipusim.analysis.executions import executions as executions_of
+    from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
+    from ipusim.analysis.effects import effects_of
+    from ipusim.analysis.executions import Execution, executions_of, find_execution
     from ipusim.analysis.figures import Figure, figure, known_figures
     from ipusim.analysis.fit import Fit, remote_verdict
     from ipusim.analysis.learning import LOSS, Learning, received
@@ -29,16 +27,14 @@ if TYPE_CHECKING:
         WEIGHT_UPDATE,
         Phase,
         execution_phases,
+        phases_of,
         time_steps,
     )
-    from ipusim.analysis.phases import phases as phases_of
-    from ipusim.analysis.plain import plain as as_plain
-    from ipusim.analysis.run_times import RunTimes
-    from ipusim.analysis.run_times import run_times as run_times_of
-    from ipusim.analysis.stash import Stash
-    from ipusim.analysis.stash import stash as stash_of
+    from ipusim.analysis.plain import as_plain
+    from ipusim.analysis.run_times import RunTimes, run_times_of
+    from ipusim.analysis.stash import Stash, stash_of
     from ipusim.analysis.summary import LearningSummary
-    from ipusim.analysis.throughput import throughput as throughput_of
+    from ipusim.analysis.throughput import throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
     from ipusim.analysis.verdict import slowest_stages, stage_words
     from ipusim.analysis.waterfall import Waterfall

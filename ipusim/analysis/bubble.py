@@ -45,7 +45,7 @@ class Bubble:
     rank_cost_cycles: int
 
 
-def bubble(timeline: Timeline, execution: Execution) -> Bubble:
+def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     """Return the bubble of one execution of the pipeline by every definition."""
     holders = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
     compute = cycles_by_kind(timeline, execution)[holders][:, PASSES].sum(axis=1)

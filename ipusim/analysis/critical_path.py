@@ -37,7 +37,7 @@ class CriticalPath:
     spans: Rows
 
 
-def critical_path(timeline: Timeline) -> CriticalPath:
+def critical_path_of(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a run.
 
     It leads from the run's start to the end of its last span on an IPU, or of the host's work that this waits for, and

@@ -9,7 +9,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 
 
-def effects(program: PipelineProgram, system: System) -> dict[str, str]:
+def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
     """Return name and effect of every option that changes how the pipeline runs; empty for a plain one."""
     return dict(_effects(program, system))
 

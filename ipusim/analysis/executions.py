@@ -60,7 +60,7 @@ def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
     return of_kinds(timeline.kind, IPU_KINDS)
 
 
-def executions(timeline: Timeline) -> tuple[Execution, ...]:
+def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
     """Return every execution that has a span on an IPU, in order; what is between session runs is in none.
 
     Of those that repeat as a block, the first and the last copies are there, and one for all between them.

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.analysis.executions import Execution, executions, find_execution, on_ipus
+from ipusim.analysis.executions import Execution, executions_of, find_execution, on_ipus
 from ipusim.timeline.kinds import PASSES, kinds_with, of_kinds
 from ipusim.timeline.timeline import NONE, Timeline
 
@@ -108,9 +108,9 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     )
 
 
-def phases(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions, in order of time; of those that repeat as a block as :func:`executions`."""
-    return _phases(timeline.peeled(), executions(timeline))
+def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
+    """Return the phases of all executions, in order of time; of those that repeat as :func:`executions_of` does."""
+    return _phases(timeline.peeled(), executions_of(timeline))
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:

@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """Return ``value`` with dataclasses and mappings as dicts in their own order, and tuples as lists, at any depth."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, tuple | list) else value
+        return {str(key): as_plain(each) for key, each in value.items()}
+    return [as_plain(each) for each in value] if isinstance(value, tuple | list) else value

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ipusim.analysis.bubble import Bubble, bubble
-from ipusim.analysis.executions import executions, find_execution
+from ipusim.analysis.bubble import Bubble, bubble_of
+from ipusim.analysis.executions import executions_of, find_execution
 from ipusim.analysis.phases import Phase, execution_phases
-from ipusim.analysis.plain import plain
-from ipusim.analysis.throughput import Throughput, throughput
+from ipusim.analysis.plain import as_plain
+from ipusim.analysis.throughput import Throughput, throughput_of
 from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
 from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.timeline import Timeline
@@ -92,7 +92,7 @@ class RunTimes:
 
     def times_dict(self) -> dict[str, Any]:
         """Return these times as plain data for JSON, in a fixed order, with seconds beside cycles."""
-        data = {field.name: plain(getattr(self, field.name)) for field in fields(RunTimes)}
+        data = {field.name: as_plain(getattr(self, field.name)) for field in fields(RunTimes)}
         data["phases"] = [self._phase(phase) for phase in self.phases]
         data["pipeline_use"] = [self._use(use, self.makespan_cycles) for use in self.pipeline_use]
         data["run_use"] = [self._use(use, self.throughput.run_cycles) for use in self.run_use]
@@ -107,7 +107,7 @@ class RunTimes:
         return timed
 
     def _phase(self, phase: Phase) -> dict[str, Any]:
-        return {**plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
+        return {**as_plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
 
     def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
         data: dict[str, Any] = {"ipu": use.ipu, "physical_ipu": use.physical_ipu, "stages": list(use.stages)}
@@ -117,13 +117,13 @@ class RunTimes:
         return data
 
 
-def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
+def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     """Return the times of a run, with the makespan, phases and bubble of one of its executions.
 
     Raises TimelineError for an execution that the Timeline does not hold.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
-    each_takes = [each.execution_cycles for each in executions(timeline)]
+    each_takes = [each.execution_cycles for each in executions_of(timeline)]
     return RunTimes(
         name=info.name,
         system=info.system,
@@ -150,6 +150,6 @@ def run_times(timeline: Timeline, execution: int = 0) -> RunTimes:
         phases=execution_phases(timeline, execution),
         pipeline_use=ipu_uses(timeline, chosen),
         run_use=ipu_uses(timeline),
-        bubble=bubble(timeline, chosen),
-        throughput=throughput(timeline),
+        bubble=bubble_of(timeline, chosen),
+        throughput=throughput_of(timeline),
     )

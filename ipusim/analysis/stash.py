@@ -29,7 +29,7 @@ class Stash(NamedTuple):
     closes: Column
 
 
-def stash(timeline: Timeline, rows: Column) -> Stash:
+def stash_of(timeline: Timeline, rows: Column) -> Stash:
     """Return what stages keep of each micro-batch, as far as passes among ``rows`` tell it.
 
     Counts of it at a time are those of :func:`ipusim.analysis.memory.kept_micro_batches`. In inference nothing is kept.

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ipusim.analysis.effects import effects
+from ipusim.analysis.effects import effects_of
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory_summary import MemorySummary, memory_summary
 from ipusim.analysis.orders import OrderReport
-from ipusim.analysis.plain import plain
-from ipusim.analysis.run_times import RunTimes, run_times
+from ipusim.analysis.plain import as_plain
+from ipusim.analysis.run_times import RunTimes, run_times_of
 from ipusim.analysis.verdict import Verdict, verdict
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.system import System
@@ -119,7 +119,7 @@ class Summary(RunTimes):
         return {
             "schema_version": SCHEMA_VERSION,
             "description": self.description,
-            "verdict": plain(self.verdict),
+            "verdict": as_plain(self.verdict),
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             **self.times_dict(),
             "ipu": self.ipu,
@@ -130,10 +130,10 @@ class Summary(RunTimes):
             "reduction_method": self.reduction_method,
             "selection_order_reason": self.selection_order_reason,
             "selection_orders": [report.to_dict() for report in self.selection_orders],
-            "gradient_sum": plain(self.gradient_sum),
-            "stage_cycles": plain(self.stage_cycles),
-            "memory": plain(self.memory),
-            "learning": plain(self.learning),
+            "gradient_sum": as_plain(self.gradient_sum),
+            "stage_cycles": as_plain(self.stage_cycles),
+            "memory": as_plain(self.memory),
+            "learning": as_plain(self.learning),
         }
 
 
@@ -157,13 +157,13 @@ def summarise(
     its copies, ``learning`` is what its arithmetic gave, if there was any, ``find_waterfall`` gives the parts of its
     time; the rest is as it was asked for. Raises TimelineError for a Timeline without an execution.
     """
-    times = run_times(timeline)
+    times = run_times_of(timeline)
     return Summary(
         **vars(times),
         description=description,
         ipu=system.ipu.name,
         notes=tuple(notes),
-        options=effects(program, system),
+        options=effects_of(program, system),
         steps=steps,
         repeat_count=program.repeat_count,
         reduction_method=program.reduction,

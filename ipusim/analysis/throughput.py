@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.analysis.executions import BETWEEN_KINDS, executions
+from ipusim.analysis.executions import BETWEEN_KINDS, executions_of
 from ipusim.timeline.timeline import Timeline
 
 
@@ -30,9 +30,9 @@ class Throughput:
     weight_update_period_s: float
 
 
-def throughput(timeline: Timeline) -> Throughput:
+def throughput_of(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
-    info, found, timeline = timeline.info, executions(timeline), timeline.peeled()
+    info, found, timeline = timeline.info, executions_of(timeline), timeline.peeled()
     calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if found:
         begin = int(timeline.start[calls].min(initial=found[0].start))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ipusim.analysis.throughput import throughput
+from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs
@@ -40,7 +40,7 @@ def verdict(timeline: Timeline, costs: Costs) -> Verdict:
     """Return the verdict on a run that was priced at ``costs``."""
     info = timeline.info
     holders = sorted(info.stages_of_ipu)
-    run_cycles = throughput(timeline).run_cycles
+    run_cycles = throughput_of(timeline).run_cycles
     busy = int(cycles_by_kind(timeline)[holders][:, list(COMPUTE_KINDS)].sum())
     passes = _passes(costs, len(info.stages), info.training)
     slowest = slowest_stages(costs, len(info.stages), info.training)

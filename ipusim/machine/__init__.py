@@ -13,6 +13,6 @@ if TYPE_CHECKING:
     from ipusim.machine.host_collectives import all_gather, all_reduce, broadcast, broadcast_all
     from ipusim.machine.hosts import Host, host_count, run_together, this_host
     from ipusim.machine.one_thread import one_blas_thread
-    from ipusim.machine.timeline_info import timeline_info as info_of
+    from ipusim.machine.timeline_info import timeline_info_of
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -27,7 +27,7 @@ from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
 from ipusim.machine.recurrence import Mark, queue_state, size_of
 from ipusim.machine.session_runs import SessionRuns
-from ipusim.machine.timeline_info import timeline_info
+from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -91,7 +91,7 @@ def simulate(
     executions = program.repeat_count if executions is None else executions
     machine = Machine(plan, program, system, costs, together, executions, between, marked, note)
     machine.run(progress)
-    return machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
+    return machine.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
 
 
 class Machine:

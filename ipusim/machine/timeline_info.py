@@ -11,7 +11,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import TimelineInfo, layers_text
 
 
-def timeline_info(
+def timeline_info_of(
     plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
 ) -> TimelineInfo:
     """Return it for a run of so many executions, whose link directions have the numbers of ``links``."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.pipeline.check import check as check_plan
+    from ipusim.pipeline.check import check_plan
     from ipusim.pipeline.footprint import StageFootprint
     from ipusim.pipeline.grid import format_grid, parse_mapping
     from ipusim.pipeline.holders import LAYERS, Holder

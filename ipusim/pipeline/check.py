@@ -47,7 +47,7 @@ def violations(plan: Plan) -> list[Violation]:
     return found or [*endings(plan), *feeds(plan)]
 
 
-def check(plan: Plan) -> None:
+def check_plan(plan: Plan) -> None:
     """Raise PlanError with the grid and the broken rules marked in it, if there are any."""
     found = violations(plan)
     if not found:

@@ -10,8 +10,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.pricing.code import least_code
-    from ipusim.pricing.collectives import all_gathers, host_update_cycles
-    from ipusim.pricing.collectives import all_reduce as all_reduce_cycles
+    from ipusim.pricing.collectives import all_gathers, all_reduce_cycles, host_update_cycles
     from ipusim.pricing.copies import copy_costs, send_costs, traffic
     from ipusim.pricing.costs import HostCosts, Send, StepCopy
     from ipusim.pricing.exchanges import HostExchange
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from ipusim.pricing.planner.product import Product as PlannedProduct
     from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
     from ipusim.pricing.planner.work import SplitWork, smooth_cycles
-    from ipusim.pricing.price import counts_update
-    from ipusim.pricing.price import price as price_plan
-    from ipusim.pricing.terms import Row as TermRow
-    from ipusim.pricing.terms import terms as terms_of
+    from ipusim.pricing.price import counts_update, price_plan
+    from ipusim.pricing.terms import TermRow, terms_of
 else:
     __getattr__, __dir__ = lazy(__name__)

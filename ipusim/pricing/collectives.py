@@ -40,10 +40,10 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     itemsize = min(widths, default=1)
     # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
     held = {ipu: size for ipu, size in held.items() if size} or dict.fromkeys(list(held)[:1], itemsize)
-    return all_reduce(system, held, itemsize)
+    return all_reduce_cycles(system, held, itemsize)
 
 
-def all_reduce(system: System, held: Mapping[int, int], itemsize: int) -> ReplicaCollective:
+def all_reduce_cycles(system: System, held: Mapping[int, int], itemsize: int) -> ReplicaCollective:
     """Return the all-reduces of buffers of so many bytes on each IPU of a replica, in all replicas and all at once."""
     groups = [range(ipu, system.count, system.shards) for ipu in held]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)

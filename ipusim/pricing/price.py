@@ -27,7 +27,7 @@ from ipusim.pricing.host_calls import host_calls
 from ipusim.pricing.passes import pass_costs, pass_cycles
 
 
-def price(plan: Plan, program: PipelineProgram, system: System) -> Costs:
+def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``.
 
     Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are

@@ -42,7 +42,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Row:
+class TermRow:
     """What something costs by one law.
 
     Attributes:
@@ -65,13 +65,13 @@ class Row:
         return f"{text} + {left} more" if left else text
 
 
-def terms(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[Row, ...]:
+def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
     """Return the terms of ``costs``, which are those of the other three; what costs nothing has none."""
     names = [profile.name for profile in program.stages]
     return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 
 
-def _rows(thing: Thing) -> Iterator[Row]:
+def _rows(thing: Thing) -> Iterator[TermRow]:
     """Yield a row for each law that something costs anything by."""
     by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
     for part in thing.cycles:
@@ -83,7 +83,7 @@ def _rows(thing: Thing) -> Iterator[Row]:
                     formulas[written(addend)] += times * often
     for law in sorted(by_law, key=laws.LAWS.index):
         values, formulas = by_law[law]
-        yield Row(thing.of, law, sum(values), tuple(formulas.items()))
+        yield TermRow(thing.of, law, sum(values), tuple(formulas.items()))
 
 
 def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ipusim.runs.request.request import given, index_of, plain, validate
     from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
     from ipusim.runs.session import Hook
-    from ipusim.runs.time_alone import time_alone as timeline_of
+    from ipusim.runs.time_alone import timeline_of
     from ipusim.runs.titles import title_of
-    from ipusim.runs.waterfall import waterfall as waterfall_of
+    from ipusim.runs.waterfall import waterfall_of
     from ipusim.runs.yaml_text import Located, dump, edited
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -21,8 +21,8 @@ from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
-from ipusim.runs.time_alone import time_alone
-from ipusim.runs.waterfall import waterfall
+from ipusim.runs.time_alone import timeline_of
+from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.timeline import Timeline
 
 #: Spans that take about a second to simulate: 64 x 1024 micro-batches under 1F1B in point-to-point, 1.2 s.
@@ -89,8 +89,8 @@ def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
     """Return the parts of the run's time; None of a long run that does not repeat itself, which is for who asks."""
     long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
     if long and not jump and job.workload is None:  # whether it repeats itself was not looked at
-        long = not time_alone(job, timeline.info.executions).repeats
-    return None if long else waterfall(job, timeline)
+        long = not timeline_of(job, timeline.info.executions).repeats
+    return None if long else waterfall_of(job, timeline)
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:

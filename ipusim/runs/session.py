@@ -20,7 +20,7 @@ from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
@@ -215,7 +215,7 @@ class Session:
         together = self._on_time()
         with alone, np.errstate(all="ignore"):
             if self._together is None:
-                timeline = time_alone(job, count, jump=jump, replicas=together, between=between, progress=progress)
+                timeline = timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
             else:
                 timeline = simulate(
                     job.plan,

@@ -31,7 +31,7 @@ def _as_it_is(job: Job) -> tuple[Costs, System]:
     return job.costs, job.system
 
 
-def time_alone(
+def timeline_of(
     job: Job,
     executions: int | None = None,
     *,
@@ -77,7 +77,7 @@ def time_alone(
 
 @dataclass(frozen=True)
 class _InPart:
-    """A run that is simulated in part; the attributes are the arguments of :func:`time_alone`."""
+    """A run that is simulated in part; the attributes are the arguments of :func:`timeline_of`."""
 
     job: Job
     executions: int

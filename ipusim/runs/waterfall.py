@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ipusim.analysis.throughput import throughput
+from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
@@ -21,7 +21,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs, HostCosts, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.job import Job
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Timeline
 
@@ -30,14 +30,14 @@ Passes = Mapping[tuple[int, int], int]
 _Collective = TypeVar("_Collective", bound=ReplicaCollective)
 
 
-def waterfall(job: Job, timeline: Timeline) -> Waterfall:
+def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
     """Return the parts of the time of ``timeline``, which is the whole run of ``job``.
 
     The runs without some of the parts have no arithmetic; of one that repeats itself they are simulated in part, and
-    not at all where the part left out costs nothing. Raises what :func:`~ipusim.runs.time_alone.time_alone` does.
+    not at all where the part left out costs nothing. Raises what :func:`~ipusim.runs.time_alone.timeline_of` does.
     """
     executions = timeline.info.executions
-    cycles = [throughput(timeline).run_cycles]
+    cycles = [throughput_of(timeline).run_cycles]
     before: tuple[Costs, System, bool] = job.costs, job.system, bool(job.between)
     for cuts in range(1, len(_CUTS) + 1):
         costs, system = priced(job, cuts)
@@ -92,13 +92,13 @@ def busiest_cycles(job: Job, passes: Passes) -> int:
 
 def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:
     """Return what the run takes without so many parts."""
-    timeline = time_alone(
+    timeline = timeline_of(
         job,
         executions,
         priced=lambda of: priced(of, cuts),
         between=job.between if between else None,
     )
-    return throughput(timeline).run_cycles
+    return throughput_of(timeline).run_cycles
 
 
 def _without_updates(_: Job, costs: Costs) -> Costs:

@@ -10,8 +10,7 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.schedules.features import Feature
     from ipusim.schedules.named import FILE, schedule_of
-    from ipusim.schedules.registry import HOUSE, called, find, is_of_the_house, names, register
-    from ipusim.schedules.registry import serialized as default_serialized
-    from ipusim.schedules.torch_csv import write as write_torch_csv
+    from ipusim.schedules.registry import HOUSE, called, default_serialized, find, is_of_the_house, names, register
+    from ipusim.schedules.torch_csv import write_torch_csv
 else:
     __getattr__, __dir__ = lazy(__name__)

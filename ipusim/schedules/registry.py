@@ -349,7 +349,7 @@ def kept() -> Iterator[None]:
         _SCHEDULES.update(before)
 
 
-def serialized() -> Schedule:
+def default_serialized() -> Schedule:
     """Return the schedule that a program with batch serialization has by default."""
     return next(each for each in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in each.supports)
 

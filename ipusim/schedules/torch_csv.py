@@ -35,7 +35,7 @@ _LETTERS: Final = {kind: letter for letter, kind in _KINDS.items()}
 _EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"
 
 
-def write(order: Order) -> str:
+def write_torch_csv(order: Order) -> str:
     """Return the text of an Order, in the time-steps of passes that all take one, with copies that take none.
 
     Raises PlanError for passes that torch has not.

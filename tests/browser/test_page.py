@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import SpanKind
@@ -186,7 +186,7 @@ def test_a_micro_batch_is_followed_and_all_else_is_dim(open_page, one, timeline)
 
 def test_the_critical_path_is_shown_on_the_trace_and_as_a_table(open_page, one, timeline):
     page = open_page(one)
-    path = critical_path(timeline).rows
+    path = critical_path_of(timeline).rows
     on, off = (
         next(
             (each, (timeline.start[each] + timeline.end[each]) / 2 / timeline.info.clock_hz)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.page.page import report_page
 from ipusim.app.render import left_out
 from ipusim.app.render.page.fills import LANES, page_looks
@@ -125,7 +125,7 @@ def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(s
     page.click("[data-do=path]")
     shows(page)
     # As in the picture: what all IPUs do together is in the row of the span before it.
-    path = critical_path(timeline).rows
+    path = critical_path_of(timeline).rows
     rows = [int(ipu) for ipu in timeline.ipu[path] if ipu >= 0]
     steps = [(one, other) for one, other in pairwise(rows) if one != other]
     expected = [sum(min(step) <= gap < max(step) for step in steps) for gap in range(len(timeline.info.ipus) - 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.analysis.bubble import bubble
+from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.phases import time_steps
 from ipusim.app.page.playing import play_page
@@ -167,7 +167,7 @@ def test_steps_go_from_time_step_to_time_step_and_back_with_figures_and_stashes(
 def test_at_the_end_the_bubble_is_that_of_the_summary(show, timelines, name):
     page, timeline = show(name), timelines[1][name]
     page.keyboard.press("End")
-    assert figure(page, "bubble") == f"{100 * bubble(timeline, find_execution(timeline, 0)).idle_fraction:.1f} %"
+    assert figure(page, "bubble") == f"{100 * bubble_of(timeline, find_execution(timeline, 0)).idle_fraction:.1f} %"
 
 
 def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(show, timelines):

@@ -20,9 +20,9 @@ from ipusim.hardware.build import build_system
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.passes import leaves
 from ipusim.pricing.planner.rates import PlannerRates
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.pricing.products import plans
-from ipusim.pricing.terms import terms
+from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
@@ -288,7 +288,7 @@ def test_the_conformers_third_ipu_sets_its_pace():
 def test_launches_of_the_small_network_take_as_long_as_its_products():
     result = run("small_cnn")
     found = Counter()
-    for term in terms(result.job.costs, result.job.plan, result.job.program, result.job.system):
+    for term in terms_of(result.job.costs, result.job.plan, result.job.program, result.job.system):
         found[term.law.name] += term.cycles
     assert result.summary.throughput.micro_batches_per_s > 1 / 342e-6  # as published, with calls of the host
     assert found["launches"] == pytest.approx(found["matrix"], rel=0.3)
@@ -297,7 +297,7 @@ def test_launches_of_the_small_network_take_as_long_as_its_products():
 def test_costs_are_those_of_the_cost_model_or_as_measured():
     experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     plan = execute(experiment).job.plan
-    found = price(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
+    found = price_plan(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
     assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
     assert set(found.updates.values()) == {500}
 

@@ -12,7 +12,7 @@ from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from ipusim.schedules.torch_csv import write
+from ipusim.schedules.torch_csv import write_torch_csv
 from tests import torch_schedules
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
@@ -72,7 +72,7 @@ def test_instructions_parse_back(sync):
 def test_csv_is_the_same_in_both_sync_modes_and_reads_back(tmp_path):
     words = ("--mapping", "0,1,0,1", "--count", 4)
     shape = PlanShape(mapping=(0, 1, 0, 1), micro_batches=4)
-    text = write(find("interleaved_1f1b").order(shape))
+    text = write_torch_csv(find("interleaved_1f1b").order(shape))
     for sync in Sync:
         done = ipusim("schedule", "interleaved_1f1b", *words, "--sync", sync.value, "--format", "csv")
         assert done.stdout == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.analysis.executions import executions
+from ipusim.analysis.executions import executions_of
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -31,7 +31,7 @@ def test_it_follows_each_session_run_on_every_ipu(load, sync):
     rows = timeline.rows(SpanKind.HOST_CALL)
     assert sorted(timeline.ipu[rows].tolist()) == [0] * 3 + [1] * 3
     assert set((timeline.end[rows] - timeline.start[rows]).tolist()) == {30_000}
-    with_calls, without = executions(timeline), executions(plain.timeline)
+    with_calls, without = executions_of(timeline), executions_of(plain.timeline)
     assert [each.execution_cycles for each in with_calls] == [each.execution_cycles for each in without]
     for number, (mine, other) in enumerate(zip(with_calls, without, strict=True)):
         assert mine.start - other.start == 30_000 * (number // 2)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
@@ -80,7 +80,7 @@ def test_a_look_up_waits_for_updates_before_it(loads_job):
     assert (begins[1:] == ends[:-1]).any()
     read = [row for row in timeline.rows(SpanKind.HOST_ROWS) if timeline.bytes[row] == ROWS]
     assert set(timeline.start[read]) <= set(ends)
-    path = critical_path(timeline).rows
+    path = critical_path_of(timeline).rows
     assert SpanKind.HOST in timeline.kind[path]
 
 

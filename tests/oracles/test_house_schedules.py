@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.analysis.bubble import bubble
+from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.pipeline.program import PlanShape
@@ -14,11 +14,11 @@ from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules import controllable_memory
 from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
-from ipusim.schedules.torch_csv import write
+from ipusim.schedules.torch_csv import write_torch_csv
 from tests import torch_schedules
 from tests.oracles.test_point_to_point import free, most_kept
 from tests.orders import passes_of
@@ -60,8 +60,8 @@ def test_zero_bubbles_table(row):
             sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
             return replace(job.costs, sends=sends), job.system
 
-        timeline = time_alone(assemble(request), priced=priced)
-        assert round(bubble(timeline, find_execution(timeline, 0)).rank_cost_rate, 4) == rate
+        timeline = timeline_of(assemble(request), priced=priced)
+        assert round(bubble_of(timeline, find_execution(timeline, 0)).rank_cost_rate, 4) == rate
 
 
 @pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 7), (5, 40)])
@@ -124,7 +124,7 @@ def test_zbv_has_torchs_order(ipus, count):
     """Of fewer micro-batches than the rule needs too; torch's idle cells are where its passes would wait."""
     shape = PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count)
     rows = [[cell for cell in row if cell] for row in torch_schedules.zbv(ipus, count)]
-    made = write(find("zbv").order(shape)).splitlines()
+    made = write_torch_csv(find("zbv").order(shape)).splitlines()
     assert [[cell for cell in line.split(",") if cell] for line in made] == rows
 
 
@@ -192,7 +192,7 @@ def test_the_bubble_of_controllable_memory_repeats_itself_where_passes_differ_to
 )
 def test_controllable_memory_has_its_authors_order(schedule, ipu, right):
     order = find(schedule).order(PlanShape(mapping=zigzag(8, 2), micro_batches=6))
-    assert write(order).splitlines()[ipu].replace(",", " ").split() == right.split()
+    assert write_torch_csv(order).splitlines()[ipu].replace(",", " ").split() == right.split()
 
 
 @pytest.mark.parametrize("schedule", ["v_half", "v_min"])

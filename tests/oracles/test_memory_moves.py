@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.analysis.throughput import throughput
+from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.suggest.choices import Limits
@@ -25,7 +25,7 @@ def text_of(value):
 
 
 def period(job):
-    return throughput(execute(job).timeline).weight_update_period_s
+    return throughput_of(execute(job).timeline).weight_update_period_s
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.check import check
+from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
@@ -47,7 +47,7 @@ def free(schedule, mapping, count, cycles, training=True):
     shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
     program = PipelineProgram(tuple(profile(index, *cycles) for index in range(shape.stages)), shape, schedule)
     plan = plan_of(find(schedule), shape, Sync.POINT_TO_POINT)
-    check(plan)
+    check_plan(plan)
     return price_and_run(plan, program, build_system("free", mapping=mapping)).makespan_cycles
 
 
@@ -364,7 +364,7 @@ def cases(most=60):
 
 def ran(case):
     plan = lower(case.order, Sync.POINT_TO_POINT)
-    check(plan)
+    check_plan(plan)
     return price_and_run(plan, case.program, case.system)
 
 

@@ -24,7 +24,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer, MomentumOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.pipeline.ops import Pass
-from ipusim.pricing.terms import terms
+from ipusim.pricing.terms import terms_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -310,7 +310,7 @@ def test_what_it_costs_is_said_with_its_formula():
         [lambda x: x, lambda x: cross_replica_sum(cross_replica_sum(x)) + reduce_scatter(x, 2)[0]], x, 4
     )
     job = program._session.job
-    found = [each for each in terms(job.costs, job.plan, job.program, job.system) if "stage_1" in each.of]
+    found = [each for each in terms_of(job.costs, job.plan, job.program, job.system) if "stage_1" in each.of]
     called = [each for each in found if "in forward" in each.of]
     assert list(dict.fromkeys(each.of for each in called)) == [
         f"all-reduce ({job.costs.collectives[0, 1][0].algorithm}) 1 in forward of pipeline_stage_1",

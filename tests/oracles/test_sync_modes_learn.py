@@ -20,7 +20,7 @@ from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
-from ipusim.pipeline.check import check
+from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
@@ -62,7 +62,7 @@ def trained(order, sync, splits, *, reduction="SUM", optimizer=None, overlap=Tru
     executor = NumpyExecutor(shape, workload)
     initial = {name: array.copy() for name, array in executor.weights().items()}
     plan = lower(order, sync)
-    check(plan)
+    check_plan(plan)
     price_and_run(plan, program, build_system(system, mapping=shape.mapping), executor=executor)
     made = map(read, passes_of(order)[shape.mapping[-1]])
     last = [micro for letter, stage, micro in made if (letter, stage) == ("F", shape.stages - 1)]

@@ -28,8 +28,8 @@ from ipusim.pricing import laws
 from ipusim.pricing.costs import HostCosts
 from ipusim.pricing.laws import Term
 from ipusim.pricing.passes import pass_costs, pass_cycles
-from ipusim.pricing.price import price
-from ipusim.pricing.terms import terms
+from ipusim.pricing.price import price_plan
+from ipusim.pricing.terms import terms_of
 from tests.places import SCENARIOS
 
 TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
@@ -105,8 +105,8 @@ def told(name):
     plan, program, system = experiment.plan, experiment.program, experiment.system
     if name in OUTSIDE:
         program = replace(program, stages=(replace(program.stages[0], **OUTSIDE[name]), *program.stages[1:]))
-        experiment = replace(experiment, program=program, costs=price(plan, program, system))
-    return experiment, terms(experiment.costs, plan, program, system)
+        experiment = replace(experiment, program=program, costs=price_plan(plan, program, system))
+    return experiment, terms_of(experiment.costs, plan, program, system)
 
 
 def value_of(formula):
@@ -197,8 +197,8 @@ def test_halves_of_backward_passes_have_terms_of_their_own(name):
     program, system, plan = job.program, job.system, copy(job.plan)
     kinds, stages = [Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT], len(program.stages)
     plan.kind, plan.stage = np.repeat(kinds, stages), np.tile(np.arange(stages), len(kinds))
-    costs = price(plan, program, system)
-    found = terms(costs, plan, program, system)
+    costs = price_plan(plan, program, system)
+    found = terms_of(costs, plan, program, system)
     of = {Pass.INPUT_GRADIENT: "input gradient", Pass.WEIGHT_GRADIENT: "weight gradient"}
     for stage, profile in enumerate(program.stages):
         for kind, words in of.items():

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.scenario.problems import ScenarioError
@@ -133,7 +133,7 @@ def test_a_host_that_has_no_weights_to_send_ends_the_run(load):
         )
     ).timeline
     (wait,) = timeline.rows(SpanKind.HOST_WAIT)
-    work, sent, *_ = critical_path(timeline).rows[::-1]
+    work, sent, *_ = critical_path_of(timeline).rows[::-1]
     assert timeline.end[wait] == timeline.end[work] == timeline.makespan_cycles
     assert (timeline.kind[work], timeline.link[work]) == (SpanKind.HOST, HostTrack.VARIABLES)
     assert timeline.kind[sent] == SpanKind.HOST_UPDATE

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.run_times import run_times_of
 from ipusim.app.explain.what_if import changes, what_if
 from ipusim.app.scenario.load import load_job
 from ipusim.machine.simulate import simulate
@@ -19,7 +19,7 @@ UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backwar
 
 def run_cycles(*overrides):
     job = load_job(FOUR, overrides)
-    return run_times(Session(job).run(job.executions)).throughput.run_cycles
+    return run_times_of(Session(job).run(job.executions)).throughput.run_cycles
 
 
 def gains(*overrides):

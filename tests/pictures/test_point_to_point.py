@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.analysis.phases import phases
+from ipusim.analysis.phases import phases_of
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
@@ -224,10 +224,10 @@ def test_pictures_zoom_to_phases(phase):
 
 def test_the_line_at_the_end_of_a_phase_is_interrupted_over_a_number():
     # The main phase ends at 2700, in the middle of a backward pass of IPU 1.
-    assert [phase.end for phase in phases(timeline("1f1b")) if phase.name == "main"] == [2700]
+    assert [phase.end for phase in phases_of(timeline("1f1b")) if phase.name == "main"] == [2700]
     assert stretches(execution_trace(timeline("1f1b")), 2700) == [(0.0, 1.08), (1.92, 4.0)]
     shown = execution_trace(timeline("1f1b", sync="lock_step"))
-    ends = [phase.end for phase in phases(timeline("1f1b", sync="lock_step"))][:-1]
+    ends = [phase.end for phase in phases_of(timeline("1f1b", sync="lock_step"))][:-1]
     assert [stretches(shown, end) for end in ends] == [[(0.0, 4.0)]] * len(ends)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.analysis.executions import executions
-from ipusim.analysis.phases import PHASES, phases
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.executions import executions_of
+from ipusim.analysis.phases import PHASES, phases_of
+from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.app.render.lettering import spread
@@ -55,20 +55,20 @@ def arguments(draw):
 @given(arguments())
 def test_phases_tile_every_execution(lock_step, chosen):
     timeline = lock_step(**chosen)
-    for execution in executions(timeline):
-        own = [phase for phase in phases(timeline) if phase.execution == execution.index]
+    for execution in executions_of(timeline):
+        own = [phase for phase in phases_of(timeline) if phase.execution == execution.index]
         assert own[0].start == execution.start
         assert own[-1].end == execution.end
         assert all(one.end == other.start for one, other in pairwise(own))
         places = [PHASES.index(phase.name) for phase in own]
         assert places == sorted(set(places))
-    assert executions(timeline)[-1].end == max(timeline.end[timeline.kind != 11])
+    assert executions_of(timeline)[-1].end == max(timeline.end[timeline.kind != 11])
 
 
 @settings(max_examples=share(60), deadline=None)
 @given(arguments())
 def test_bubbles_agree_with_each_other(lock_step, chosen):
-    found = run_times(lock_step(**chosen))
+    found = run_times_of(lock_step(**chosen))
     bubble, stages = found.bubble, len(chosen["mapping"])
     assert 0 <= bubble.span_idle_fraction <= bubble.idle_fraction + 1e-12
     assert bubble.idle_fraction < 1

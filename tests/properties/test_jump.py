@@ -32,7 +32,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
@@ -142,7 +142,7 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
         return replace(job.costs, sends=sends), job.system
 
     job = flight(cycles, ipus, forward, backward, count)
-    timeline = time_alone(job, priced=priced)
+    timeline = timeline_of(job, priced=priced)
     one = max(Fraction((k + 1) * (forward + backward) + 2 * k * cycles, k + 1) for k in range(ipus))
     (block,) = timeline.repeats
     assert Fraction(block.cycles, block.micro_batches) == one
@@ -150,7 +150,7 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
     once = block._replace(times=1)
     assert with_copies(timeline.contiguous().columns, once) == once, "rows beside a block are none of its copies"
     fewer = 16 * ipus + count % ipus
-    short = time_alone(job.of(fewer, 1), priced=priced, jump=False)
+    short = timeline_of(job.of(fewer, 1), priced=priced, jump=False)
     assert timeline.makespan_cycles == short.makespan_cycles + one * (count - fewer)
 
 
@@ -170,7 +170,7 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
         cycles = rng.randrange(1000, 1200)
         stage.update(forward=100 * cycles, backward=200 * cycles)
         stage.update({key: 40_000 for key in ("output_bytes", "gradient_bytes") if key in stage})
-    timeline = time_alone(assemble(Request.from_dict(data, name="uneven")))
+    timeline = timeline_of(assemble(Request.from_dict(data, name="uneven")))
     (block,) = timeline.repeats
     assert block.micro_batches == 3
     assert len(counts) == 1
@@ -181,9 +181,9 @@ def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:
     data = flight(0, 2, 10, 20, 64).request.given()
     data["pipeline"]["schedule"] = "gpipe"
     job = assemble(Request.from_dict(data, name="gpipe"))
-    timeline = time_alone(job)
+    timeline = timeline_of(job)
     assert not timeline.repeats
-    assert timeline == time_alone(job, jump=False)
+    assert timeline == timeline_of(job, jump=False)
 
 
 @slowest

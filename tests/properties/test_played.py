@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from ipusim.analysis.bubble import bubble
+from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.memory import kept_micro_batches
 from ipusim.app.render.page import played
@@ -48,7 +48,7 @@ def check_bubble(timeline, data, columns, name):
     lanes = len(data["lanes"])
     replicas = len(timeline.info.stages_of_ipu) // lanes
     idle = lanes * data["pipeline_end"] - computed(data, columns, data["end"])
-    assert idle * replicas == bubble(timeline, find_execution(timeline, 0)).idle_cycles, name
+    assert idle * replicas == bubble_of(timeline, find_execution(timeline, 0)).idle_cycles, name
     assert (columns["move.leaves"] <= columns["move.arrives"]).all(), name
     for rising in ("start", "move.leaves"):  # which the scripts search in
         assert (np.diff(columns[rising]) >= 0).all(), (name, rising)

@@ -17,7 +17,7 @@ from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
-from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.instructions import PASSES, Code, text_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync, parse_listing
@@ -55,7 +55,7 @@ def test_a_random_order_keeps_all_rules_in_both_modes(seed):
     _, shape, passes = drawn(seed)
     for plan in both(Order.of("drawn", shape, passes)):
         assert [str(each) for each in violations(plan)] == []
-        check(plan)
+        check_plan(plan)
 
 
 @pytest.mark.parametrize("seed", range(0, CASES, 2))
@@ -205,7 +205,7 @@ def test_swapped_passes_are_refused_where_a_walk_stands_still(seed):
                 assert ("memory" in {each.rule for each in found}) == kept_too_long
             if found:
                 with pytest.raises(PlanError, match=r"^the plan breaks"):
-                    check(plan)
+                    check_plan(plan)
 
 
 def over(shape, passes, depths):
@@ -260,4 +260,4 @@ def test_whatever_is_wrong_with_an_order_is_told_in_both_modes(seed):
             assert ("once" in rules) == (not whole), (plan.sync, wrong, [str(each) for each in found])
             if found:
                 with pytest.raises(PlanError):
-                    check(plan)
+                    check_plan(plan)

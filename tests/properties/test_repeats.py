@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.analysis.memory import memory_curves, moment
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.run_times import run_times_of
 from ipusim.app.explain.explanation import explain
 from ipusim.app.regression.listed import kept
 from ipusim.app.regression.pin import spans
@@ -76,7 +76,7 @@ def told(timeline, job):
     return json.dumps(
         [
             sum_up(job, timeline, None).summary.to_dict(),
-            *(run_times(timeline, execution).times_dict() for execution in whole),
+            *(run_times_of(timeline, execution).times_dict() for execution in whole),
             *(explain(timeline, "-", execution).to_dict() for execution in (None, *whole)),
         ]
     )
@@ -120,7 +120,7 @@ def test_windows_hold_what_the_whole_run_has_there(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_path_leads_through_the_same_spans(seed):
     _, whole, short = ran(seed)
-    path, every = critical_path(short), critical_path(whole)
+    path, every = critical_path_of(short), critical_path_of(whole)
     assert path.spans.sum() == len(every.rows)
     assert set(short.start[path.rows].tolist()) <= set(whole.start[every.rows].tolist())
 

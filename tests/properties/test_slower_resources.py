@@ -22,11 +22,11 @@ from ipusim.hardware.resources import Resource
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.simulate import Machine
-from ipusim.machine.timeline_info import timeline_info
+from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.problems import RequestError
@@ -60,7 +60,7 @@ def executed(plan, program, system, costs, *disturbances):
     together = Replicas((NullExecutor(),) * system.replicas)
     machine = Machine(plan, program, system, costs, together, executions)
     machine.run()
-    timeline = machine.recorder.timeline(timeline_info(plan, program, system, costs.links, executions))
+    timeline = machine.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
     assert check_tiling(timeline) == machine._clock.now
     return timeline
 
@@ -121,7 +121,7 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
     system = build_system("m2000", mapping=shape.mapping)
     plan = complete(plan_of(schedule, shape, sync), program, system.replicas)
     costs, whole = (
-        price(plan, program, system),
+        price_plan(plan, program, system),
         name == "breadth_first",
     )  # in the middle of which no IPU waits for copies
     longer = check_slowdowns(plan, program, system, costs, Resource("IPU", 0), *SLOW, whole=whole)
@@ -136,7 +136,7 @@ def test_any_order_tiles_whatever_is_slower(seed, sync):
     program, order, system = drawn(seed)
     plan = complete(lower(order, sync), program, system.replicas)
     slow = random.Random(seed).sample(SLOW, 3)
-    check_slowdowns(plan, program, system, price(plan, program, system), *slow)
+    check_slowdowns(plan, program, system, price_plan(plan, program, system), *slow)
 
 
 @pytest.mark.parametrize("sync", list(Sync))
@@ -186,7 +186,7 @@ def test_a_disturbance_that_changes_nothing_changes_nothing(sync):
     """
     program, order, system = drawn(3)
     plan = complete(lower(order, sync), program, system.replicas)
-    costs = price(plan, program, system)
+    costs = price_plan(plan, program, system)
     plain = executed(plan, program, system, costs)
     worker = Resource("IPU", 1)
     for idle in (Slower(worker, Fraction(1)), Slower(worker, HALF, 100, 100)):
@@ -200,7 +200,7 @@ def test_disturbances_act_together():
     """An IPU at half its speed twice over takes four times as long."""
     program, order, system = drawn(3)
     plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
-    costs = price(plan, program, system)
+    costs = price_plan(plan, program, system)
     slow = Slower(Resource("IPU", 0), HALF)
     run = executed(plan, program, system, costs, slow, slow)
     for row in run.rows(*PASSES).tolist():
@@ -230,7 +230,7 @@ def test_what_a_system_cannot_have_is_refused(disturbance, text):
 def test_a_worker_that_stands_still_goes_on_where_it_stopped():
     program, order, system = drawn(1)
     plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
-    costs = price(plan, program, system)
+    costs = price_plan(plan, program, system)
     length = int(executed(plan, program, system, costs).end.max())
 
     still = [Slower(Resource("IPU", ipu), Fraction(0), 1, length) for ipu in range(system.count)]

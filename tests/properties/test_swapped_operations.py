@@ -26,7 +26,7 @@ from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
-from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
@@ -83,7 +83,7 @@ def test_every_swap_is_noticed(schedule, shape):
         if found & {"dependency", "placement"}:
             stopped += 1
             with pytest.raises(PlanError):
-                check(swapped)
+                check_plan(swapped)
             with pytest.raises(MissingTensorError):
                 machine(swapped)
         else:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.torch_csv import read_schedule, write
+from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 
 
 @st.composite
@@ -35,7 +35,7 @@ def orders(draw: st.DrawFn) -> Order:
 def test_an_order_goes_through_a_file_unchanged(order: Order) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "drawn.csv"
-        path.write_bytes(write(order).encode())
+        path.write_bytes(write_torch_csv(order).encode())
         found = read_schedule(path, path.name)
     assert found.written == order.shape
     again = found.order(order.shape)

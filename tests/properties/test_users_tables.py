@@ -21,7 +21,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.schedules.registry import Schedule, any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
-from ipusim.schedules.torch_csv import write
+from ipusim.schedules.torch_csv import write_torch_csv
 from tests.properties.test_jump import held, jobs
 from tests.replay.requests import scenario_of
 
@@ -123,7 +123,7 @@ def test_drawn_tables_jump_and_change_nothing(tmp_path: Path) -> None:
 
 def table_job(folder: Path, order: Order, *changes: str) -> Job:
     """Return the Job of an Order on four IPUs, as torch writes it."""
-    (folder / "table.csv").write_text(write(order))
+    (folder / "table.csv").write_text(write_torch_csv(order))
     (folder / "s.yaml").write_text(SCENARIO)
     return load_job(folder / "s.yaml", [f"{COUNT}={order.shape.micro_batches}", *changes])
 

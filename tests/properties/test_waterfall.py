@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.analysis.throughput import throughput
+from ipusim.analysis.throughput import throughput_of
 from ipusim.hardware.disturbances import Slower
 from ipusim.hardware.resources import Resource
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from ipusim.runs.time_alone import time_alone
+from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.waterfall import busiest_cycles, priced
 from ipusim.timeline.time_parts import TimePart
 from tests.effort import seeds
@@ -47,13 +47,13 @@ def test_parts_add_up_to_the_run_without_the_others(seed):
     run = execute(job)
     found = run.summary.waterfall
     assert list(found.cycles) == list(TimePart)
-    assert found.run_cycles == throughput(run.timeline).run_cycles
+    assert found.run_cycles == throughput_of(run.timeline).run_cycles
     sums = list(accumulate(found.cycles.values()))
     balanced = priced(job, 7)[0]
     assert sums[0] == job.executions * busiest_cycles(job, balanced.passes)
     for cuts, cycles in zip(range(7, -1, -1), sums[1:], strict=True):
-        whole = time_alone(job, job.executions, jump=False, priced=lambda of, cuts=cuts: priced(of, cuts))
-        assert cycles == throughput(whole).run_cycles
+        whole = timeline_of(job, job.executions, jump=False, priced=lambda of, cuts=cuts: priced(of, cuts))
+        assert cycles == throughput_of(whole).run_cycles
     told = " ".join(found.remarks())
     for part, cycles in found.cycles.items():
         assert (cycles < 0) == (part.words.capitalize() in told)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.analysis.causes import idle_causes
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.analysis.memory import memory_curves
 from ipusim.app.cli.costs import cost_tables
 from ipusim.pipeline.plan import Plan
@@ -177,7 +177,7 @@ def memory(run: Run) -> Iterable[tuple[str, Any]]:
 def explained(timeline: Timeline) -> dict[str, str]:
     """Return the hashes of the critical path and of what each IPU is idle for."""
     return {
-        "critical_path": hashed_array(critical_path(timeline.expanded()).rows),
+        "critical_path": hashed_array(critical_path_of(timeline.expanded()).rows),
         "idle_causes": hashed_array(idle_causes(timeline).cycles),
     }
 

@@ -155,7 +155,7 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation,
 
 def _known_before(job: Job) -> dict[str, Any]:
     """Return those data of ``summary.json`` that do not take a run."""
-    info = machine.info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
+    info = machine.timeline_info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
     info = replace(info, count=job.program.shape.micro_batches)
     known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in _FROM_INFO}
     if not info.has_time_steps:

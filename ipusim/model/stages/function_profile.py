@@ -49,7 +49,7 @@ class Summed(NamedTuple):
     itemsize: int
 
 
-def profile(
+def profile_function(
     stage: FunctionStage,
     inputs: Arrays,
     outputs: Arrays,

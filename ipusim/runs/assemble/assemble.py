@@ -11,7 +11,7 @@ from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
-from ipusim.pipeline.check import check
+from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
@@ -96,7 +96,7 @@ def _schedule(request: Request, findings: Findings) -> Schedule | None:
     """Return the schedule, by default Graphcore's under batch serialization; None after noting why there is none."""
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
-        return registry.serialized()
+        return registry.default_serialized()
     with findings.at(("pipeline", "schedule")):
         return schedule_of(pipeline.schedule, request.folder)
     return None
@@ -277,19 +277,19 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
     plan, schedule = laid_out.plan, laid_out.schedule
     if isinstance(schedule, Repeating):
         try:
-            check(plan)
+            check_plan(plan)
         except PlanError:  # of which the whole Plan says where it stands there
-            check(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync))
+            check_plan(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync))
             raise
         return
     if request.functions is not None or not registry.is_of_the_house(schedule):
-        check(plan)
+        check_plan(plan)
         return
     alike = fixed, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
     cache = shared()
-    if not cache.find(check, *alike):
-        check(plan)
-        cache.keep(None, check, *alike)
+    if not cache.find(check_plan, *alike):
+        check_plan(plan)
+        cache.keep(None, check_plan, *alike)
 
 
 def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:

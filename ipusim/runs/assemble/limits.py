@@ -15,7 +15,7 @@ from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import PythonSpec
@@ -161,7 +161,7 @@ def price_run(
     Raises RequestError with what was found so far and here.
     """
     with findings.at(("pipeline",)):
-        costs = price(plan, program, system)
+        costs = price_plan(plan, program, system)
         executions = program.repeat_count * options.steps
         micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
         parts = -(-micro_batches // plan.shape.micro_batches)

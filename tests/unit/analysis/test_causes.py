@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
-from ipusim.analysis.critical_path import critical_path, path_parts
+from ipusim.analysis.critical_path import critical_path_of, path_parts
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import TimelineError
 from ipusim.runs.session import Session
@@ -110,7 +110,7 @@ def test_a_host_that_updates_in_no_time_passes_on_what_ended_then(schedule):
 def test_the_critical_path_of_grouped_follows_the_last_ipu():
     timeline = run()
     parts = {
-        (part.kind, part.stage): (part.spans, part.cycles) for part in path_parts(timeline, critical_path(timeline))
+        (part.kind, part.stage): (part.spans, part.cycles) for part in path_parts(timeline, critical_path_of(timeline))
     }
     assert sum(of for _, of in parts.values()) == 33_500
     assert parts[SpanKind.BACKWARD, 3] == (8, 16_000)
@@ -122,16 +122,16 @@ def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
     timeline = run()
     table = np.stack([getattr(timeline, name) for name in timeline.__annotations__ if name != "info"], axis=1)
     broken = table.copy()
-    row = critical_path(timeline).rows[3]
+    row = critical_path_of(timeline).rows[3]
     broken[row, 10] = -1
     with pytest.raises(TimelineError, match=f"expected a cause of span {row}, which begins in cycle"):
-        critical_path(Timeline(timeline.info, broken))
+        critical_path_of(Timeline(timeline.info, broken))
     broken[row, 10] = 0
     with pytest.raises(TimelineError, match=f"expected a cause that ends when span {row} begins, got span 0"):
-        critical_path(Timeline(timeline.info, broken))
+        critical_path_of(Timeline(timeline.info, broken))
     with pytest.raises(TimelineError, match="expected a Timeline with spans on IPUs, got none"):
-        critical_path(Timeline(timeline.info, table[:0]))
+        critical_path_of(Timeline(timeline.info, table[:0]))
     waiting = table.copy()
     waiting[waiting[:, 1] == timeline.makespan_cycles, 2] = SpanKind.SYNC_WAIT
     with pytest.raises(TimelineError, match="expected something but waits to end in the run's last cycle 33500"):
-        critical_path(Timeline(timeline.info, waiting))
+        critical_path_of(Timeline(timeline.info, waiting))

@@ -1,7 +1,7 @@
 import pytest
 
-from ipusim.analysis.executions import executions, find_execution
-from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
+from ipusim.analysis.executions import executions_of, find_execution
+from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases_of
 from ipusim.base.errors import TimelineError
 
 FOUR = {"mapping": (0, 1, 2, 3), "count": 8}
@@ -43,7 +43,7 @@ def test_inference_has_no_weight_update(lock_step):
 def test_boundaries_in_cycles(lock_step):
     # Two IPUs, f = 100, b = 200, sync 10, copy 20: time-steps 0 and 1 last 130, 2 has B1 F1 and lasts 330.
     timeline = lock_step("grouped", mapping=(0, 1), count=4)
-    assert [(phase.start, phase.end) for phase in phases(timeline)] == [
+    assert [(phase.start, phase.end) for phase in phases_of(timeline)] == [
         (0, 130 + 130 + 330),
         (590, 590 + 330),
         (920, 920 + 330 + 230 + 230 + 30),
@@ -53,17 +53,17 @@ def test_boundaries_in_cycles(lock_step):
 
 def test_an_outfeed_at_the_end_belongs_to_the_ramp_down(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=4, training=False, outfeed=40)
-    assert phases(timeline)[-1].end == timeline.makespan_cycles
+    assert phases_of(timeline)[-1].end == timeline.makespan_cycles
 
 
 def test_executions_follow_each_other(lock_step):
     timeline = lock_step("interleaved", **FOUR, executions=3, infeed=30, host_wait=5)
-    found = executions(timeline)
+    found = executions_of(timeline)
     assert [each.index for each in found] == [0, 1, 2]
     assert [each.start for each in found[1:]] == [each.end for each in found[:-1]]
     assert len({each.execution_cycles for each in found}) == 1
     assert {each.update_cycles for each in found} == {150}
-    assert phases(timeline)[4:8] == execution_phases(timeline, 1)
+    assert phases_of(timeline)[4:8] == execution_phases(timeline, 1)
 
 
 def test_an_execution_that_is_not_there(lock_step):
@@ -74,7 +74,7 @@ def test_an_execution_that_is_not_there(lock_step):
 def test_a_count_below_the_overlap_has_no_main(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=4)
     keep = timeline.micro_batch != 3
-    assert [phase.name for phase in phases(type(timeline)(timeline.info, timeline._table[keep]))] == [
+    assert [phase.name for phase in phases_of(type(timeline)(timeline.info, timeline._table[keep]))] == [
         RAMP_UP,
         WEIGHT_UPDATE,
     ]
@@ -82,4 +82,4 @@ def test_a_count_below_the_overlap_has_no_main(lock_step):
 
 def test_an_empty_timeline_has_no_phases(lock_step):
     timeline = lock_step()
-    assert phases(type(timeline)(timeline.info, timeline._table[:0])) == ()
+    assert phases_of(type(timeline)(timeline.info, timeline._table[:0])) == ()

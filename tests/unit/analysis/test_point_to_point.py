@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ipusim.analysis.executions import executions
+from ipusim.analysis.executions import executions_of
 from ipusim.analysis.memory import memory_curves, moment
-from ipusim.analysis.phases import MAIN, PHASES, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.phases import MAIN, PHASES, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases_of
+from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
@@ -19,7 +19,7 @@ from tests.point_to_point import run, timeline
 
 
 def bounds(found):
-    return [(phase.name, phase.start, phase.end) for phase in phases(found)]
+    return [(phase.name, phase.start, phase.end) for phase in phases_of(found)]
 
 
 def test_1f1b_ramps_until_the_last_ipu_begins_and_from_when_it_ends():
@@ -30,7 +30,7 @@ def test_1f1b_ramps_until_the_last_ipu_begins_and_from_when_it_ends():
         (RAMP_DOWN, 2700, 3300),
         (WEIGHT_UPDATE, 3300, 3350),
     ]
-    assert {(phase.first_time_step, phase.last_time_step) for phase in phases(timeline("1f1b"))} == {(-1, -1)}
+    assert {(phase.first_time_step, phase.last_time_step) for phase in phases_of(timeline("1f1b"))} == {(-1, -1)}
 
 
 def test_zero_bubble_ends_with_all_ipus_at_nearly_the_same_time():
@@ -55,7 +55,7 @@ def test_a_single_ipu_is_all_main():
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zero_bubble_h1", "grouped", "interleaved", "sequential"])
 def test_phases_tile_every_execution(schedule):
     found = timeline(schedule, system="m2000", moved=100_000, executions=2, sync="point_to_point")
-    for execution in executions(found):
+    for execution in executions_of(found):
         own = execution_phases(found, execution.index)
         assert (own[0].start, own[-1].end) == (execution.start, execution.end)
         assert all(one.end == other.start for one, other in pairwise(own))
@@ -66,7 +66,7 @@ def test_phases_tile_every_execution(schedule):
 
 def test_bubbles_are_those_of_the_papers():
     def bubble(schedule):
-        return run_times(timeline(schedule)).bubble
+        return run_times_of(timeline(schedule)).bubble
 
     assert bubble("1f1b") == bubble("gpipe")
     assert bubble("1f1b").idle_fraction == pytest.approx(3 / 11)
@@ -77,7 +77,7 @@ def test_bubbles_are_those_of_the_papers():
 
 
 def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeline():
-    found = run_times(timeline("1f1b", update=50))
+    found = run_times_of(timeline("1f1b", update=50))
     assert (found.makespan_cycles, found.weight_update_cycles) == (3300, 50)
     last = found.pipeline_use[3].cycles
     assert (last["forward"], last["backward"], last["weight_update"]) == (800, 1600, 0)
@@ -88,7 +88,7 @@ def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeli
 
 def test_every_cycle_of_an_ipu_is_counted_once():
     for overlap_copies in (True, False):
-        found = run_times(timeline("1f1b", system="m2000", moved=500_000, overlap_copies=overlap_copies))
+        found = run_times_of(timeline("1f1b", system="m2000", moved=500_000, overlap_copies=overlap_copies))
         for use in found.run_use:
             assert sum(use.cycles.values()) == found.execution_cycles
             assert use.cycles["receive_wait"] > 0
@@ -97,7 +97,7 @@ def test_every_cycle_of_an_ipu_is_counted_once():
 
 
 def test_halves_of_backward_count_as_arithmetic():
-    found = run_times(timeline("zero_bubble_h1"))
+    found = run_times_of(timeline("zero_bubble_h1"))
     assert {use.cycles["input_gradient"] for use in found.pipeline_use} == {800}
     assert {use.cycles["weight_gradient"] for use in found.pipeline_use} == {800}
     assert {use.compute_cycles for use in found.pipeline_use} == {2400}

@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 
 from ipusim.analysis.executions import find_execution
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import ipu_uses
 
 FREE = {"sync": 0, "exchange": 0}
@@ -12,7 +12,7 @@ FREE = {"sync": 0, "exchange": 0}
 
 @pytest.mark.parametrize(("stages", "count"), [(2, 4), (2, 16), (4, 8), (4, 16), (3, 6)])
 def test_bubble_of_grouped_with_free_copies(lock_step, stages, count):
-    found = run_times(lock_step("grouped", mapping=tuple(range(stages)), count=count, **FREE))
+    found = run_times_of(lock_step("grouped", mapping=tuple(range(stages)), count=count, **FREE))
     expected = Fraction(stages - 1, count + stages - 1)
     assert found.bubble.idle_fraction == pytest.approx(float(expected), rel=1e-15)
     assert found.makespan_cycles == (count + stages - 1) * 300
@@ -23,7 +23,7 @@ def test_bubble_of_grouped_with_free_copies(lock_step, stages, count):
 def test_bubble_definitions_differ_where_they_should(lock_step):
     # Two IPUs, G = 4, f = 1, b = 2 (hundreds): makespan 15, arithmetic 12 on each; IPU 0 is busy from 0 to 15
     # with the last backward, IPU 1 from 1 to 13.
-    found = run_times(lock_step("grouped", mapping=(0, 1), count=4, **FREE)).bubble
+    found = run_times_of(lock_step("grouped", mapping=(0, 1), count=4, **FREE)).bubble
     assert (found.ideal_cycles, found.idle_cycles, found.rank_cost_cycles) == (1200, 600, 1500)
     assert found.idle_fraction == 600 / 3000
     assert found.overhead == 300 / 1200
@@ -32,7 +32,9 @@ def test_bubble_definitions_differ_where_they_should(lock_step):
 
 
 def test_unequal_stages_are_measured_against_the_busiest(lock_step):
-    found = run_times(lock_step("sequential", mapping=(0, 1), count=2, forward=(100, 300), backward=(50, 450), **FREE))
+    found = run_times_of(
+        lock_step("sequential", mapping=(0, 1), count=2, forward=(100, 300), backward=(50, 450), **FREE)
+    )
     assert found.makespan_cycles == 2 * 900
     assert found.bubble.ideal_cycles == 2 * 750
     assert found.bubble.overhead == 300 / 1500
@@ -41,7 +43,7 @@ def test_unequal_stages_are_measured_against_the_busiest(lock_step):
 
 def test_the_idle_ipu_stands_apart(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1, 2), count=6, ipus=(0, 1, 2, 3), **FREE)
-    found = run_times(timeline)
+    found = run_times_of(timeline)
     assert found.idle_ipus == (3,)
     assert found.bubble.idle_fraction == pytest.approx(2 / 8)
     assert found.pipeline_use[3].compute_cycles == 0
@@ -62,7 +64,7 @@ def test_cycles_of_each_ipu_add_up_to_the_makespan(lock_step):
 
 def test_throughput_counts_the_weight_update(lock_step):
     timeline = lock_step("grouped", mapping=(0, 1), count=4, executions=5, **FREE, clock_hz=1_000_000)
-    rates = run_times(timeline).throughput
+    rates = run_times_of(timeline).throughput
     assert rates.run_cycles == 5 * (1500 + 150)
     assert rates.effective_batch_size == 64
     assert rates.samples == 320
@@ -72,7 +74,7 @@ def test_throughput_counts_the_weight_update(lock_step):
 
 
 def test_to_dict_is_json_with_seconds_beside_cycles(lock_step):
-    found = run_times(lock_step("interleaved", mapping=(0, 1), count=4, clock_hz=1_000_000))
+    found = run_times_of(lock_step("interleaved", mapping=(0, 1), count=4, clock_hz=1_000_000))
     data = json.loads(json.dumps(found.times_dict(), allow_nan=False))
     assert data["makespan_s"] == pytest.approx(data["makespan_cycles"] * 1e-6)
     assert data["phases"][0]["name"] == "ramp-up"
@@ -86,7 +88,7 @@ def test_to_dict_is_json_with_seconds_beside_cycles(lock_step):
 
 def test_a_pipeline_that_takes_no_time(lock_step):
     timeline = lock_step("sequential", mapping=(0, 1), count=2, forward=0, backward=0, **FREE)
-    found = run_times(timeline)
+    found = run_times_of(timeline)
     assert found.makespan_cycles == 0
     assert found.bubble.idle_fraction == 0.0
     assert found.weight_update_cycles == 150

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.analysis.effects import effects
+from ipusim.analysis.effects import effects_of
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import QuantityError
 from ipusim.hardware.build import build_system
@@ -117,10 +117,10 @@ def test_a_scenario_names_rates_with_units(load):
     assert rates.hop_latency_ns == 20
     assert rates.link_bytes_per_s == 20 * 10**9
     assert rates.rung_links == 6
-    assert effects(experiment.program, experiment.system)["rates"] == (
+    assert effects_of(experiment.program, experiment.system)["rates"] == (
         "amp_ceiling 0.4 of peak, link 20 GB/s, rung_links 6 links, hop_latency 20 ns"
     )
-    assert "rates" not in effects(experiment.program, load(text).system)
+    assert "rates" not in effects_of(experiment.program, load(text).system)
 
 
 @pytest.mark.parametrize(

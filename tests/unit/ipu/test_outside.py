@@ -16,7 +16,7 @@ from autograd.test_util import check_grads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipusim.analysis.critical_path import critical_path
+from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.explain.what_if import what_if
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.trace_content import TraceContent
@@ -230,7 +230,7 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
     assert sum(each["name"].startswith("to the host and back") for each in trace if each["ph"] == "X") == len(
         timeline.rows(SpanKind.OUTSIDE)
     )
-    assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path(timeline).rows].tolist())
+    assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path_of(timeline).rows].tolist())
     (free,) = [each for each in what_if(done._session.job) if each.change == "a host that takes no time"]
     assert 0 < free.gain <= free.bound
 

@@ -15,7 +15,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
@@ -93,7 +93,7 @@ def summing(sync):
 def test_an_ipu_that_comes_to_the_end_without_the_sum_over_replicas(sync):
     prog, plan, system = summing(sync)
     broken = without(plan, 1, "all-reduce")
-    costs = price(plan, prog, system)
+    costs = price_plan(plan, prog, system)
     late = "the sum over replicas, which waits for IPU 1, 3"
     lines = deadlock(lambda: simulate(broken, prog, system, costs=costs))
     ends = {Sync.LOCK_STEP: ("0, 2", "0, 2"), FREE: ("0", "2")}[sync]
@@ -111,7 +111,7 @@ def test_an_ipu_that_never_comes_to_the_end():
     system = build_system("m2000", mapping=prog.shape.mapping)
     plan = complete(plan_of(find("gpipe"), prog.shape, FREE), prog, 1)
     broken = without(plan, 1, "end")
-    assert deadlock(lambda: simulate(broken, prog, system, costs=price(plan, prog, system))) == [
+    assert deadlock(lambda: simulate(broken, prog, system, costs=price_plan(plan, prog, system))) == [
         "IPU 0 waits for the end of the execution, which waits for IPU 1"
     ]
 

@@ -14,7 +14,7 @@ from ipusim.machine.simulate import Machine
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
-from ipusim.pricing.price import price
+from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 
@@ -26,7 +26,7 @@ def executed(program, sync, ipus=None):
     system = build_system("m2000", mapping=program.shape.mapping, ipus=ipus)
     plan = complete(plan_of(find(program.schedule), program.shape, sync), program, system.replicas)
     executors = Replicas((NullExecutor(),) * system.replicas)
-    machine = Machine(plan, program, system, price(plan, program, system), executors, EXECUTIONS)
+    machine = Machine(plan, program, system, price_plan(plan, program, system), executors, EXECUTIONS)
     states, ended = [], [0]
 
     def end(_executions):
@@ -118,7 +118,7 @@ def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_
     )
     program, system = PipelineProgram(profiles, shape, "1f1b"), build_system("m2000", mapping=shape.mapping)
     plan = complete(plan_of(find("1f1b"), shape, sync), program, system.replicas)
-    machine = Machine(plan, program, system, price(plan, program, system), Replicas((NullExecutor(),)), 1)
+    machine = Machine(plan, program, system, price_plan(plan, program, system), Replicas((NullExecutor(),)), 1)
     clock, ipus = machine._clock, machine.ipus
     processes = [clock.process(ipu.run()) for ipu in ipus]
     lists = [plan.instructions[plan.instructions[:, 0] == ipu][:, 1:4].tolist() for ipu in range(3)]

@@ -28,7 +28,7 @@ from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.build_stages import build_stages
-from ipusim.model.stages.function_profile import profile as function_profile
+from ipusim.model.stages.function_profile import profile_function as function_profile
 from ipusim.model.stages.function_stage import FunctionStage
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options

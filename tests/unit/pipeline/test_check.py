@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
-from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
@@ -52,12 +52,12 @@ def test_broken_rule(name):
     plan = edited((before, after))
     assert text in [str(violation) for violation in violations(plan)]
     with pytest.raises(PlanError):
-        check(plan)
+        check_plan(plan)
 
 
 def test_message_shows_the_bad_row():
     with pytest.raises(PlanError) as caught:
-        check(edited(("B1.3", "B1.2")))
+        check_plan(edited(("B1.3", "B1.2")))
     lines = str(caught.value).splitlines()
     assert lines[0] == (
         "the plan breaks rules in 3 places: time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"
@@ -103,7 +103,7 @@ def test_outside_the_emitted_time_steps():
 @pytest.mark.parametrize("training", [True, False])
 def test_every_schedule_keeps_the_rules_and_the_compilers_order(name, training):
     plan = plan_of(find(name), PlanShape(mapping=(0, 1, 2), micro_batches=12, training=training))
-    check(plan)
+    check_plan(plan)
     assert order_violations(plan) == []
 
 
@@ -156,7 +156,7 @@ def test_a_plan_of_ones_own_without_fifo_depths():
     order = Order("mine", PLAN.shape, offsets=(0,), emitted=8, fifo_depths=(), table=PLAN.table)
     plan = lower(order, Sync.LOCK_STEP)
     with pytest.raises(PlanError, match="the plan breaks a rule: expected a FIFO depth for each of 2 stages, got 0"):
-        check(plan)
+        check_plan(plan)
 
 
 @pytest.mark.parametrize("damage", [("copies merged", "copies some"), ("offsets [0", "offsets [x")])
@@ -169,4 +169,4 @@ def test_an_operation_on_an_ipu_without_a_stage_is_shown():
     table = PLAN.table.copy()
     table[0, 1] = 5
     with pytest.raises(PlanError, match=r"F0\.0  <-- ERROR HERE: F0\.0 runs on IPU 5, but its stage lives on IPU 0"):
-        check(with_table(PLAN, table))
+        check_plan(with_table(PLAN, table))

@@ -7,7 +7,7 @@ import pytest
 from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.lowering.side_instructions import SideInstructions
-from ipusim.pipeline.check import check, violations
+from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
@@ -52,7 +52,7 @@ def test_tensors_that_wait_for_each_other():
     )
     assert [str(each) for each in violations(plan)] == [text]
     with pytest.raises(PlanError) as caught:
-        check(plan)
+        check_plan(plan)
     assert str(caught.value) == f"the plan breaks rules:\n{text}"
     # In lock-step the same Order has a pass before what it needs.
     assert {each.rule for each in violations(lower(order, Sync.LOCK_STEP))} == {"dependency"}

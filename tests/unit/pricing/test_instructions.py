@@ -13,8 +13,8 @@ from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
-from ipusim.pricing.price import price
-from ipusim.pricing.terms import terms
+from ipusim.pricing.price import price_plan
+from ipusim.pricing.terms import terms_of
 from tests.places import SCENARIOS
 
 
@@ -34,7 +34,7 @@ def job(monkeypatch):
     job = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ("numerics=off", "pipeline.accumulate_outfeed=true"))
     monkeypatch.setattr(laws, "LAWS", (*laws.LAWS, LAW))
     monkeypatch.setattr(laws, "OF_INSTRUCTIONS", {Code.ADD_RESULTS: LAW})
-    return job, price(job.plan, job.program, job.system)
+    return job, price_plan(job.plan, job.program, job.system)
 
 
 def test_it_is_priced_listed_and_counted(job):
@@ -42,7 +42,7 @@ def test_it_is_priced_listed_and_counted(job):
     cycles = job.system.rates.compute_set_cycles * 5
     assert Fraction(cycles).denominator == 1
     assert costs.instructions == {(Code.ADD_RESULTS, -1): cycles}
-    before, now = (terms(each, job.plan, job.program, job.system) for each in (job.costs, costs))
+    before, now = (terms_of(each, job.plan, job.program, job.system) for each in (job.costs, costs))
     (row,) = now[len(before) :]
     assert now[: len(before)] == before
     assert (row.of, row.law.name, row.cycles, row.formula()) == (

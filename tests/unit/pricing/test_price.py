@@ -25,7 +25,7 @@ def calls(monkeypatch):
     """Count the calls of what prices, wherever it was imported."""
     counts = {}
     for module, name in (
-        (price, "price"),
+        (price, "price_plan"),
         (collectives, "gradient_sum"),
         (collectives, "weight_gathers"),
         (collectives, "update_gathers"),
@@ -50,7 +50,7 @@ def test_a_run_is_priced_once(calls, independent):
     experiment = load_job(SCENARIOS / "data_parallel_4x4.yaml", changes)
     summary = execute(experiment).summary.to_dict()
     assert summary["gradient_sum"]["cycles"] == experiment.costs.gradient_sum.cost.total_cycles
-    once = dict.fromkeys(("price", "gradient_sum", "weight_gathers", "update_gathers"), 1)
+    once = dict.fromkeys(("price_plan", "gradient_sum", "weight_gathers", "update_gathers"), 1)
     # Beside the copies of the run those of the two selection orders that it does not use.
     assert calls == {**once, "copy_costs": 3}
 
@@ -82,7 +82,7 @@ def test_a_run_lays_out_one_plan(laid_out, calls, door):
         )
         program.run()
     assert len(laid_out) == 1
-    assert (calls["price"], calls["gradient_sum"]) == (1, 1)
+    assert (calls["price_plan"], calls["gradient_sum"]) == (1, 1)
 
 
 def test_replicas_that_do_not_wait_for_each_other_have_copies_of_their_own():

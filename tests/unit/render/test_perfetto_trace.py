@@ -10,8 +10,8 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.analysis.phases import phases
-from ipusim.analysis.run_times import run_times
+from ipusim.analysis.phases import phases_of
+from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.packets import filled
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_content import TraceContent
@@ -95,8 +95,8 @@ def test_phases_tile_their_executions(timeline, trace):
     bands = [each for each in trace.slices if each.track[1] == "phases"]
     assert [each.name for each in bands if not each.around] == ["execution 0", "execution 1"]
     inside = [each for each in bands if each.around]
-    assert [each.name for each in inside] == [phase.name for phase in phases(timeline)]
-    assert [each.args["cycles"] for each in inside] == [phase.cycles for phase in phases(timeline)]
+    assert [each.name for each in inside] == [phase.name for phase in phases_of(timeline)]
+    assert [each.args["cycles"] for each in inside] == [phase.cycles for phase in phases_of(timeline)]
     for one, other in pairwise(inside):
         assert one.end_ns == other.start_ns
     assert bands[0].args["schedule"] == "grouped"
@@ -119,7 +119,7 @@ def test_slices_carry_their_exact_cycles(timeline, trace):
 
 
 def test_slices_add_up_to_the_summary(timeline, trace):
-    for use in run_times(timeline).run_use:
+    for use in run_times_of(timeline).run_use:
         busy = Counter()
         for each in on_ipu(trace, use.ipu):
             busy[re.sub(r" ?[\d.]+", "", each.name)] += each.args["end_cycles"] - each.args["start_cycles"]

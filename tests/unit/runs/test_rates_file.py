@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.analysis.effects import effects
+from ipusim.analysis.effects import effects_of
 from ipusim.app.scenario import ScenarioError
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
@@ -40,7 +40,7 @@ def test_a_scenario_takes_the_file_beside_it_in_the_place_of_a_mapping(load, own
     assert there.system.rates == here.system.rates
     assert there.costs == here.costs != load(TUTORIAL).costs
     assert (there.system.rates.file, here.system.rates.file) == ("mine.yaml", "")
-    assert effects(there.program, there.system) == effects(here.program, here.system)
+    assert effects_of(there.program, there.system) == effects_of(here.program, here.system)
 
 
 def test_tables_name_the_file_of_the_rates_that_it_changes(load, own, tmp_path):

@@ -13,7 +13,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import find
-from ipusim.schedules.torch_csv import write
+from ipusim.schedules.torch_csv import write_torch_csv
 from tests import torch_schedules
 
 FOUR, TWICE = (0, 1, 2, 3), (0, 1, 2, 3, 0, 1, 2, 3)
@@ -33,12 +33,12 @@ def read(tmp_path):
 
 def test_a_cell_is_what_torch_writes_and_an_idle_one_empty():
     order = find("zero_bubble_h1").order(PlanShape(mapping=(0, 1), micro_batches=2))
-    assert write(order) == "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"
+    assert write_torch_csv(order) == "0F0,0F1,,0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1I1,1W0,1W1\r\n"
 
 
 def test_an_ipu_without_stages_is_a_rank_without_passes():
     order = find("gpipe").order(PlanShape(mapping=(0, 2), micro_batches=1))
-    assert write(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
+    assert write_torch_csv(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_an_ipu_without_stages_is_a_rank_without_passes():
 def test_what_is_written_reads_back(read, name, mapping, count):
     shape = PlanShape(mapping=mapping, micro_batches=count)
     order = find(name).order(shape)
-    found = read(write(order))
+    found = read(write_torch_csv(order))
     assert found.written == shape
     again = found.order(shape)
     runs = [[row[1:] for row in each.passes.tolist() if row[0] == ipu] for each in (order, again) for ipu in mapping]
     assert runs[: len(mapping)] == runs[len(mapping) :]
-    assert write(again) == write(order)
+    assert write_torch_csv(again) == write_torch_csv(order)
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_inference_is_forward_passes_alone(read, count):
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=count, training=False)
-    found = read(write(find("gpipe").order(shape)))
+    found = read(write_torch_csv(find("gpipe").order(shape)))
     assert found.written == shape
     assert plan_of(found, shape).order.fifo_depths == ()
     with pytest.raises(UnsupportedProgramError, match=r"'mine\.csv' does not support training"):
@@ -94,7 +94,7 @@ def test_the_orders_of_the_house_are_those_of_torch(read, rows, name, mapping):
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_idle_cells_are_where_unit_passes_leave_them(name):
     """Of those schedules the row of a rank is as long as the makespan of passes that all take one."""
-    text = write(find(name).order(PlanShape(mapping=FOUR, micro_batches=8)))
+    text = write_torch_csv(find(name).order(PlanShape(mapping=FOUR, micro_batches=8)))
     rows = list(csv.reader(text.splitlines()))
     assert len(rows[0]) == 2 * (8 + 3)
     assert [row[:rank] for rank, row in enumerate(rows)] == [[""] * rank for rank in range(4)]
@@ -117,7 +117,7 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
 def test_torch_has_no_recomputation():
     order = find("grouped").order(PlanShape(mapping=(0, 1), micro_batches=4, recompute=True))
     with pytest.raises(PlanError, match=r"the passes F, B, I and W, which torch has, got R0\.0: leave out recomp"):
-        write(order)
+        write_torch_csv(order)
 
 
 EXPECTED = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell, got"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.analysis.effects import effects
+from ipusim.analysis.effects import effects_of
 from ipusim.runs.execute import execute
 
 SCENARIO = """
@@ -64,7 +64,7 @@ ON_ONE = "system.auto_select_ipus=1", "pipeline.batch_serialization_iterations=2
 )
 def test_what_is_in_effect(load, changes, right):
     experiment = load(SCENARIO, *changes)
-    assert effects(experiment.program, experiment.system) == right
+    assert effects_of(experiment.program, experiment.system) == right
 
 
 def test_the_summary_names_them(load):
@@ -79,4 +79,4 @@ def test_concurrent_stages(load):
     text = SCENARIO.replace("{name: b, type: dense, units: 3}", f"{heads}\n    - {last}")
     text = text.replace("splits: [b]", "splits: [b, c], device_mapping: [0, [1, 2], 3]")
     experiment = load(text, "pipeline.gradient_accumulation_count=6")
-    assert effects(experiment.program, experiment.system) == {"concurrent stages": "2 at the same time"}
+    assert effects_of(experiment.program, experiment.system) == {"concurrent stages": "2 at the same time"}
