@@ -10,7 +10,6 @@ from ipusim.base.errors import FileError
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.medians import whole_backward
 from ipusim.runs.request.profile import misplaced, read_profile, read_stages, wrong_number
 from ipusim.runs.request.schema import Options
 
@@ -41,10 +40,10 @@ def with_profile(
     name = options.pipeline.cycles
     if not isinstance(name, str):
         return options
-    cycles, clock_hz = None, options.system.clock_hz
+    cycles = None
     rows = _read(read_profile, options, folder / name, name, _CYCLES, findings)
     if rows is not None:
-        cycles = tuple(whole_backward(row.cycles, clock_hz) for row in rows)
+        cycles = tuple(row.cycles for row in rows)
         if requested is not None and not any(stage.concurrent for stage in requested):
             stages = {stage.name: [layer.spec.name for layer in stage.layers] for stage in requested}
             for text in (*wrong_number(rows, stages, name), *misplaced(rows, [*stages])):

@@ -50,7 +50,7 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
     return StageProfile(
         name=spec.name,
         forward=spec.forward,
-        backward=spec.backward if training else 0,
+        backward=spec.whole_backward if training else 0,
         update=spec.update if training else 0,
         output_bytes=spec.output_bytes,
         label_bytes=spec.label_bytes,
@@ -91,7 +91,7 @@ def counted_profiles(
         replace(
             profile,
             forward=cycles.forward,
-            backward=cycles.backward if training else 0,
+            backward=cycles.whole_backward if training else 0,
             backward_input=cycles.backward_input if training else None,
             backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,

@@ -40,16 +40,6 @@ def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
     return kind.model_validate(found, context={CLOCK_HZ: clock_hz})
 
 
-def whole_backward(spec: _Spec, clock_hz: int) -> _Spec:
-    """Return what was measured of a stage with a backward pass as long as its halves, where these alone are known."""
-    halves = (spec.backward_input, spec.backward_weights)
-    if "backward" in spec.model_fields_set or halves[0] is None or halves[1] is None:
-        return spec
-    both = {"forward": 0, "backward": _mean([halves[0], halves[1]], 1)}
-    summed = StageCyclesSpec.model_validate(both, context={CLOCK_HZ: clock_hz})
-    return spec.model_copy(update={"backward": summed.backward})
-
-
 def _mean(values: Sequence[int], count: int) -> object:
     """Return the sum of ``values`` by ``count``, as text where they are times; parts of a cycle or byte count whole."""
     if all(isinstance(value, CyclesOfTime) for value in values):

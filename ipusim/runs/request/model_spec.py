@@ -32,6 +32,14 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
         description="the same of the half for the gradients of the weights; default: half of backward",
     )
 
+    @property
+    def whole_backward(self) -> int:
+        """Cycles of the backward pass: ``backward``, or the sum of its halves where these alone are given."""
+        halves = (self.backward_input, self.backward_weights)
+        if "backward" in self.model_fields_set or halves[0] is None or halves[1] is None:
+            return self.backward
+        return halves[0] + halves[1]
+
 
 class TimedStageSpec(StageCyclesSpec, title="timed"):
     """A stage known by its cost alone: it takes time and moves bytes, and computes nothing."""

@@ -20,7 +20,7 @@ from ipusim.base.errors import FileError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import UNITS
 from ipusim.runs.request.fields import CLOCK_HZ
-from ipusim.runs.request.medians import median, whole_backward
+from ipusim.runs.request.medians import median
 from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.model_spec import StageCyclesSpec, TimedStageSpec
 from ipusim.runs.request.pipeline_spec import MAX_STAGES
@@ -97,9 +97,9 @@ def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStage
     refuse(_wrong_length(table.rows, called) or problems)
     stages, before = list[TimedStageSpec](), 0
     for row in found:
-        stage = whole_backward(row.cycles, clock_hz)
+        stage = row.cycles
         assert isinstance(stage, TimedStageSpec)
-        if before and stage.backward and "gradient_bytes" not in stage.model_fields_set:
+        if before and stage.whole_backward and "gradient_bytes" not in stage.model_fields_set:
             stage = stage.model_copy(update={"gradient_bytes": before})
         stages.append(stage)
         before = stage.output_bytes - stage.label_bytes
