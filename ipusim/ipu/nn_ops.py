@@ -77,17 +77,8 @@ def ctc_loss_v2(
     return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits")
 
 
-def ctc_loss_with_logits(
-    labels: Any,
-    logits: Any,
-    label_length: Any,
-    logit_length: Any,
-    blank_index: int,
-    out_dtype: Any = None,
-    name: str | None = None,
-) -> Any:
-    """Return what :func:`ctc_loss_v2` does, by its former name."""
-    return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits")
+#: Its former name.
+ctc_loss_with_logits = ctc_loss_v2
 
 
 def ctc_loss_with_log_probs(
@@ -103,17 +94,8 @@ def ctc_loss_with_log_probs(
     return _ctc(labels, data, label_length, data_length, blank_index, out_dtype, "data")
 
 
-def ctc_loss(
-    labels: Any,
-    data: Any,
-    label_length: Any,
-    data_length: Any,
-    blank_index: int,
-    out_dtype: Any = None,
-    name: str | None = None,
-) -> Any:
-    """Return what :func:`ctc_loss_with_log_probs` does, by its former name."""
-    return _ctc(labels, data, label_length, data_length, blank_index, out_dtype, "data")
+#: Its former name.
+ctc_loss = ctc_loss_with_log_probs
 
 
 def _ctc(labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any, out_dtype: Any, kind: str) -> Any:

@@ -12,7 +12,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.function_body import device
-from ipusim.ipu.runtime.host import Fetch, Running, Tensor, example
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor, as_tensor, example
 from ipusim.ipu.runtime.lay_out import lay_out, stopping_at_programs
 from ipusim.ipu.runtime.layouts import Fed
 from ipusim.ipu.runtime.loop_body import asking, is_operation, is_training
@@ -21,7 +21,6 @@ from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.program_state import using
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.ipu.runtime.traced import as_tensor
 from ipusim.ipu.runtime.variable import plain
 
 

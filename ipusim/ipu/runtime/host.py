@@ -204,7 +204,7 @@ class Computed(Tensor):
         self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
         self.placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(_array(_computed(name, function, [example(argument) for argument in self.arguments])))
+            super().__init__(as_tensor(_computed(name, function, [example(argument) for argument in self.arguments])))
 
     @property
     def late(self) -> bool:
@@ -227,7 +227,7 @@ class Computed(Tensor):
     def evaluate(self, running: Running) -> Array:
         """Return the function of the arguments' values."""
         given = list(map(running.value, self.arguments))
-        return _array(_computed(self._name, self.function, given)).astype(self.dtype)
+        return as_tensor(_computed(self._name, self.function, given)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -259,7 +259,7 @@ class Placeholder(Tensor):
                 f"You must feed a value for placeholder tensor '{self.name}' with dtype {self.dtype} and shape "
                 f"{list(self.shape)}"
             )
-        return _array(self._default)
+        return as_tensor(self._default)
 
     def fed(self, value: Any) -> Array:
         """Return ``value`` as what it is fed; raises ProgramError for another shape, ProgramTypeError for no number."""
@@ -364,7 +364,8 @@ def _computed(
         raise kind(f"{name}: expected tensors that go together, got {functions.told(error)}") from error
 
 
-def _array(value: Any) -> Array:
+def as_tensor(value: Any) -> Array:
+    """Return an array; Python's own numbers become float32 and int32, as in TensorFlow."""
     array = np.asarray(value)
     if isinstance(value, np.ndarray | np.generic):
         return array

@@ -16,6 +16,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Captures
 from ipusim.ipu.runtime.function_body import LoopFound
+from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.host_gradients import HostGradients
 from ipusim.ipu.runtime.ipu_optimizer import as_asked
 from ipusim.ipu.runtime.lay_out import ProgramReached
@@ -30,7 +31,6 @@ from ipusim.ipu.runtime.pipeline_options import (
 )
 from ipusim.ipu.runtime.shards import Shards
 from ipusim.ipu.runtime.stage_call import Holder, Inputs
-from ipusim.ipu.runtime.traced import as_tensor
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from ipusim.api import Array, models, rules
 from ipusim.api import functions as core_functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.arguments import Arguments
+from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, packing, without_operations
@@ -100,14 +101,6 @@ class Traced:
         assert isinstance(call.function, _Finish)
         own = call.function.again()
         return (*stages[:-1], replace(stages[-1], function=replace(call, function=own))), own.weight_update
-
-
-def as_tensor(value: Any) -> Array:
-    """Return an array; Python's own numbers become float32 and int32, as in TensorFlow."""
-    array = np.asarray(value)
-    if isinstance(value, np.ndarray | np.generic):
-        return array
-    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
 def trace(arguments: Arguments, inputs: Inputs | None = None, group: int = 1) -> Traced:

@@ -14,10 +14,9 @@ from ipusim.base.errors import EndOfDataError, ModelError, ProgramStateError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import body_of_function
-from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, evaluated, reading
+from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor, evaluated, reading
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves, mapped
-from ipusim.ipu.runtime.traced import as_tensor
 
 Element = Any
 
