@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from ipusim.analysis.verdict import verdict
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import ModelError
 from ipusim.ipu import data
@@ -185,7 +184,7 @@ def test_a_scenario_with_the_measured_rate_waits_for_the_host(clock, load):
     run = execute(job)
     fills = [span for span in run.timeline if span.kind == SpanKind.HOST and span.link == 0]
     assert [span.end - span.start for span in fills] == [ELEMENT_NS] * 8
-    shares = verdict(run.timeline, job.costs).bounds
+    shares = run.summary.to_dict()["waterfall"]["shares"]
     assert max(shares, key=shares.get) == "host"
     usual = load(SCENARIO)
     fast = execute(usual)
