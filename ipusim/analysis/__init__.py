@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.memory_summary import FullestMemory, fullest
     from ipusim.analysis.orders import OrderReport, faster_order
     from ipusim.analysis.phases import (
-        MAIN,
         PHASES,
-        RAMP_DOWN,
-        RAMP_UP,
-        WEIGHT_UPDATE,
         Phase,
         execution_phases,
         phases_of,

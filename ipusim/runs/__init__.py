@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.runs.assemble.lay_out import lay_out
-    from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_RUN_BYTES, MAX_SAMPLE_ELEMENTS, SPAN_BYTES
+    from ipusim.runs.assemble.lay_out import device_and_plan
+    from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_SAMPLE_ELEMENTS, most_session_runs
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
     from ipusim.runs.assemble.plans import plan_of
     from ipusim.runs.assemble.profile import with_stages
-    from ipusim.runs.assemble.rates import resolve_rates
-    from ipusim.runs.assemble.schedule_options import without_schedule_options
-    from ipusim.runs.assemble.stages import requested_stages
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
     from ipusim.runs.execute import sum_up

@@ -16,13 +16,8 @@ from ipusim.app.render.lettering import spread, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
-_FULL: Final = {name: name for name in (analysis.RAMP_UP, analysis.MAIN, analysis.RAMP_DOWN, analysis.WEIGHT_UPDATE)}
-_SHORT: Final = {
-    analysis.RAMP_UP: "up",
-    analysis.MAIN: "main",
-    analysis.RAMP_DOWN: "down",
-    analysis.WEIGHT_UPDATE: "update",
-}
+_FULL: Final = {name: name for name in analysis.PHASES}
+_SHORT: Final = dict(zip(analysis.PHASES, ("up", "main", "down", "update"), strict=True))
 #: Points between two names, and between the ends of two brackets.
 _GAP: Final = 6.0
 _INSET: Final = 1.0

@@ -94,18 +94,11 @@ class Layouts:
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
         """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
-        findings, options = runs.Findings(request.is_set), request.options
-        fixed = runs.without_schedule_options(options)
-        requested = findings.cached(runs.requested_stages, fixed)
-        rates = findings.cached(runs.resolve_rates, fixed, request.folder)
         schedule = schedules.schedule_of(choice.schedule, request.folder)
-        overlapped = options.system.io_tiles.place_ops_on_io_tiles
-        system, scheduled = runs.lay_out(
-            options, fixed, schedule, requested, self._given.training, overlapped, rates, findings
-        )
-        if system is None or scheduled is None or len(findings):
-            return _refusal(findings)
-        _, plan = scheduled
+        try:
+            system, plan = runs.device_and_plan(request, schedule, self._given.training)
+        except RequestError as error:
+            return str(error)
         terms = Terms(pass_terms(plan, inline=choice.recompute == rules.INTERLEAVED))
         return Layout(system, plan, pipelines.Offload(), terms, live_tensors(plan))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ipusim.api import Array, Job, Request, Run, Session, Timeline, analysis, machine, pricing, runs
+from ipusim.api import Array, Job, Request, Run, Session, Timeline, analysis, pricing, runs
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.context import setting
 
@@ -127,11 +127,10 @@ class Recorder:
     def _most(self, session: Session) -> int:
         """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
         job = session.job
-        spans = machine.most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
         first = [np.asarray(each) for results in session.results for element in results[:1] for each in element]
         # Each is kept as it comes, in one array with the others, and in the file.
         results = 3 * sum(each.nbytes for each in first) * max(map(len, session.results), default=0)
-        fit = max(1, runs.MAX_RUN_BYTES // (runs.SPAN_BYTES * spans + results))
+        fit = runs.most_session_runs(job, results)
         return fit if self._steps is None else min(self._steps, fit)
 
 

@@ -8,11 +8,28 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
-from ipusim.runs.assemble.stages import RequestedStage
+from ipusim.runs.assemble.rates import resolve_rates
+from ipusim.runs.assemble.schedule_options import without_schedule_options
+from ipusim.runs.assemble.stages import RequestedStage, requested_stages
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
+from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules.registry import Schedule
+
+
+def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tuple[System, Plan]:
+    """Return the device and the Plan of a request, whatever its stages cost and compute, for whoever compares many.
+
+    Raises RequestError with every problem found.
+    """
+    findings, options = Findings(request.is_set), request.options
+    fixed = without_schedule_options(options)
+    requested = findings.cached(requested_stages, fixed)
+    rates = findings.cached(resolve_rates, fixed, request.folder)
+    overlapped = options.system.io_tiles.place_ops_on_io_tiles
+    system, laid_out = lay_out(options, fixed, schedule, requested, training, overlapped, rates, findings)
+    return findings.settled(system), findings.settled(laid_out)[1]
 
 
 def lay_out(

@@ -17,6 +17,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price_plan
 from ipusim.runs.findings import Findings
+from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.schema import Options
@@ -179,3 +180,9 @@ def price_run(
         _check_size(options, shape, spans, "up to", findings, results)
     findings.raise_if_any()
     return costs
+
+
+def most_session_runs(job: Job, result_bytes: int) -> int:
+    """Return how many session runs of a Job, each with so many bytes of results, memory has room for; at least one."""
+    spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
+    return max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + result_bytes))
