@@ -31,7 +31,7 @@ def explanation_files() -> dict[str, bytes]:
 
 def _page(found: Explanation) -> str:
     command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
-    parts, idle, path, what_if = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    parts, idle, path, *what_ifs = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
     return "\n".join(
         [
             "# Why a run takes as long as it does\n",
@@ -47,8 +47,8 @@ def _page(found: Explanation) -> str:
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",
             path,
-            "Each change is simulated again. What the critical path alone says of it is `exact` where the path stays\n"
-            "the longest, and a `bound` on what it saves where another one becomes that.\n",
-            what_if,
+            "Each change is simulated, and held against the run by its time for a sample. What does not fit comes\n"
+            "behind what does, and other hardware stands apart.\n",
+            *what_ifs,
         ]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +13,10 @@ from ipusim.analysis.executions import executions_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.explain.what_if import what_if
+from ipusim.runs.session import Session
+from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
-from ipusim.timeline.time_parts import Idle
+from ipusim.timeline.time_parts import Idle, TimePart
 
 
 def check_explained(timeline):
@@ -46,8 +49,25 @@ def check_explained(timeline):
 
 
 def check_changes(job):
-    """Hold that no change makes a run shorter than its critical path then is."""
-    shares = job.costs.pass_streams or job.costs.update_streams or job.costs.sends
-    for found in what_if(job):
-        assert found.path <= found.after or (shares and found.said_by_path == "estimate"), found
-        assert (found.said_by_path == "exact") == (found.path == found.after)
+    """Hold that every change that is tried runs, or is refused with a reason, and that the best come first."""
+    found = what_if(job, Session(replace(job, workload=None)).run(job.executions))
+    for each in found:
+        assert (each.after is None) == bool(each.refusal), each
+        assert each.gain <= 1
+    keys = [(each.change.machine, each.too_large > 0, -each.gain) for each in found]
+    assert keys == sorted(keys)
+
+
+def check_waterfall(job, timeline):
+    """Hold that the parts of a run's time add up to it, and that each that is negative has a sentence."""
+    found = waterfall_of(job, timeline)
+    assert sum(found.cycles.values()) == run_times_of(timeline).throughput.run_cycles
+    assert len([*found.remarks()]) == sum(cycles < 0 for cycles in found.cycles.values())
+    assert found.cycles[TimePart.USEFUL] > 0
+    assert found.cycles[TimePart.FILL_AND_DRAIN] >= 0
+    assert found.cycles[TimePart.DISTURBANCES] == 0
+    shape = job.plan.shape
+    if not shape.recompute and not shape.recompute_inline:
+        assert found.cycles[TimePart.RECOMPUTATION] == 0
+    if not job.costs.pass_streams and not any(map(any, job.costs.update_streams.values())):
+        assert found.cycles[TimePart.STREAMING] == 0

@@ -11,7 +11,6 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.hardware.build import build_system, replication_factor, shards_of
     from ipusim.hardware.collectives.choose import fastest_all_reduce
-    from ipusim.hardware.copies import FixedParts
     from ipusim.hardware.devices import Device, device_listing, devices_of, first_device, select_device
     from ipusim.hardware.disturbances import Disturbance
     from ipusim.hardware.formulas import number

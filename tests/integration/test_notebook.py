@@ -481,7 +481,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
     waits = idle[idle["cause"] == "passes of other IPUs"]
     assert (waits["end_cycle"] - waits["start_cycle"]).sum() == 4 * 9_000
     assert set(waits["stage"]) == {"s0", "s1", "s2", "s3"}
-    assert "What if" in said._repr_html_()
+    assert "What would help" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
     assert ipusim.load(timed.save(tmp_path)).explain(0).found.to_dict() == timed.explain(0).found.to_dict()

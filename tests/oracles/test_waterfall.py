@@ -36,6 +36,8 @@ TWICE = {
     "interleaved_1f1b": lambda p: [*range(p)] * 2,
     "breadth_first": lambda p: [*range(p)] * 2,
     "zbv": lambda p: [*range(p), *reversed(range(p))],
+    "v_half": lambda p: [*range(p), *reversed(range(p))],
+    "v_min": lambda p: [*range(p), *reversed(range(p))],
 }
 
 

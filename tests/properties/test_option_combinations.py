@@ -27,7 +27,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import share, slowest
-from tests.explained import check_changes, check_explained
+from tests.explained import check_changes, check_explained, check_waterfall
 from tests.house_schedules import FREE, goes_around, is_a_v, is_halved, trains_only
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
@@ -514,6 +514,7 @@ def check_run(result, seed):
     assert len(timeline) <= most_spans(job.plan, job.system, job.costs, job.executions)
     assert timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, job.executions)
     if seed in EXPLAINED:
+        check_waterfall(job, timeline)
         check_explained(timeline)
     if seed in CHANGED:
         check_changes(job)

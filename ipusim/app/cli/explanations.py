@@ -10,46 +10,81 @@ import typer
 from ipusim.app.cli.app import Overrides, app
 from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text
 
+Run = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time", show_default=False),
+]
+Explained = Annotated[
+    int | None,
+    typer.Option(
+        "--execution",
+        min=0,
+        metavar="N",
+        help="explain the idle time of one execution of the pipeline  [default: all]",
+        show_default=False,
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="folder of the results  [default: the run folder, or reports/<name>]", show_default=False
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="of a run folder: run the Python, read the files elsewhere that its scenario names"),
+]
+What = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what",
+        metavar="CHANGES",
+        help="try this change instead of those that are tried by themselves: keys and values with spaces between "
+        "them, xN for N times what it is, such as pipeline.gradient_accumulation_count=128 or rates.link=x2; "
+        "several times for several changes, of which every two are tried together too",
+        show_default=False,
+    ),
+]
+Modes = Annotated[
+    str,
+    typer.Option(
+        metavar="MODES",
+        help="the sync modes to try schedules in, separated by commas: lock_step, point_to_point  [default: each "
+        "schedule's own]",
+        show_default=False,
+    ),
+]
+Straggling = Annotated[
+    bool, typer.Option("--stragglers", help="say how much slower IPUs and passes cost: S, S_t, S_w, M_W, M_S")
+]
+
 
 @app.command()
 def explain(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time", show_default=False),
-    ],
-    execution: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", help="explain one execution of the pipeline  [default: all]", show_default=False
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="folder of the results  [default: the run folder, or reports/<name>]",
-            show_default=False,
-        ),
-    ] = None,
+    run: Run,
+    execution: Explained = None,
+    out: Folder = None,
     overrides: Overrides = None,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust", help="of a run folder: run the Python, read the files elsewhere that its scenario names"
-        ),
-    ] = False,
+    trust: Trust = False,
+    what: What = None,
+    sync: Modes = "",
+    stragglers: Straggling = False,
     as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
 ) -> None:
-    """Say why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
+    """Say why a run takes as long as it does: the parts of its time, the critical path, and what changes would give."""
     from ipusim.app.explain.explanation import explain
+    from ipusim.app.explain.settings import sync_modes
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import opened
     from ipusim.app.run_folder.report import EXPLANATION_FILES
 
     keep_watch()
+    modes = sync_modes(sync)
     found = opened(run, overrides or (), trust=trust)
     with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES, reads=(run,)) as results:
-        explanation = explain(found.timeline, found.job, execution)
+        explanation = explain(
+            found.timeline, found.job, execution, found.waterfall, what or (), modes, straggling=stragglers
+        )
         files = explanation.files()
         heed()
         results.write(files)

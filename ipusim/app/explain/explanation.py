@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipusim.api import Job, Timeline, analysis, runs, timelines
-from ipusim.app.explain.what_if import WhatIf, what_if
+from ipusim.api import Job, Sync, Timeline, analysis, runs, timelines
+from ipusim.app.explain.stragglers import Stragglers, stragglers
+from ipusim.app.explain.trial import WhatIf
+from ipusim.app.explain.what_if import Together, asked, what_if
+from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.critical_path import trace_with_path
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.idle_causes import idle_chart
@@ -15,12 +18,11 @@ from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import waterfall_table, waterfall_words
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
+from ipusim.base.errors import OptionError
 from ipusim.base.units import format_seconds
 
 #: Parts of the critical path, and changes, that a table shows.
 _MOST_ROWS: Final = 12
-#: A change that gives less than this part of the time is no help.
-_HELP: Final = 0.001
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +36,11 @@ class Explanation:
         idle: every idle interval of each IPU, with its cause.
         path: the critical path of the whole run.
         parts: that path by kind and stage.
-        what_ifs: what each change would make of the run, the largest gain first; None where what ran is not known.
+        what_ifs: what each change would make of the run, the best first, or those that were asked for in their order;
+            None where what ran is not known.
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
+        pairs: what every two of the changes give at once, of those that were asked for.
+        stragglers: how much of the time goes to what is slower than its like; None where nobody asks.
     """
 
     timeline: Timeline
@@ -46,6 +51,8 @@ class Explanation:
     parts: tuple[analysis.PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
     unknown: str = ""
+    pairs: tuple[Together, ...] = ()
+    stragglers: Stragglers | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -73,11 +80,9 @@ class Explanation:
         if self.what_ifs is None:
             yield f"What a change would give is not known: {self.unknown}."
             return
-        best = next(iter(self.what_ifs), None)
-        if best is None or best.gain < _HELP:
-            yield "No single change that was tried makes it faster."
-        else:
-            yield f"What would help most: {best.change}, which saves {best.gain:.1%} of the time."
+        yield from help_words(self.what_ifs)
+        if self.stragglers is not None:
+            yield from self.stragglers.words()
 
     def tables(self) -> Iterator[Table]:
         """Yield the parts of the time, time by IPU, the critical path, and what changes would give."""
@@ -85,8 +90,9 @@ class Explanation:
             yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
         yield self._path_table()
-        if self.what_ifs:
-            yield _what_if_table(self.what_ifs)
+        yield from what_if_tables(self.what_ifs or (), self.pairs)
+        if self.stragglers is not None:
+            yield from self.stragglers.tables()
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
@@ -157,19 +163,12 @@ class Explanation:
                     for part in self.parts
                 ],
             },
-            "what_if": None
-            if self.what_ifs is None
-            else [
-                {
-                    "change": each.change,
-                    "before_cycles": each.before,
-                    "after_cycles": each.after,
-                    "path_cycles": each.path,
-                    "gain": each.gain,
-                    "said_by_path": each.said_by_path,
-                }
-                for each in self.what_ifs
+            "what_if": None if self.what_ifs is None else [what_if_dict(found) for found in self.what_ifs],
+            "pairs": [
+                {**what_if_dict(pair.found), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
+                for pair in self.pairs
             ],
+            "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
         }
 
     def files(self) -> dict[str, bytes]:
@@ -183,15 +182,38 @@ class Explanation:
 
 
 def explain(
-    timeline: Timeline, job: Job | str, execution: int | None = None, said: analysis.Waterfall | None = None
+    timeline: Timeline,
+    job: Job | str,
+    execution: int | None = None,
+    said: analysis.Waterfall | None = None,
+    wanted: Sequence[str] = (),
+    syncs: Sequence[Sync] = (),
+    *,
+    straggling: bool = False,
 ) -> Explanation:
-    """Return why a run takes as long as it does; ``job`` is what ran, or the reason why that is not known.
+    """Return why a run takes as long as it does.
 
-    Where it is not known, ``said`` are the parts of the run's time as the run has written them, if it has.
+    Args:
+        timeline: the run.
+        job: what ran, or the reason why that is not known.
+        execution: whose idle time is explained, by default that of the whole run.
+        said: the parts of the run's time as the run has written them, where what ran is not known.
+        wanted: changes of somebody's own, as :func:`~ipusim.app.explain.what_if.asked` takes them, in place of those
+            that are tried by themselves.
+        syncs: the modes that other schedules are tried in, by default each in its own.
+        straggling: whether to say how much of the time goes to stragglers.
 
-    Raises TimelineError for an execution that the run has not.
+    Raises TimelineError for an execution that the run has not, OptionError for changes that cannot be.
     """
     path = analysis.critical_path_of(timeline)
+    if isinstance(job, str) and (wanted or straggling):
+        raise OptionError("what" if wanted else "stragglers", f"expected a run whose scenario is known: {job}")
+    found: tuple[WhatIf, ...] | None = None
+    pairs: tuple[Together, ...] = ()
+    if wanted and not isinstance(job, str):
+        found, pairs = asked(job, timeline, wanted)
+    elif not isinstance(job, str):
+        found = what_if(job, timeline, syncs)
     return Explanation(
         timeline=timeline,
         execution=execution,
@@ -199,26 +221,11 @@ def explain(
         idle=analysis.idle_causes(timeline, execution),
         path=path,
         parts=analysis.path_parts(timeline, path),
-        what_ifs=None if isinstance(job, str) else what_if(job),
+        what_ifs=found,
         unknown=job if isinstance(job, str) else "",
+        pairs=pairs,
+        stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
     )
-
-
-def _what_if_table(found: tuple[WhatIf, ...]) -> Table:
-    rows = tuple(
-        (
-            each.change,
-            f"{each.gain:.1%}",
-            f"{each.after:,}",
-            f"{each.bound:.1%}",
-            each.said_by_path,
-        )
-        for each in found[:_MOST_ROWS]
-    )
-    title = (
-        f"What if, in {found[0].executions} execution{'s' * (found[0].executions != 1)} of {found[0].before:,} cycles"
-    )
-    return Table(title, ("change", "saves", "cycles then", "by the path", "which is"), rows)
 
 
 def _share(part: int, whole: int) -> str:

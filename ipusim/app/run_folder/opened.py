@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Session, Timeline, assemble, runs
+from ipusim.api import Job, Session, Timeline, analysis, assemble, runs
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario.load import load_job, placed_request
 from ipusim.app.scenario.write import SCENARIO_FILE
@@ -34,11 +34,13 @@ class Opened:
         folder: where it lies, or would.
         job: what ran; where that is not known, why, as the end of a sentence.
         stored: what happened, of a run that lies in the folder.
+        waterfall: the parts of its time, as such a run has written them.
     """
 
     folder: Path
     job: Job | str
     stored: Timeline | None = None
+    waterfall: analysis.Waterfall | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -61,8 +63,8 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
         return Opened(Path("reports") / job.name, job)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    stored = read_run(path).timeline
-    return Opened(path, job_behind(path, trust=trust), stored)
+    stored = read_run(path)
+    return Opened(path, job_behind(path, trust=trust), stored.timeline, stored.waterfall)
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Final
 
 from ipusim.analysis.fit import Fit
 from ipusim.base.cache import shared, sharing
@@ -41,9 +39,6 @@ from ipusim.schedules import registry
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import Repeating
-
-#: Jobs of other counts that a Job remembers: a run is simulated again and again at the same few of them.
-_REMEMBERED: Final = 4
 
 
 @sharing
@@ -252,7 +247,7 @@ def _job(
         content.held_out,
         content.constant_loss,
         in_part=laid_out.kept is not None and _is_in_part(options, laid_out.kept),
-        of=lru_cache(maxsize=_REMEMBERED)(of),
+        of=of,
     )
     check_memory(job)
     return job

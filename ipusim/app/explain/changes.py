@@ -1,0 +1,93 @@
+"""The changes that can help a run: of its count, schedule, recomputation, split and stages, and of its hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Final
+
+from ipusim.api import Costs, Job, Sync, System, analysis, hardware, schedules
+from ipusim.app.explain.splits import better_splits
+from ipusim.app.explain.trial import Change
+
+#: By how much counts are larger, and resources faster.
+_TIMES: Final = (2, 4, 8)
+_TWICE: Final = 2
+#: By how much faster stages are.
+_FASTER: Final = Fraction(1, 10)
+#: The rates of links in one direction.
+_LINKS: Final = ("link", "machine_rung", "gateway_link")
+
+
+def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
+    """Yield the changes to try of a Job; each schedule in the modes ``syncs``, by default in its own."""
+    yield from _counts(job)
+    yield from _schedules(job, syncs)
+    if job.plan.shape.recompute or job.plan.shape.recompute_inline:
+        yield Change("no recomputation", "pipeline.allow_recompute=false", {"pipeline.allow_recompute": False})
+    for splits in better_splits(job):
+        yield Change("another split", f"pipeline.splits=[{', '.join(splits)}]", {"pipeline.splits": list(splits)})
+    yield from _stages(job)
+    yield from _hardware(job)
+
+
+def _counts(job: Job) -> Iterator[Change]:
+    """Yield the next counts: of what is a multiple of the schedule's number, every multiple is one as well."""
+    name, count = "pipeline.gradient_accumulation_count", job.request.options.pipeline.gradient_accumulation_count
+    for times in _TIMES:
+        yield Change("a larger count", f"{name}={count * times}", {name: count * times})
+
+
+def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
+    for name in schedules.names():
+        schedule = schedules.find(name)
+        for sync in syncs or schedule.syncs[:1]:
+            own = (name, sync) == (job.plan.schedule, job.plan.sync)
+            if own or sync not in schedule.syncs or (name == job.plan.schedule and not syncs):
+                continue
+            kind = "another sync mode" if name == job.plan.schedule else "another schedule"
+            words = f"{name} in {sync.words}"
+            values = {"pipeline.schedule": name, "pipeline.sync": sync.value}
+            yield Change(kind, words, values, idealised=job.plan.sync.meets and not sync.meets)
+
+
+def _stages(job: Job) -> Iterator[Change]:
+    """Yield the slowest stages, all that tie, a tenth faster; nothing where all take as long."""
+    names = [profile.name for profile in job.program.stages]
+    slowest = analysis.slowest_stages(job.costs, len(names), job.plan.shape.training)
+    if len(slowest) == len(names):
+        return
+
+    def faster(of: Job) -> tuple[Costs, System]:
+        passes = {
+            (kind, stage): -int(-(cycles * (1 - _FASTER)) // 1) if stage in slowest else cycles
+            for (kind, stage), cycles in of.costs.passes.items()
+        }
+        return replace(of.costs, passes=passes), of.system
+
+    words = f"{analysis.stage_words(slowest, names)} {float(_FASTER):.0%} faster"
+    yield Change("faster stages", words, priced=faster)
+
+
+def _hardware(job: Job) -> Iterator[Change]:
+    """Yield links that are twice as fast, machines of other generations, and twice as many IPUs."""
+    system, options = job.system, job.request.options
+    if not system.free and not isinstance(options.rates, str):
+        rates = {rate.name: rate for rate in hardware.RATES}
+        faster: dict[str, Any] = {}
+        for name in _LINKS:
+            value = _TWICE * Fraction(getattr(system.rates, rates[name].attribute))
+            faster[f"rates.{name}"] = f"{float(value):.17g} B/s"
+        yield Change("faster links", "every link twice as fast", faster, machine=True)
+    known: set[str] = {system.ipu.name}
+    for machine in hardware.MACHINES.values():
+        if machine.free or machine.ipu.name in known or machine.count < len(system.ipus):
+            continue
+        known.add(machine.ipu.name)
+        words = f"system.name={machine.name}"
+        yield Change("another machine", words, {"system.name": machine.name}, machine=True)
+    more = _TWICE * len(system.ipus)
+    if more <= hardware.find_machine(options.system.name).count:
+        words = f"system.auto_select_ipus={more}"
+        yield Change("more IPUs", words, {"system.auto_select_ipus": more}, machine=True)

@@ -1,0 +1,109 @@
+"""Changes as they are written: ``pipeline.gradient_accumulation_count=128 rates.link=x2``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from ipusim.api import Job, RequestError, Sync, hardware, runs
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+
+_TIMES: Final = re.compile(r"x(\d+(?:\.\d+)?)")
+_NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(.*)", re.DOTALL)
+_EXAMPLE: Final = "pipeline.gradient_accumulation_count=128 or rates.link=x2"
+
+
+def settings(job: Job, text: str) -> dict[str, Any]:
+    """Return the options of a change with their values: of ``x2`` so many times what they are in ``job``.
+
+    Raises OptionError for a text that says none, and for an option that has no number to take so many times.
+    """
+    found: dict[str, Any] = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}: {error}") from None
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value:
+            raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {word!r}")
+        if name in found:
+            raise OptionError("what", f"expected each option once in a change, got {name} again in {text!r}")
+        times = _TIMES.fullmatch(value)
+        found[name] = _read(name, value) if times is None else _times(job, name, Fraction(times[1]))
+    if not found:
+        raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
+    return found
+
+
+def _read(name: str, text: str) -> Any:
+    """Return the value of a text of YAML."""
+    located = runs.Located("--what")
+    try:
+        value = located.read(text)
+        problems = [problem.text for problem in located.problems]
+    except RequestError as error:
+        value, problems = None, [problem.text for problem in error.problems]
+    if problems:
+        raise OptionError("what", f"{name}: {'; '.join(problems)}")
+    return value
+
+
+def _times(job: Job, name: str, times: Fraction) -> Any:
+    """Return so many times the value that an option has in a Job."""
+    rates = {f"rates.{rate.name}": rate for rate in hardware.RATES}
+    if name in rates:
+        rate = rates[name]
+        value = times * Fraction(getattr(job.system.rates, rate.attribute))
+        unit = {"bytes/s": " B/s", "ns": " ns", "B": " B"}.get(rate.unit, "")
+        return f"{_decimal(value)}{unit}" if unit else _plain(value)
+    value = _value(job, name.split("."))
+    if isinstance(value, str) and (number := _NUMBER.fullmatch(value)):
+        return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        told = "which has none" if value is None else f"which is {runs.show(value)}"
+        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {told}")
+    return _plain(Fraction(str(value)) * times)
+
+
+def _value(job: Job, names: list[str]) -> Any:
+    """Return the value of an option as it was given, or else its default; None where there is none."""
+    here: Any = job.request.given()
+    for key in names:
+        if isinstance(here, Mapping):
+            here = here.get(key)
+        elif isinstance(here, list):
+            here = next((each for each in here if isinstance(each, Mapping) and each.get("name") == key), None) or (
+                here[int(key)] if key.isdecimal() and int(key) < len(here) else None
+            )
+        else:
+            here = None
+    if here is not None:
+        return here
+    default: Any = job.request.options
+    for key in names:
+        default = getattr(default, key, None)
+    return default
+
+
+def _plain(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _decimal(value: Fraction) -> str:
+    return str(int(value)) if value.denominator == 1 else f"{float(value):.17g}"
+
+
+def sync_modes(text: str) -> tuple[Sync, ...]:
+    """Return the sync modes of their names with commas between them; raises OptionError for another name."""
+    names, known = [name for name in (each.strip().lower() for each in text.split(",")) if name], [*map(str, Sync)]
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                "sync", f"expected {runs.one_of(known)}, got {runs.show(name)}{did_you_mean(name, known)}"
+            )
+    return tuple(dict.fromkeys(map(Sync, names)))

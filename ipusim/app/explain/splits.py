@@ -1,0 +1,77 @@
+"""Splits of a model near the one of a run, by the cycles of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ipusim.api import Job, pricing
+
+#: Moves of one split by one layer that are made at most, and splits that are yielded.
+_MOST_MOVES: Final = 1000
+_MOST: Final = 3
+
+
+def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
+    """Yield splits that give the busiest IPUs less to do, the best first; none where there is no model to split.
+
+    From the run's own split on, the move of one split over some layers that makes the IPUs' loads smallest, the
+    largest first, is made until none does. The last is the best, those before come next: one of them may fit where
+    the last does not. A layer's load is its forward cycles, and the part of its stage's backward cycles that it has of
+    the forward ones.
+    """
+    splits = job.request.options.pipeline.splits
+    stages = job.program.stages
+    if not splits:
+        return
+    works = [() if isinstance(profile.forward, int) else profile.forward for profile in stages]
+    alike = all(len(profile.layers) == len(work) for profile, work in zip(stages, works, strict=True))
+    if not alike or len(splits) != len(stages) - 1:
+        return  # concurrent stages, or layers that are made of several
+    names = [name for profile in stages for name in profile.layers]
+    if not set(splits) <= set(names):
+        return
+    loads, mapping = _loads(job), job.plan.shape.mapping
+    cuts = [names.index(name) for name in splits]
+    way = [tuple(cuts)]
+    for _ in range(_MOST_MOVES):
+        best = min(_moves(way[-1], len(names)), key=lambda cuts: _busiest(loads, cuts, mapping), default=None)
+        if best is None or _busiest(loads, best, mapping) >= _busiest(loads, way[-1], mapping):
+            break
+        way.append(best)
+    shown = way[:0:-1]
+    step = max(1, len(shown) // _MOST)
+    for found in shown[::step][:_MOST]:
+        yield tuple(names[cut] for cut in found)
+
+
+def _loads(job: Job) -> list[float]:
+    """Return the cycles of each layer, forward and backward."""
+    loads: list[float] = []
+    costs, system = job.costs.passes, job.system
+    for stage, profile in enumerate(job.program.stages):
+        assert not isinstance(profile.forward, int)
+        forward = [float(pricing.pass_cycles((work,), system.ipu, system.rates)) for work in profile.forward]
+        whole = costs[0, stage] + (costs[1, stage] if job.plan.shape.training else 0)
+        factor = whole / sum(forward) if sum(forward) else 1.0
+        loads += [cycles * factor for cycles in forward]
+    return loads
+
+
+def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
+    """Yield every split in which one cut lies elsewhere between its neighbours."""
+    for number, cut in enumerate(cuts):
+        low = cuts[number - 1] + 1 if number else 1
+        high = cuts[number + 1] if number + 1 < len(cuts) else layers
+        for other in range(low, high):
+            if other != cut:
+                yield (*cuts[:number], other, *cuts[number + 1 :])
+
+
+def _busiest(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:
+    """Return the loads of the IPUs, the largest first."""
+    found: dict[int, float] = {}
+    begins, ends = (0, *cuts), (*cuts, len(loads))
+    for ipu, begin, end in zip(mapping, begins, ends, strict=True):
+        found[ipu] = found.get(ipu, 0.0) + sum(loads[begin:end])
+    return sorted(found.values(), reverse=True)

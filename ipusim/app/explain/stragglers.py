@@ -1,0 +1,179 @@
+"""The field's words for stragglers: how much of a run's time goes to what is slower than its like.
+
+After Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), equations 1, 2,
+4 and 5. A worker is an IPU of a replica, in all replicas at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import median_low
+from typing import Any, Final
+
+from ipusim.api import Costs, Job, SpanKind, System, Timeline, analysis, hardware, pricing, runs
+from ipusim.app.render.tables import Table
+
+#: The slowest part of the workers of M_W.
+_SLOWEST: Final = 0.03
+#: From which slowdown on a run is said to straggle.
+STRAGGLES: Final = 1.1
+#: What the words mean, where they are printed.
+DEFINITIONS: Final = (
+    (
+        "T_ideal",
+        "the run were every pass of a kind as long as their mean over the IPUs, every send as long as the "
+        "median of its direction, and nothing disturbed",
+    ),
+    ("S", "T / T_ideal: the slowdown of the run; it straggles from 1.1 on, and 1 - 1/S of the IPUs' time is waste"),
+    ("S_t", "the same were all ideal but operations of type t, which are as they are"),
+    ("S_w", "the same were all ideal but IPU w, which is as it is, with its disturbances"),
+    ("M_W", "(T - T with the slowest 3 % of the IPUs, one at least, made ideal) / (T - T_ideal)"),
+    (
+        "M_S",
+        "(T - T with the last stage made ideal) / (T - T_ideal); below 0 where its passes are shorter than ideal ones",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """How much of a run's time goes to stragglers.
+
+    Attributes:
+        cycles: of the run, T.
+        ideal_cycles: of the ideal one, T_ideal.
+        by_type: S_t of each type of operation.
+        by_ipu: S_w of each IPU of a replica.
+        slowest: the IPUs of M_W.
+        share_of_slowest, share_of_last: M_W and M_S; None where nothing is to be recovered.
+    """
+
+    cycles: int
+    ideal_cycles: int
+    by_type: dict[str, float]
+    by_ipu: dict[int, float]
+    slowest: tuple[int, ...]
+    share_of_slowest: float | None
+    share_of_last: float | None
+
+    @property
+    def slowdown(self) -> float:
+        """The slowdown S; 1 of a run that takes no time."""
+        return self.cycles / self.ideal_cycles if self.ideal_cycles else 1.0
+
+    def words(self) -> Iterator[str]:
+        """Yield the slowdown, what it means, and who it is."""
+        waste = 1 - 1 / self.slowdown if self.slowdown else 0.0
+        straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle, which is from {STRAGGLES} on"
+        yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
+        if self.share_of_slowest is None or self.share_of_last is None:
+            yield "M_W and M_S: nothing is to be recovered, as the run is the ideal one."
+            return
+        ipus = f"IPU {', '.join(map(str, self.slowest))}"
+        yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."
+
+    def tables(self) -> Iterator[Table]:
+        """Yield S_t, S_w and what the words mean."""
+        types = tuple((name, f"{slowdown:.3f}") for name, slowdown in self.by_type.items())
+        yield Table("Slowdown by type of operation", ("type t", "S_t"), types)
+        ipus = tuple((str(ipu), f"{slowdown:.3f}") for ipu, slowdown in self.by_ipu.items())
+        yield Table("Slowdown by IPU, in all replicas", ("IPU w", "S_w"), ipus)
+        yield Table("Words of stragglers", ("word", "meaning"), DEFINITIONS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        return {
+            "run_cycles": self.cycles,
+            "ideal_cycles": self.ideal_cycles,
+            "slowdown": self.slowdown,
+            "slowdown_by_type": {name.replace(" ", "_"): slowdown for name, slowdown in self.by_type.items()},
+            "slowdown_by_ipu": {str(ipu): slowdown for ipu, slowdown in self.by_ipu.items()},
+            "slowest_ipus": list(self.slowest),
+            "share_of_slowest_ipus": self.share_of_slowest,
+            "share_of_last_stage": self.share_of_last,
+            "definitions": dict(DEFINITIONS),
+        }
+
+
+def stragglers(job: Job, timeline: Timeline) -> Stragglers:
+    """Return how much of the time of the run of a Job goes to stragglers: it is simulated for each word."""
+    mapping, passes, disturbances = job.plan.shape.mapping, list(job.costs.passes), job.system.disturbances
+    cycles, ideal = analysis.throughput_of(timeline).run_cycles, _cycles(job)
+    kinds = sorted(set(job.plan.kind.tolist()))
+    by_type = {_name(kind): _cycles(job, [key for key in passes if key[0] == kind]) for kind in kinds}
+    if any(send.cycles or send.lead_cycles for send in job.costs.sends.values()):
+        by_type["copies"] = _cycles(job, copies=True)
+    if disturbances:
+        by_type["disturbances"] = _cycles(job, disturbed=disturbances)
+    on = {ipu: [key for key in passes if mapping[key[1]] == ipu] for ipu in sorted(set(mapping))}
+    of = {ipu: [each for each in disturbances if _shard(each, job) == ipu] for ipu in on}
+    by_ipu = {ipu: _cycles(job, on[ipu], disturbed=of[ipu]) for ipu in on}
+    slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
+    without_slowest = _cycles(
+        job,
+        [key for key in passes if mapping[key[1]] not in slowest],
+        copies=True,
+        disturbed=[each for each in disturbances if _shard(each, job) not in slowest],
+    )
+    others = [key for key in passes if key[1] != len(mapping) - 1]
+    without_last = _cycles(job, others, copies=True, disturbed=disturbances)
+    lost = cycles - ideal
+    return Stragglers(
+        cycles,
+        ideal,
+        {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()},
+        {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()},
+        tuple(slowest),
+        (cycles - without_slowest) / lost if lost else None,
+        (cycles - without_last) / lost if lost else None,
+    )
+
+
+def _name(kind: int) -> str:
+    look = next(each.row.look for each in SpanKind if each.row.of_pass == kind)
+    return "pass" if look is None else look.name
+
+
+def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
+    """Return the IPU of a replica that a disturbance is of; None where it is of anything else."""
+    resource = getattr(disturbance, "resource", None)
+    return int(resource.name) % job.system.shards if resource is not None and resource.kind == "IPU" else None
+
+
+def _cycles(
+    job: Job,
+    real: Collection[tuple[int, int]] = (),
+    *,
+    copies: bool = False,
+    disturbed: Collection[hardware.Disturbance] = (),
+) -> int:
+    """Return what the run takes where some of it is as it is, and the rest ideal.
+
+    Args:
+        job: what runs.
+        real: passes that are as they are, by kind and stage.
+        copies: whether sends are.
+        disturbed: the disturbances that happen.
+    """
+    system = replace(job.system, disturbances=tuple(disturbed))
+
+    def priced(of: Job) -> tuple[Costs, System]:
+        costs, ideal = of.costs, runs.balanced(of, of.costs.passes)
+        passes = {key: cycles if key in real else ideal[key] for key, cycles in costs.passes.items()}
+        return replace(costs, passes=passes, sends=costs.sends if copies else _median(costs)), system
+
+    return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=priced)).run_cycles
+
+
+def _median(costs: Costs) -> dict[tuple[int, int, int], pricing.Send]:
+    """Return the sends of a run, each as long as the median of those in its direction."""
+    found = {}
+    for forward in (True, False):
+        alike = {key: send for key, send in costs.sends.items() if (key[2] > key[1]) is forward}
+        for key, send in alike.items():
+            lead = median_low(each.lead_cycles for each in alike.values())
+            cycles = median_low(each.cycles for each in alike.values())
+            found[key] = send._replace(lead_cycles=lead, cycles=cycles)
+    return {key: found[key] for key in costs.sends}

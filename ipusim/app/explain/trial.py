@@ -1,0 +1,115 @@
+"""What a change of a scenario makes of its run: assembled, and simulated for time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final
+
+from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, runs
+from ipusim.api import machine as machines
+from ipusim.base.cache import Cache
+from ipusim.base.errors import IpusimError
+
+#: Spans of a run that does not repeat itself, above which a change is not tried unless it is asked for: gpipe of
+#: BERT-Base takes 38 s for 72,000, as more and more tensors are on their way at once.
+_MOST_SPANS: Final = 20_000
+
+#: Why such a change was not tried.
+TOO_LONG: Final = "not tried, as it takes long"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that would be otherwise.
+
+    Attributes:
+        kind: what it is one of, as in ``a larger count``.
+        words: the change itself.
+        values: of options, by their dotted names.
+        priced: what costs and system then are; None where ``values`` say it all.
+        machine: whether the hardware is another, and not what runs on it.
+        idealised: whether IPUs that meet would no longer.
+    """
+
+    kind: str
+    words: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    priced: Callable[[Job], tuple[Costs, System]] | None = None
+    machine: bool = False
+    idealised: bool = False
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What a change makes of a run.
+
+    Attributes:
+        change: that was tried.
+        before, after: seconds per sample without and with it, both simulated; ``after`` is None where nothing ran.
+        refusal: why it cannot be, or why it was not tried; empty where it ran.
+        too_large: by how many bytes the fullest IPU is, where it does not fit.
+        cause: the part of the time that becomes shorter most, with its share of the run's time now; None where that
+            was not looked at.
+    """
+
+    change: Change
+    before: Fraction
+    after: Fraction | None
+    refusal: str = ""
+    too_large: int = 0
+    cause: tuple[str, float] | None = None
+
+    @property
+    def gain(self) -> float:
+        """The part of the time per sample that it saves; negative where that is longer, 0 of what takes no time."""
+        if self.after is None or not self.before:
+            return 0.0
+        return float(1 - self.after / self.before)
+
+
+class Trial:
+    """Tries changes of what a Job was asked for; what they share is priced once."""
+
+    def __init__(self, job: Job, timeline: Timeline) -> None:
+        """Begin with a Job and its run."""
+        self.job, self.cache = job, Cache()
+        self.before = per_sample(timeline)
+
+    def of(self, change: Change, *, asked: bool = False) -> tuple[WhatIf, Job | None, Timeline | None]:
+        """Return what a change makes of the run, with the Job and Timeline of it; None where nothing ran.
+
+        Long runs that do not repeat themselves are tried where they are ``asked`` for alone.
+        """
+        try:
+            job = self.job if change.priced else self.assembled(change.values)
+        except IpusimError as error:
+            return WhatIf(change, self.before, None, str(error)), None, None
+        spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
+        if not asked and job.schedule.period is None and spans > _MOST_SPANS:
+            return WhatIf(change, self.before, None, TOO_LONG), None, None
+        try:
+            if change.priced is None:
+                timeline = runs.timeline_of(job, job.executions)
+            else:
+                timeline = runs.timeline_of(job, job.executions, priced=change.priced)
+        except RequestError as error:
+            return WhatIf(change, self.before, None, str(error)), None, None
+        if job.system.replicas != self.job.system.replicas:
+            change = replace(change, words=f"{change.words}, {job.system.replicas} replicas")
+        large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0) if job.memory.too_large else 0
+        return WhatIf(change, self.before, per_sample(timeline), "", large), job, timeline
+
+    def assembled(self, values: Mapping[str, Any]) -> Job:
+        """Return the Job of the request with other values, for time alone, also of what does not fit."""
+        request = self.job.request
+        alone = {} if request.functions is not None else {"numerics": "off"}
+        with self.cache.entered():
+            return assemble(request.replace({**alone, "memory": "report", **values}))
+
+
+def per_sample(timeline: Timeline) -> Fraction:
+    """Return the seconds of a run for each sample."""
+    found = analysis.throughput_of(timeline)
+    return Fraction(found.run_cycles, max(found.samples, 1) * timeline.info.clock_hz)
