@@ -2,7 +2,7 @@
 
 The road of a run, and the values on it::
 
-    job = assemble(Request.model_validate({...}))
+    job = assemble(Request.from_dict({...}))
     run = execute(job)
     run.timeline, run.summary
 

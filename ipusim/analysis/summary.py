@@ -91,6 +91,14 @@ class Summary(RunTimes):
         learning: what the arithmetic gave; None where only time is simulated.
         verdict: how well the IPUs are used, and the slowest stages.
         find_waterfall: gives the parts of the run's time; None where they are left to who asks for them.
+
+    Example:
+        >>> from ipusim.api import Request, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> summary = execute(assemble(Request.from_dict(options))).summary
+        >>> summary.time_steps, summary.makespan_cycles, summary.to_dict()["bubble"]["idle_fraction"]
+        (8, 15000, 0.2)
     """
 
     description: str

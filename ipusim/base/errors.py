@@ -36,6 +36,14 @@ class IpusimError(Exception):
     """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message.
 
     Whatever it quotes is bounded there: what is far too long loses its middle.
+
+    Example:
+        >>> import ipusim
+        >>> try:
+        ...     ipusim.load("nowhere")
+        ... except ipusim.IpusimError as error:
+        ...     print(error)
+        nowhere: expected a run folder, got no such folder
     """
 
     def __init_subclass__(cls) -> None:

@@ -32,6 +32,12 @@ class Machine:
         pci_domains: the PCI domain of each of these ids, where known.
         free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
         streaming: the Streaming Memory beside every four of its IPUs; None where there is none.
+
+    Example:
+        >>> from ipusim.api import hardware
+        >>> machine = hardware.MACHINES["pod16"]
+        >>> machine.description, machine.sizes
+        ('IPU-POD16, 4 IPU-M2000 in a ladder', (1, 2, 4, 8, 16))
     """
 
     name: str

@@ -34,10 +34,19 @@ _LINKS: Final = (1, 10)
 
 @dataclass(frozen=True)
 class Rates(HashedOnce):
-    """The value of every rate; :data:`RATES` says what each is. Raises QuantityError for one out of its bounds.
+    """The value of every rate; :data:`RATES` says what each is.
 
     Attributes:
         file: where those that were chosen are from; empty where a scenario says them itself.
+
+    Raises:
+        QuantityError: for a rate out of its bounds.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> from ipusim.api import Rates
+        >>> Rates(hop_latency_ns=Fraction(20)).hop_latency_ns
+        Fraction(20, 1)
     """
 
     amp_ceiling: Fraction = described(

@@ -53,8 +53,15 @@ class System:
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
         disturbances: what works otherwise than the rates say, all of them at once.
 
-    Raises DeviceError when ``ipus`` are not those of ``topology``, the replicas do not divide them, or a disturbance is
-    of nothing that the device has.
+    Raises:
+        DeviceError: when ``ipus`` are not those of ``topology``, the replicas do not divide them, or a disturbance is
+            of nothing that the device has.
+
+    Example:
+        >>> from ipusim.api import hardware
+        >>> system = hardware.build_system("m2000", mapping=(0, 1, 2, 3))
+        >>> system.ipu.name, system.ipus, system.selection_order
+        ('GC200', (0, 1, 3, 2), 'SNAKE')
     """
 
     name: str

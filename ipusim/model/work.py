@@ -70,6 +70,11 @@ class VectorWork:
         quotients: divisions of elements.
         transcendentals: evaluations of exp, log, tanh, a square root and the like. Sigmoid is one,
             since tiles have it as one instruction.
+
+    Example:
+        >>> from ipusim.api import VectorWork
+        >>> (VectorWork(elementwise=2, transcendentals=1) * 100).transcendentals
+        100
     """
 
     elementwise: int = 0
@@ -123,6 +128,12 @@ class Work:
         convolution: whether the products are those of a convolution, which has options of its own.
         partials_itemsize: bytes of a product's partial sums, 2 or 4; no fewer than an element has.
         memory_proportion: share of a tile's memory that a product may take for itself; None for PopLibs' default.
+
+    Example:
+        >>> from ipusim.api import VectorWork, Work, models
+        >>> work = Work(products=(models.Product(m=4, k=8, n=2),), vector=VectorWork(elementwise=8), itemsize=2)
+        >>> work.macs
+        64
     """
 
     products: tuple[Product | Convolution, ...] = ()

@@ -33,6 +33,20 @@ class Workload:
         seed: of the initial weights.
         accumulation_dtype: of the gradient accumulators, or a function from a parameter's name
             (``layer/W``) to it; None for each parameter's own. The optimizer gets gradients of that dtype.
+
+    Raises:
+        ModelError: for no stages, a dtype that does not compute, or data of another dtype.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> layers = [{"name": "last", "type": "dense", "units": 3}, {"name": "loss", "type": "softmax_cross_entropy"}]
+        >>> data = {"type": "synthetic", "shape": [4], "classes": 3, "samples": 8}
+        >>> pipeline = {"splits": ["loss"], "gradient_accumulation_count": 2}
+        >>> options = {"system": {"name": "m2000"}, "data": data, "model": {"layers": layers}}
+        >>> job = assemble(Request.from_dict(options | {"pipeline": pipeline}))
+        >>> workload = job.workload(0)
+        >>> {name: array.shape for name, array in workload.initial_parameters(0).items()}
+        {'last/W': (4, 3), 'last/b': (3,)}
     """
 
     stages: tuple[Stage, ...]

@@ -25,6 +25,11 @@ class Sync(StrEnum):
 
     Attributes:
         meets: whether all meet after each time-step, and copy everything at once; else each tensor goes by itself.
+
+    Example:
+        >>> from ipusim.api import Sync
+        >>> Sync("lock_step").meets, Sync.POINT_TO_POINT.words
+        (True, 'point-to-point')
     """
 
     meets: bool
@@ -55,13 +60,26 @@ def order_and_sync(schedule: str, sync: Sync) -> str:
 class Plan:
     """One execution of a pipeline as instructions of each IPU; read-only.
 
+    Args:
+        make: gives the instructions when they are first asked for.
+        count_waiting: gives what :attr:`waiting` is; None in lock-step.
+
     Attributes:
         order: the passes that it was made of.
         sync: how IPUs wait for each other.
         emitted: time-steps, each with a meeting behind it; in point-to-point all is one, without a meeting.
+        table: the five columns below, shape (passes, 5).
         time_step, ipu, kind, stage, micro_batch: int64 columns of the passes, a row each, sorted by time-step and
             IPU; rows of one time-step and IPU run in row order. In point-to-point there are no time-steps (-1),
             and rows are sorted by IPU.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> plan = assemble(Request.from_dict(options)).plan
+        >>> plan.emitted, plan.table.shape, plan.listing().splitlines()[1][:34]
+        (8, (16, 5), 'IPU 1: meet; F1.0; meet; outfeed 0')
     """
 
     time_step: Column
@@ -80,10 +98,7 @@ class Plan:
         make: Callable[[], Table],
         count_waiting: Callable[[], Mapping[tuple[int, int], int]] | None = None,
     ) -> None:
-        """Take ``table``, the passes with time-steps.
-
-        ``make`` gives the instructions when they are first asked for, ``count_waiting`` what :attr:`waiting` is.
-        """
+        """Take ``table``, the passes with time-steps."""
         self.order = order
         self.sync = sync
         self.emitted = emitted

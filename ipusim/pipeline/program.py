@@ -216,6 +216,14 @@ class PipelineProgram:
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> program = assemble(Request.from_dict(options)).program
+        >>> program.shape.mapping, program.shape.micro_batches, program.repeat_count
+        ((0, 1), 4, 1)
     """
 
     stages: tuple[StageProfile, ...]

@@ -234,11 +234,19 @@ class Costs:
         weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
         update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
         collectives: what replicas do together in each (pass, stage), one after the other.
-        outside: what the host does in each (pass, stage), one after the other.
+        host_calls: what the host does in each (pass, stage), one after the other.
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``gradient_sum`` alone.
         sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
         instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
+
+    Example:
+        >>> from ipusim.api import Request, assemble, pipelines
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> costs = assemble(Request.from_dict(options)).costs
+        >>> costs.passes[pipelines.Pass.BACKWARD, 1], costs.copies.execution_cycles
+        (2000, 0)
     """
 
     passes: Mapping[tuple[int, int], int]

@@ -33,11 +33,29 @@ _SPANS_OF_WATERFALL: Final = 50_000
 
 
 def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
-    """Run all steps of a Job and sum them up; ``hooks`` look on.
+    """Run all steps of a Job and sum them up.
 
-    Without ``jump`` a run of time alone is simulated whole although it repeats itself; it comes to the same.
+    What the request's own Python functions raise is passed on.
 
-    Raises MissingTensorError and DeadlockError as the machine does, and what the request's own functions raise.
+    Args:
+        job: what to run.
+        progress: called with how many time-steps are done, and of how many.
+        hooks: called at the beginning of each execution and at the end of the run, with the session.
+        jump: whether a run of time alone that repeats itself is simulated in part; without it the result is the same.
+
+    Returns:
+        The Job with its Timeline, its summary, and what its arithmetic gave.
+
+    Raises:
+        MissingTensorError: where a pass needs a tensor that has not come.
+        DeadlockError: where no process can go on; it names every one that waits.
+
+    Example:
+        >>> from ipusim.api import Request, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> execute(assemble(Request.from_dict(options))).summary.makespan_cycles
+        15000
     """
     evaluations = [Evaluations(job.held_out)] if job.held_out is not None else []
     sessions, timeline = _run(job, progress, (*evaluations, *hooks), jump=jump)

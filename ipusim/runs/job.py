@@ -50,6 +50,14 @@ class Job:
             this computer.
         of: the same with another number of micro-batches in an execution, all of them laid out, and another repeat
             count; raises RequestError where that cannot be.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> job = assemble(Request.from_dict(options))
+        >>> job.plan, job.executions
+        (<Plan grouped in lock-step: 16 passes, 8 time-steps>, 1)
     """
 
     request: Request

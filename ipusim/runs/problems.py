@@ -26,6 +26,11 @@ class Problem:
         text: what was expected, what was found, and what to do.
         of_key: whether the key itself is wrong, not its value.
         error: what a rule of its own raised, whose text is in ``text``; None where the problem was found otherwise.
+
+    Example:
+        >>> from ipusim.api import Problem
+        >>> print(Problem(("pipeline", "schedule"), "expected a schedule, got 'fast'"))
+        pipeline.schedule: expected a schedule, got 'fast'
     """
 
     path: KeyPath
@@ -40,7 +45,19 @@ class Problem:
 
 
 class RequestError(IpusimError, ValueError):
-    """Every problem found in a request; ``str(error)`` is one line for each."""
+    """Every problem found in a request; ``str(error)`` is one line for each.
+
+    Args:
+        problems: in the order in which they were found.
+
+    Example:
+        >>> from ipusim.api import Request, RequestError
+        >>> try:
+        ...     Request.from_dict({"system": {"name": "m2000"}, "steps": 0})
+        ... except RequestError as error:
+        ...     [problem.path for problem in error.problems]
+        [('pipeline',), ('steps',)]
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the problems in the order in which they were found, and drop repeats."""

@@ -16,7 +16,19 @@ class Run:
     """An executed Job: the Timeline, the losses that the training really gave, and what they sum up to.
 
     Attributes:
+        job: what was run.
+        timeline: what happened, in cycles of the tile clock.
+        summary: every number about the run.
+        learning: losses, outputs and weights; None where only time is simulated.
         remarks: on how it was simulated, which its results do not depend on.
+
+    Example:
+        >>> from ipusim.api import Request, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> run = execute(assemble(Request.from_dict(options)))
+        >>> run.summary.time_steps, len(run.timeline), run.learning
+        (8, 22, None)
     """
 
     job: Job

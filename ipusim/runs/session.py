@@ -59,14 +59,25 @@ class Hook(Protocol):
 
 
 class Session:
-    """The executors of a Job's replicas, None without arithmetic; a second run goes on where the first ended."""
+    """The arithmetic of a Job's replicas, if it has any; a second run goes on where the first ended.
+
+    Args:
+        job: what is run.
+        host: where the job is for several hosts, which of them this is.
+        own_feed: whether each host has a feed of its own; else hosts take the elements of one in turn, as replicas do.
+        summed: whether hosts sum up their gradients; else they average them.
+
+    Example:
+        >>> from ipusim.api import Request, Session, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> session = Session(assemble(Request.from_dict(options)))
+        >>> len(session.run()), session.computes, session.executions
+        (22, False, 1)
+    """
 
     def __init__(self, job: Job, host: Host | None = None, *, own_feed: bool = False, summed: bool = False) -> None:
-        """Place the initial variables on their IPUs.
-
-        Where the job is for several hosts, ``host`` is this one. They take the elements of one feed in turn, as
-        replicas do, unless each has its ``own_feed``, and average their gradients, unless these are ``summed`` up.
-        """
+        """Put the initial variables on their IPUs."""
         self.job = job
         #: What hosts had done together before the last run.
         self.before: tuple[HostExchange, ...] = ()

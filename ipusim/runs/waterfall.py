@@ -61,9 +61,8 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     """Return the cycles of passes were every IPU given an equal part of all passes of a kind.
 
     The stages of an IPU share its part equally. All is in whole cycles: what is left over of a kind goes to the IPUs
-    in their order, a cycle each, from where that of the kind before ended; and in an IPU to its first stages.
-
-    >>> # four stages of 10, 10, 10 and 14 cycles on four IPUs: 11 each
+    in their order, a cycle each, from where that of the kind before ended; and in an IPU to its first stages. Four
+    stages of 10, 10, 10 and 14 cycles on four IPUs have 11 each.
     """
     mapping = job.plan.shape.mapping
     ipus = sorted(set(mapping))

@@ -49,6 +49,12 @@ class Schedule:
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
         per_ipu: how many stages an IPU has where nobody says.
+
+    Example:
+        >>> from ipusim.api import schedules
+        >>> zbv = schedules.find("zbv")
+        >>> zbv.mapping(8), [sync.value for sync in zbv.syncs]
+        ((0, 1, 2, 3, 3, 2, 1, 0), ['point_to_point', 'lock_step'])
     """
 
     name: str

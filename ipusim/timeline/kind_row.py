@@ -87,8 +87,8 @@ class Row:
     name: str
     category: str
     colour: str
-    look: Look | None
-    use: Use | None
+    look: Look | None = None
+    use: Use | None = None
     track: Track = Track.IPU
     part: Part = Part.PIPELINE
     numbered: bool = False

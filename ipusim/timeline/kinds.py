@@ -35,16 +35,22 @@ _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
 _OVERLAPPED_COPY: Final = replace(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
 _TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
 _REMOTE: Final = partial(
-    Row,
-    category="Streaming Memory",
-    colour="olive",
-    use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING),
+    Row, category="Streaming Memory", colour="olive", use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 )
 
 
 @unique
 class SpanKind(IntEnum):
-    """What an IPU, a link direction or the host does during a span; ``row`` says all about it."""
+    """What an IPU, a link direction or the host does during a span.
+
+    Attributes:
+        row: all about it: its words, its track, its colours, what it is counted as.
+
+    Example:
+        >>> from ipusim.api import SpanKind
+        >>> SpanKind.FORWARD.row.name, SpanKind.FORWARD.row.is_pass
+        ('F→', True)
+    """
 
     row: Row
 
@@ -283,7 +289,6 @@ class SpanKind(IntEnum):
             name="wait for host",
             colour="terrible",
             look=_HOST_WAIT,
-            use=None,
             track=Track.IO_TILES,
         ),
     )
@@ -311,8 +316,6 @@ class SpanKind(IntEnum):
         _COPY(
             doc="A tensor is on its way from one IPU to another while both go on.",
             name="send",
-            look=None,
-            use=None,
             track=Track.SEND,
         ),
     )
@@ -343,8 +346,6 @@ class SpanKind(IntEnum):
         _COPY(
             doc="One link direction carries its share of a merged copy, or tensors that were sent.",
             name="carry",
-            look=None,
-            use=None,
             track=Track.LINK,
         ),
     )
@@ -355,8 +356,6 @@ class SpanKind(IntEnum):
             name="host",
             category="host",
             colour="black",
-            look=None,
-            use=None,
             track=Track.HOST,
         ),
     )

@@ -14,15 +14,28 @@ ALL_IPUS: Final = -2
 
 
 class Span(NamedTuple):
-    """One row of a Timeline. Times are cycles of the tile clock; ``cause`` is a row number.
+    """One row of a Timeline; what does not apply is NONE, -1.
 
-    ``cause`` is the span whose end released this one, or NONE for the first. ``ipu`` is the
-    logical IPU of the device, ALL_IPUS for all at once, and NONE on link and
-    host tracks, where ``link`` says which track it is: an index into ``info.links`` for LINK
-    spans, and for HOST spans 0 for the infeed and 1 for the outfeed. ``replica`` is NONE for
-    what all replicas do together, and on link tracks.
-    ``micro_batch`` counts from 0 in each execution of the pipeline, ``time_step`` too;
-    ``execution`` counts from 0 over the whole run.
+    Attributes:
+        start, end: cycles of the tile clock from the beginning of the run.
+        kind: number of a :class:`SpanKind`.
+        ipu: logical IPU of the device, ALL_IPUS for all at once, NONE on tracks of links and of the host.
+        stage: number of the stage.
+        micro_batch, time_step: from 0 in each execution of the pipeline.
+        execution: from 0 over the whole run.
+        link: which track it is of the links, an index into ``info.links``, or of the host: 0 infeed, 1 outfeed.
+        bytes: what is moved.
+        cause: row of the span whose end released this one, NONE for the first.
+        replica: NONE for what all replicas do together, and on tracks of links.
+
+    Example:
+        >>> from ipusim.api import Request, SpanKind, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> timeline = execute(assemble(Request.from_dict(options))).timeline
+        >>> span = next(span for span in timeline if span.kind == SpanKind.BACKWARD)
+        >>> span.start, span.end, span.ipu, span.stage, span.micro_batch, span.cause
+        (2000, 4000, 1, 1, 0, 3)
     """
 
     start: int

@@ -59,9 +59,21 @@ class Timeline:
     last copy. What sums rows up counts each :attr:`weights` times, and what follows causes from row to row does so on
     the :meth:`contiguous` Timeline.
 
+    Args:
+        columns: int64, shape (rows, 12), in the order of Span's fields and sorted, or what makes them.
+
     Attributes:
         info: what the columns refer to.
         repeats: blocks of rows that happen several times, sorted by their first row, outer ones first.
+
+    Example:
+        >>> from ipusim.api import Request, SpanKind, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> timeline = execute(assemble(Request.from_dict(options))).timeline
+        >>> forward = timeline.kind == SpanKind.FORWARD
+        >>> timeline.start[forward].tolist()
+        [0, 1000, 1000, 2000, 4000, 7000, 7000, 10000]
     """
 
     start: Column
@@ -80,7 +92,7 @@ class Timeline:
     def __init__(
         self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
     ) -> None:
-        """Take ``columns`` of shape (rows, 12) in the order of Span's fields, already sorted, or what makes them."""
+        """Take the columns, or what makes them: those are written when they are first read."""
         self.info = info
         self.repeats = tuple(repeats)
         self._records = columns if isinstance(columns, Records) else None

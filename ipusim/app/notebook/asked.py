@@ -20,9 +20,28 @@ def request(
     """Return the Request of ``options``, which have a scenario's keys, or of those keys one by one.
 
     ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be
-    tuples or arrays, and numbers NumPy's. ``description`` is a sentence that results show, and names of files in the
-    options are relative to ``folder``. Raises RequestError with every problem of keys and values; those that only show
-    when a program is laid out are raised by :func:`ipusim.run`.
+    tuples or arrays, and numbers NumPy's.
+
+    Args:
+        options: the options by a scenario's keys, such as ``system`` and ``pipeline``.
+        description: a sentence that results show.
+        folder: names of files in the options are relative to it.
+        keys: further options, none of them among ``options``.
+
+    Returns:
+        The Request, which :func:`ipusim.run` takes.
+
+    Raises:
+        RequestError: with every problem of keys and values; those that only show when a program is laid out are
+            raised by :func:`ipusim.run`.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> asked = ipusim.request(options, steps=2)
+        >>> asked.given()["steps"]
+        2
     """
     if options is not None and not isinstance(options, Mapping):
         raise RequestError([Problem((), f"expected a mapping of options, got {runs.show(options)}")])

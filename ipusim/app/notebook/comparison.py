@@ -34,6 +34,16 @@ class Comparison:
         rows: a part each: its result, or why there is none.
         runs: those that have just run, by what sets them apart: ``1f1b``, or where it ran in several sync modes
             ``1f1b in lock-step``.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> comparison = ipusim.compare(options, ["grouped", "sequential"])
+        >>> list(comparison.runs)
+        ['grouped', 'sequential']
+        >>> comparison.runs["sequential"].summary.makespan_cycles
+        24000
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
@@ -139,12 +149,29 @@ def compare(
 ) -> Comparison:
     """Run what is asked for once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
 
-    ``asked`` is what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns), or a list
-    of these. Of what is left out, each keeps its own; one alone with nothing else to compare it by runs under
-    Graphcore's schedules. Nothing computes without ``losses``.
+    Args:
+        asked: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),
+            or a list of these.
+        schedules: names of schedules; by default its own of each, and of one alone Graphcore's.
+        syncs: sync modes, ``lock_step`` and ``point_to_point``; by default its own of each.
+        orders: selection orders such as ``ZIGZAG``; by default its own of each.
+        losses: whether the stages compute; else time alone is simulated.
+        progress: called in each run with how many time-steps are done, and of how many.
 
-    Raises ProgramError for a schedule, an order or a mode that does not exist or stands there twice, FileError for a
-    folder that holds no run, and, as :func:`ipusim.run` does, what is wrong with requests that none of them can run.
+    Returns:
+        What the runs take, and which is best.
+
+    Raises:
+        ProgramError: for a schedule, order or mode that does not exist or stands there twice, and for an empty list.
+        FileError: for a folder that holds no run.
+        RequestError: for what is wrong with requests of which none can run; ScenarioError where these are files.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> ipusim.compare(options, ["grouped", "sequential"])
+        <Comparison of grouped in lock-step, sequential in lock-step>
     """
     every: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
     if not every:

@@ -35,6 +35,18 @@ class RunFolder(Shown):
         stored: the run, as it was read.
         folder: where it lies.
         summary: what ``summary.json`` says.
+
+    Raises:
+        FileError: for what is no run folder, and for a file in it that is not what it should be.
+
+    Example:
+        >>> import ipusim, tempfile
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     loaded = ipusim.load(ipusim.run(options).save(folder))
+        >>> loaded.summary["makespan_cycles"]
+        15000
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,8 +87,24 @@ class RunFolder(Shown):
 def load(folder: Path | str) -> RunFolder:
     """Return the run that ``ipusim run`` or :meth:`ipusim.Run.save` has written into ``folder``.
 
-    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
-    damaged Timeline, and OSError for what cannot be read.
+    Args:
+        folder: where the files of the run lie.
+
+    Returns:
+        The run, with its Timeline, numbers, losses, weights and outputs.
+
+    Raises:
+        FileError: for what is no run folder, and for a file that is not what it should be.
+        TimelineError: for a damaged Timeline.
+        OSError: for what cannot be read.
+
+    Example:
+        >>> import ipusim, tempfile
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ipusim.load(ipusim.run(options).save(folder))
+        <RunFolder of pipeline: 11.32 us per weight update, 353,333 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
     return RunFolder(Path(folder))
 

@@ -13,10 +13,27 @@ from ipusim.app.page.page import write_page
 def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False) -> Path:
     """Write one page of the runs in these folders, by default into the first; return where it lies.
 
-    With ``play`` it plays the first execution of one run, or of two on one clock.
+    Args:
+        folders: run folders, as ``ipusim run`` and :meth:`ipusim.Run.save` write them; one, or a list.
+        out: the file of the page; by default ``report.html`` in the first folder.
+        play: whether the page plays the first execution of one run, or of two on one clock.
 
-    Raises FileError for what is no run folder, TimelineError for a damaged Timeline, OptionError for more than two runs
-    to play, and OutputError for a page that cannot be written and for an execution that cannot be played.
+    Returns:
+        The file of the page.
+
+    Raises:
+        FileError: for what is no run folder.
+        TimelineError: for a damaged Timeline.
+        OptionError: for more than two runs to play.
+        OutputError: for a page that cannot be written, and for an execution that cannot be played.
+
+    Example:
+        >>> import ipusim, tempfile
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ipusim.report(ipusim.run(options).save(folder)).name
+        'report.html'
     """
     paths = [Path(folders)] if isinstance(folders, Path | str) else list(map(Path, folders))
     return write_page(paths, None if out is None else Path(out), play=play)

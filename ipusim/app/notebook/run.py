@@ -25,6 +25,16 @@ class Run(Shown):
 
     Attributes:
         result: the Job that ran, and everything that came of it.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> ran = ipusim.run(options)
+        >>> ran.summary.makespan_cycles, ran.summary.bubble.idle_fraction
+        (15000, 0.2)
+        >>> len(ran.timeline.start)
+        22
     """
 
     def __init__(self, result: api.Run) -> None:
@@ -86,9 +96,26 @@ class Run(Shown):
 def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
     """Run a Request, options by a scenario's own keys, or the scenario at a path.
 
-    ``progress`` is told how many time-steps are behind, and of how many; ``hooks`` look on. Raises RequestError with
-    every problem of a Request or of options, ScenarioError with those of a file and their places, and what the
-    request's own functions raise.
+    What the request's own Python functions raise is passed on.
+
+    Args:
+        asked: what to run.
+        progress: called with how many time-steps are done, and of how many.
+        hooks: called at the beginning of each execution and at the end of the run, with the session.
+
+    Returns:
+        The run: its Timeline, its summary, its losses and weights.
+
+    Raises:
+        RequestError: with every problem of a Request or of options.
+        ScenarioError: with those of a file, each with its line and column.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> ipusim.run(options)
+        <Run of pipeline: 11.32 us per weight update, 353,333 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
     with placed(asked) as request:
         return Run(execute(assemble(request), progress, hooks))

@@ -23,6 +23,16 @@ class Suggestion:
 
     Attributes:
         found: the suggested plan, what it was found among, and what it is held against.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> suggestion = ipusim.suggest(options, seconds=None, schedules=["grouped", "interleaved"], replicas=1)
+        >>> suggestion.outcome, suggestion.gap
+        ('plan', 0.0)
+        >>> suggestion.request.options.pipeline.schedule
+        'grouped'
     """
 
     def __init__(self, found: study.Suggestion) -> None:
@@ -78,10 +88,25 @@ def suggest(
 ) -> Suggestion:
     """Find the best legal plan for what is asked for, or that none fits, or that none was found: its ``outcome``.
 
-    ``asked`` is what :func:`ipusim.run` takes; ``limits`` are the options of ``ipusim suggest`` by their names, such as
-    ``schedules=["grouped"]`` or ``replicas=1``. It takes at most so many ``simulations``, and ``seconds``, or with None
-    as long as a proof takes.
-    Raises OptionError for limits that leave nothing, and as :func:`ipusim.run` does what is wrong with a request.
+    Args:
+        asked: what :func:`ipusim.run` takes.
+        simulations: how many plans are simulated at most.
+        seconds: how long the search may take; None for as long as a proof takes.
+        limits: the options of ``ipusim suggest`` by their names, such as ``schedules=["grouped"]`` or ``replicas=1``.
+
+    Returns:
+        The plan, or why there is none.
+
+    Raises:
+        OptionError: for limits that there are not, or that leave nothing.
+        RequestError: for what is wrong with a request; ScenarioError where that is a file.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> ipusim.suggest(options, seconds=None, schedules=["grouped", "interleaved"], replicas=1)
+        <Suggestion: grouped in lock-step, 2 stages on 2 IPUs, 4 micro-batches of 1>
     """
     names = [field.name for field in fields(Limits)]
     for name, given in limits.items():

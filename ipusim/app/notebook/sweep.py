@@ -29,12 +29,23 @@ if TYPE_CHECKING:
 class Sweep:
     """What the points of a sweep came to; a notebook shows the best, the rows and a chart of the measure.
 
+    Args:
+        found: the points that were run, all of them.
+
     Attributes:
         points: the values of each point by the paths of their options.
         outcomes: what each came to: its numbers, or the message why there are none.
         measure: the name of what points are judged and drawn by.
         ceilings: of a sweep of gradient_accumulation_count, the throughput that no count passes, for each combination
             of the other options.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> swept = ipusim.sweep(options, {"pipeline.gradient_accumulation_count": [4, 8]}, workers=1)
+        >>> swept.best
+        {'pipeline.gradient_accumulation_count': 8}
     """
 
     def __init__(self, found: study.Sweep, measure: str) -> None:
@@ -107,13 +118,32 @@ def sweep(
 ) -> Sweep:
     """Run what is asked for at every point of varied options; time alone, unless ``losses`` are wanted.
 
-    ``vary`` has paths of options, each with its values in a list or a text such as ``8..256x2``; they are crossed, or
-    with ``zip`` side by side. ``asked`` is what :func:`ipusim.run` takes. Points run in as many processes as there are
-    cores, in ``workers`` of them, or with ``backend`` dask on the cluster at ``address``. A point that does not run is
-    a row with its message.
+    A point that does not run is a row with its message.
 
-    Raises OptionError for what cannot be varied, measured or run so; where no point runs, what is wrong with the
-    first one.
+    Args:
+        asked: what :func:`ipusim.run` takes.
+        vary: paths of options, each with its values in a list or in a text such as ``8..256x2``.
+        zip: whether the values go side by side, the first of each, the second of each; else all are crossed.
+        measure: what points are judged and drawn by.
+        losses: whether the stages compute; else time alone is simulated.
+        workers: processes that run points; by default as many as there are cores.
+        backend: ``local``, or ``dask`` for a cluster.
+        address: of the scheduler of that cluster.
+        progress: called with how many points are done, and of how many.
+
+    Returns:
+        The points and what each came to.
+
+    Raises:
+        OptionError: for what cannot be varied, measured or run so.
+        RequestError: where no point runs, for what is wrong with the first one; ScenarioError where that is a file.
+
+    Example:
+        >>> import ipusim
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> ipusim.sweep(options, {"pipeline.gradient_accumulation_count": "4..8x2"}, workers=1)
+        <Sweep of 2 points of pipeline.gradient_accumulation_count>
     """
     measure_of(measure, losses=losses)
     with placed(asked) as request:

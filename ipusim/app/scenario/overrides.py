@@ -23,11 +23,9 @@ def apply_overrides(
     """Return ``source`` with each ``path=value`` put in its place, in the order given.
 
     A path is keys and list indices joined by dots; a list of named things (layers, stages) takes
-    the name for an index. The value is YAML; mappings missing on the way are made. ``place_of`` tells of
-    a path where its override stands. Raises ScenarioError with every override that cannot be read or has
-    no place.
-
-    >>> apply_overrides(source, ["pipeline.gradient_accumulation_count=32"])  # doctest: +SKIP
+    the name for an index, such as ``pipeline.gradient_accumulation_count=32``. The value is YAML; mappings missing
+    on the way are made. ``place_of`` tells of a path where its override stands. Raises ScenarioError with every
+    override that cannot be read or has no place.
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)

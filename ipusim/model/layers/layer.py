@@ -54,6 +54,12 @@ class LayerCost:
         forward: of the forward pass.
         backward: of the backward pass in one.
         apart: of its halves; None where the first is all of it, as of layers without parameters.
+
+    Example:
+        >>> from ipusim.api import layers
+        >>> cost = layers.Dense(units=8).cost((4,), batch=2, itemsize=4)
+        >>> cost.forward.macs, cost.backward.macs
+        (64, 128)
     """
 
     forward: Work

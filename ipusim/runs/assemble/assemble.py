@@ -46,11 +46,26 @@ def assemble(request: Request) -> Job:
     """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
 
     Whoever assembles many requests that are alike in part enters a Cache around it: data, stages and prices that are
-    asked for once more are taken from there. Files that options name are then read once.
+    asked for once more are taken from there. Files that options name are then read once. What the request's own
+    Python functions raise is passed on.
 
-    Raises RequestError with every problem found, RequestMemoryError for a program that does not fit its IPUs
-    (unless the request asks for a report of that), PlanError for a Plan that breaks a rule (a schedule of one's own
-    can), and what the request's own functions raise.
+    Args:
+        request: all options of the run.
+
+    Returns:
+        The Job, which :func:`ipusim.api.execute` runs.
+
+    Raises:
+        RequestError: with every problem found.
+        RequestMemoryError: for a program that does not fit its IPUs, unless the request asks for a report of that.
+        PlanError: for a Plan that breaks a rule, as one of a user's own schedule can.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> assemble(Request.from_dict(options)).plan
+        <Plan grouped in lock-step: 16 passes, 8 time-steps>
     """
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder

@@ -23,8 +23,23 @@ _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 class RequestMemoryError(RequestError, OutOfMemoryError):
     """A request whose program needs more memory than there is; the problem is of what makes it too large.
 
+    Args:
+        problem: the option to change first, with what to do.
+
     Attributes:
         job: what does not fit.
+
+    Example:
+        >>> from ipusim.api import Request, RequestMemoryError, assemble
+        >>> layers = [{"name": "last", "type": "dense", "units": 3}, {"name": "loss", "type": "softmax_cross_entropy"}]
+        >>> data = {"type": "synthetic", "shape": [4], "classes": 3, "samples": 8}
+        >>> pipeline = {"splits": ["loss"], "gradient_accumulation_count": 2}
+        >>> options = {"system": {"name": "m2000"}, "data": data, "model": {"layers": layers}, "code_bytes": "900 MiB"}
+        >>> try:
+        ...     assemble(Request.from_dict(options | {"pipeline": pipeline}))
+        ... except RequestMemoryError as error:
+        ...     error.problems[0].path, error.job.memory.verdict().split(",")[0]
+        (('code_bytes',), 'Out of memory on IPU 0: 900.8 MiB in pass F0.0')
     """
 
     def __init__(self, problem: Problem, job: Job) -> None:

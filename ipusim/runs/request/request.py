@@ -42,6 +42,14 @@ class Request:
         disturbances: what works otherwise than the rates say, which no option can say yet.
         functions: the stages where they are Python functions that were tried already; None where the options say
             what the stages are.
+
+    Example:
+        >>> from ipusim.api import Request
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+        >>> request = Request.from_dict(options)
+        >>> request.replace({"pipeline.schedule": "interleaved"}).options.pipeline.schedule
+        'interleaved'
     """
 
     options: Options

@@ -1,0 +1,49 @@
+"""The examples in docstrings run and give what they say; those of public names need nothing around them."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import re
+
+import pytest
+
+from tests.docstrings import public, sections
+from tests.places import ROOT
+
+PUBLIC = public()
+_PROMPT = re.compile(r"^\s*>>> ", re.M)
+#: How many examples stand in the docstrings of each module that has any.
+EXAMPLES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): count
+    for path in sorted((ROOT / "ipusim").rglob("*.py"))
+    if (count := len(_PROMPT.findall(path.read_text())))
+}
+
+
+#: Names of the docstrings of public names, as a finder of examples gives them.
+_PUBLIC_DOCSTRINGS = {f"{thing.__module__}.{thing.__name__}" for thing in PUBLIC.values()}
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_the_examples_of_a_module_run(module):
+    """Those of public names are counted here and run below."""
+    found = doctest.DocTestFinder().find(importlib.import_module(module), module)
+    runner = doctest.DocTestRunner()
+    assert sum(len(test.examples) for test in found) == EXAMPLES[module]
+    assert [test.name for test in found if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_example_of_a_public_name_needs_nothing_around_it_and_shows_the_name(name):
+    """A function is called in it; a class is named, or an object of it is there behind it."""
+    thing, text = PUBLIC[name], inspect.cleandoc(PUBLIC[name].__doc__ or "")
+    test = doctest.DocTestParser().get_doctest(sections(text)["Example"], {}, name, None, None)
+    failed, _ = doctest.DocTestRunner().run(test, clear_globs=False)
+    assert failed == 0
+    nodes = ast.walk(ast.parse("".join(example.source for example in test.examples)))
+    words = {getattr(node, "attr", None) or getattr(node, "id", None) for node in nodes}
+    objects = [value for value in test.globs.values() if inspect.isclass(thing) and isinstance(value, thing)]
+    assert thing.__name__ in words or objects

@@ -1,0 +1,55 @@
+"""Public names say what they take, give and raise, and show it in an example."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim import api
+from tests.docstrings import faults, public
+
+PUBLIC = public()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_public_name_says_what_it_takes_gives_and_raises(name):
+    assert faults(PUBLIC[name]) == []
+
+
+@pytest.mark.parametrize("name", [name for name in api.__all__ if type(getattr(api, name)) is type(api)])
+def test_a_room_says_what_it_offers(name):
+    room = getattr(api, name)
+    assert room.__doc__
+    assert f"As ``{name}`` of :mod:`ipusim.api`" in room.__doc__ or not hasattr(room, "__path__")
+
+
+def undocumented(first: int, *rest: int, second: str = "") -> int:
+    """Return nothing that is said.
+
+    Raises ValueError in the words in front.
+
+    Args:
+        first: a number.
+        third: what there is not.
+
+    Raises:
+        KeyError: never.
+        NoError: which is none.
+    """
+    return refused(first)
+
+
+def refused(value: int) -> int:
+    raise OSError(value)
+
+
+def test_what_a_docstring_lacks_is_seen():
+    assert faults(undocumented) == [
+        "no words on rest",
+        "no words on second",
+        "there is no third",
+        "no Returns",
+        "NoError is no error",
+        "errors outside of Raises",
+        "does not say that it raises OSError",
+        "no Example",
+    ]
