@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ipusim.app.compare.compare import compare
-from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.pricing.costs import Costs, Send
@@ -411,5 +410,6 @@ def bubbles_pictures() -> dict[str, bytes]:
         )
         request = Request.from_dict(request.given(), name=title)
         rows = compare(request, [form.schedule for form in forms])
-        pictures[name] = to_png(comparison_chart(Comparison(rows)))
+        runs = [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
+        pictures[name] = to_png(comparison(runs, title=title))
     return pictures

@@ -103,7 +103,8 @@ GALLERY = (
     ),
     Picture(
         "schedules_four_ipus",
-        "The schedules of the tutorial's figures on one time axis; [their numbers](schedules.md).",
+        "The schedules of the tutorial's figures: the parts of their time, and the two fastest on one time axis; "
+        "[their numbers](schedules.md).",
         file="comparison.png",
         schedules=SCHEDULES,
     ),

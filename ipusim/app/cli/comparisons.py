@@ -47,6 +47,24 @@ _Sync = Annotated[
         show_default=False,
     ),
 ]
+_Title = Annotated[
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="of the picture; its rows have the names of scenarios  [default: what all runs are of]",
+        show_default=False,
+    ),
+]
+_Traces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trace",
+        metavar="NAME",
+        help="a run whose trace is to stand in the picture, by its name in the table; may be repeated  [default: the "
+        "best, the first and others, as many as fit]",
+        show_default=False,
+    ),
+]
 _Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"),
@@ -63,6 +81,8 @@ def compare(
     losses: Annotated[
         bool, typer.Option("--losses", help="compute too, and compare the last step's mean loss")
     ] = False,
+    title: _Title = "",
+    traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
 ) -> None:
@@ -95,7 +115,7 @@ def compare(
             _raise_placed(runs, overrides or (), variant)
             raise
         found = Comparison(rows)
-        files = comparison_files(found)
+        files = comparison_files(found, title, traces or ())
         heed()
         results.write(files)
     print_text(*verdict(found))

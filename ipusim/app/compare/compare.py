@@ -94,6 +94,13 @@ class Row:
         return self.stored.times if self.stored else None
 
     @property
+    def waterfall(self) -> analysis.Waterfall | None:
+        """The parts of its time; None where they are not known, and of one that is refused."""
+        if self.result is not None:
+            return self.result.summary.waterfall
+        return self.stored.waterfall if self.stored else None
+
+    @property
     def fits(self) -> bool:
         """Whether it runs, and every IPU holds what it needs for that, as far as anything says so."""
         return self.times is not None and (self.memory is None or self.memory.fits)

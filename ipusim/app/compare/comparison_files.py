@@ -1,40 +1,91 @@
-"""A comparison as files: its numbers, and one figure with traces and memory under each other."""
+"""A comparison as files: its numbers, and a slide with the time of every run above traces with their memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median_low
 from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.render.comparison import Compared, common_title, comparison
+from ipusim.app.compare.comparison_words import row_words, time_words
+from ipusim.app.render.comparison import Compared, common_title, slide
 from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
+from ipusim.app.render.time_bars import TimeBar, TimeBars
 from ipusim.app.run_folder.report import json_bytes
+from ipusim.base.errors import ProgramError
+from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
 #: Every file that a comparison may write.
 COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
-#: Runs that one figure shows: the fastest of them, and the first, which they are measured by.
-_MOST_RUNS: Final = 8
+#: Inches of a slide around bars: edges, and a title.
+_AROUND_BARS: Final = 0.8
+#: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
+_LONGEST: Final = 6
 
 
-def comparison_chart(found: Comparison) -> Chart:
-    """Return the traces of a comparison under each other, each with its memory over time as far as that is known."""
-    shown = found.ran
-    title = common_title([row.timeline for row in shown if row.timeline is not None]) or found.title
-    if len(shown) > _MOST_RUNS:
-        chosen = {found.first, *found.ranked(found.ran[1:])[: _MOST_RUNS - 1]}
-        shown = tuple(row for row in found.ran if row in chosen)
-        title = f"{title} (the first and the {_MOST_RUNS - 1} fastest other of {len(found.ran)} runs)"
-    known = any(row.memory is not None for row in shown)
-    return comparison([_compared(found, row, known) for row in shown], title=title)
+def comparison_chart(found: Comparison, title: str = "", traces: Sequence[str] = ()) -> Chart:
+    """Return a slide of a comparison: the time of each run as a bar of its parts, and traces below.
+
+    Of more runs than there is room for, those are shown that :func:`shown_rows` chooses. ``title`` is by default what
+    all runs are of. ``traces`` are names of runs, as tables have them; by default as many as fit, the best first, then
+    the first, then by time. Raises ProgramError for the name of no run and a title that cannot be drawn, and
+    OutputError for more than fit.
+    """
+    if not title.replace("\n", "").isprintable():
+        raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
+    rows = shown_rows(found)
+    ran = [row for row in rows if row.timeline is not None]
+    title = title or common_title([row.timeline for row in found.ran if row.timeline is not None]) or found.title
+    if len(rows) < len(found.rows):
+        title += f" (the first and the {len(rows) - 1} best others of {len(found.rows)})"
+    wanted = list(dict.fromkeys(_named(found, ran, name) for name in traces))
+    wish = wanted or list(dict.fromkeys([found.best or found.first, found.first, *found.ranked(ran)]))
+    known = any(row.memory is not None for row in wish)
+    runs = [_compared(found, row, known) for row in ran]
+    return slide(_bars(found, rows), runs, title, [ran.index(row) for row in wish], every=bool(wanted))
 
 
-def comparison_files(found: Comparison) -> dict[str, bytes]:
-    """Return the files of a comparison, by name."""
-    figure = comparison_chart(found)
+def shown_rows(found: Comparison) -> tuple[Row, ...]:
+    """Return the rows that a slide has room for: the first that ran, and the best, those that fit before others."""
+    most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
+    if len(found.rows) <= most:
+        return found.rows
+    ranked = sorted(found.ran, key=lambda row: (not row.fits, found.cost(row)))
+    chosen = [*dict.fromkeys([found.first, *ranked, *found.rows])][:most]
+    return tuple(row for row in found.rows if row in chosen)
+
+
+def _named(found: Comparison, rows: Sequence[Row], name: str) -> Row:
+    """Return the row of a name; raises ProgramError where there is none of it."""
+    for names in (found.labels, found.keys, found.titles):
+        if name in names and (row := found.rows[names.index(name)]) in rows:
+            return row
+    known = [found.label(row) for row in rows]
+    hint = did_you_mean(name, known, quoted=True)
+    raise ProgramError(f"expected a trace of {', '.join(known)}, got {name!r}{hint}")
+
+
+def _bars(found: Comparison, rows: Sequence[Row]) -> TimeBars:
+    """Return the time of rows as bars; of those that are far longer than most, as much as the axis of most shows."""
+    costs = [found.cost(row) for row in rows if row.times is not None]
+    last = max(cost for cost in costs if cost <= _LONGEST * median_low(costs))
+    bars = []
+    for row in rows:
+        cost = None if row.times is None else found.cost(row)
+        words = [row_words(found, row), "cut" if cost and cost > last else ""]
+        parts = row.waterfall.cycles if row.waterfall else None
+        bars.append(TimeBar(found.label(row), ", ".join(filter(None, words)), cost, parts))
+    return TimeBars(f"Parts of the {time_words(found)}", bars, last)
+
+
+def comparison_files(found: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
+    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does."""
+    figure = comparison_chart(found, title, traces)
     return {
         "comparison.json": json_bytes(comparison_data(found)),
         "comparison.png": to_png(figure),
@@ -59,6 +110,7 @@ def comparison_data(found: Comparison) -> list[dict[str, Any]]:
             "difference": None if row.times is None else found.difference(row, found.first),
             "figures": row_figures(row),
             "mean_loss": row.last_loss,
+            "waterfall": row.waterfall.to_dict() if row.waterfall else None,
             "summary": row.times.times_dict() if row.times else None,
             "memory": analysis.as_plain(row.memory),
         }

@@ -44,6 +44,8 @@ def reasons(found: Comparison) -> Iterator[str]:
             yield f"{_titled(found, row)}: refused: {row.refusal}"
         elif not row.fits and row not in told:
             yield f"{_titled(found, row)}: {_memory_verdict(row)}"
+        for remark in row.waterfall.remarks() if row.waterfall else ():
+            yield f"{_titled(found, row)}: {remark}"
     if all(row.memory is None for row in found.rows):
         one = len({row.source for row in found.rows}) == 1
         what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
@@ -114,7 +116,7 @@ def comparison_table(found: Comparison) -> Table:
         cells = [label, *_numbers(found, row)]
         cells += [_peak(row)] if known else []
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
-        rows.append((*cells, _mark(found, row)))
+        rows.append((*cells, mark(found, row)))
     title = " ".join(filter(None, [f"Comparison of {found.title}", found.common]))
     if found.first is not found.rows[0]:
         title += f"; the first that ran is {found.label(found.first)}"
@@ -129,13 +131,13 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     return (
         time.told(time.of(times)),
         format_figure(rate.of(times)),
-        _signed(found.difference(row, found.first)),
+        signed(found.difference(row, found.first)),
         bubble.told(bubble.of(times)),
     )
 
 
-def _mark(found: Comparison, row: Row) -> str:
-    """Return what a table says of a row in a word or two."""
+def mark(found: Comparison, row: Row) -> str:
+    """Return what tables and pictures say of a row in a word or two: ``best, front``, ``too large``."""
     if row.times is None:
         return "refused"
     if not row.fits:
@@ -145,7 +147,7 @@ def _mark(found: Comparison, row: Row) -> str:
     return ", ".join(words) or ("fits" if row.memory is not None else "")
 
 
-def _signed(part: float) -> str:
+def signed(part: float) -> str:
     """Return a difference in percent: ``+21.2%``; from ten times on so many: ``61.4 x``."""
     if 1 + part >= _TIMES:
         return f"{_times(1 + part)} x"
@@ -178,6 +180,21 @@ def _would(found: Comparison, row: Row, best: Row) -> str:
     if found.of_time:
         return f"would take {_percent(1 - found.cost(row) / found.cost(best))} less time"
     return f"would have {_percent(found.difference(row, best))} more samples/s"
+
+
+def time_words(found: Comparison) -> str:
+    """Return what the time of a row is that decides: ``time per weight update, in lock-step``."""
+    what = "sample" if not found.of_time else "weight update" if found.work[0][1] else "execution"
+    return ", ".join(filter(None, [f"time per {what}", found.common]))
+
+
+def row_words(found: Comparison, row: Row) -> str:
+    """Return what is said behind a row's bar: time, difference to the first, peak memory and mark."""
+    if row.times is None:
+        return mark(found, row)
+    over = "first" if row is found.first else signed(found.difference(row, found.first))
+    words = [format_seconds(found.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
+    return ", ".join(filter(None, [*words, mark(found, row)]))
 
 
 def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:

@@ -68,18 +68,24 @@ class Comparison:
         """
         return rows_frame([self._numbers(*each) for each in zip(self._found.labels, self.rows, strict=True)])
 
-    def figure(self) -> Chart:
-        """Return the traces under each other on one time axis, as a matplotlib Figure."""
-        return comparison_chart(self._found)
+    @checked
+    def figure(self, title: str = "", traces: Sequence[str] = ()) -> Chart:
+        """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
+
+        ``title`` is by default what all runs are of, and ``traces`` are of the best, the first and others, as many as
+        fit. Raises ProgramError for the name of no run, and OutputError for more traces than fit.
+        """
+        return comparison_chart(self._found, title, traces)
 
     @checked
-    def save(self, folder: Path | str) -> Path:
+    def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
         """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all; return the folder.
 
-        Raises OutputError for a folder that cannot be written, or that another run writes into.
+        Raises as :meth:`figure` does, and OutputError for a folder that cannot be written, or that another run
+        writes into.
         """
         with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
-            results.write(comparison_files(self._found))
+            results.write(comparison_files(self._found, title, traces))
         return Path(folder)
 
     @cached_property

@@ -1,17 +1,20 @@
-"""Several runs under each other on one time axis, each with its memory over time."""
+"""Several runs under each other on one time axis, each with its memory over time, or some of them below bars of all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import folded
-from ipusim.app.render.layout import Headed, most_rows, stack
+from ipusim.app.render.layout import SLIDE_WIDTH_IN, Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip, scale_top
 from ipusim.app.render.shortened import left_out_words, shortened
+from ipusim.app.render.time_bars import TimeBars
+from ipusim.app.render.titles import shorter
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
@@ -27,6 +30,13 @@ _LOWEST: Final = 1 / 8
 _FILLED: Final = 0.65
 #: Runs that one figure shows: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
+
+
+#: On a slide: rows of a trace that must be seen each, the inches that one of them has at least, and has to have
+#: where there is a choice; and how many traces matter more than memory over time.
+_ROWS_SEEN: Final = 8
+_LEAST_SEEN, _WELL_SEEN = 0.05, 0.09
+_PREFERRED: Final = 2
 
 
 @dataclass(frozen=True)
@@ -73,12 +83,50 @@ def comparison(
     if len(runs) > _MOST_RUNS:
         title = f"{title} (the first {_MOST_RUNS} of {len(runs)} runs)".lstrip()
         runs = runs[:_MOST_RUNS]
+    panels = _panels(runs, most_rows(len(runs), sum(run.strip is not None for run in runs)))
+    return stack(panels, _window(panels), title, width_in, height_in)
+
+
+def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[int], *, every: bool = False) -> Chart:
+    """Return bars of the time of runs above the traces of some of ``runs``, at most 1080 pixels high as a PNG.
+
+    Args:
+        bars: of all runs.
+        runs: those that have a trace.
+        title: its first line is the headline; what is more than three lines is left out.
+        wish: positions of the runs whose traces are to be shown, the one that matters most first; as many of them are
+            as fit, in their order in ``runs``. Memory over time is left out where two would not fit with it.
+        every: whether all of them have to be.
+
+    Raises OutputError where they have to be, and do not fit.
+    """
+    title = shorter(title, SLIDE_WIDTH_IN)
+    bars_in = bars.height_in(SLIDE_WIDTH_IN)
+    for count in range(len(wish), len(wish) - 1 if every else 0, -1):
+        whole = [runs[number] for number in sorted(wish[:count])]
+        bare = [replace(run, strip=None) for run in whole] if every or count <= _PREFERRED else whole
+        for shown in (whole, bare):
+            room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in)
+            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in shown)
+            if room < (_LEAST_SEEN if every else _WELL_SEEN) * rows:
+                continue
+            with suppress(OutputError):  # titles and legends took more lines than usual
+                panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
+                return stack(panels, _window(panels), title, SLIDE_WIDTH_IN, None, bars)
+    if every and wish:
+        raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
+    return bars_alone(bars, title, SLIDE_WIDTH_IN)
+
+
+def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
+    """Return the panels of runs, with at most so many rows in all, or one each."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
-    rows_each = most_rows(len(runs), sum(run.strip is not None for run in runs)) // len(runs)
     top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
-    panels = [_panel(run, last_s, rows_each, top_bytes) for run in runs]
-    window = next(panel.window for panel in panels if panel.window is not None)
-    return stack(panels, window, title, width_in, height_in)
+    return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]
+
+
+def _window(panels: Sequence[Headed]) -> Window:
+    return next(panel.window for panel in panels if panel.window is not None)
 
 
 def _axis(lengths_s: Sequence[float]) -> float:

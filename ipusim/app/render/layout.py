@@ -20,6 +20,7 @@ from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
 from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
@@ -39,10 +40,15 @@ _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
 #: What several panels take together, legend and all: at the default width, a picture that is 850 pixels wide is no
 #: higher than a screen.
 _TALLEST: Final = 12.0
+#: The same under bars: 1080 pixels of a PNG, as high as a slide.
+SLIDE_IN: Final = 1080 / DPI
+SLIDE_WIDTH_IN: Final = 10.0
 #: Rows of panels lower than this, 4 pixels of such a picture, are too low to see what they hold.
 _LOWEST_SEEN: Final = 0.05
 #: Inches of title, time axes and legend around panels, when it is not known yet how many lines they take.
 _AROUND: Final = 1.8
+#: The same of a slide, whose legend has two lines.
+_AROUND_SLIDE: Final = 1.6
 #: Of a figure of given height, rows lower than this are refused.
 _LEAST_ROW: Final = 0.02
 _LEAST_WIDTH: Final = 1.5
@@ -95,29 +101,56 @@ class Headed:
 
 def most_rows(panels: int, strips: int) -> int:
     """Return how many rows a figure of several panels, some of them with strips of memory, has room for."""
-    fixed = _AROUND + panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _BETWEEN)
-    fixed += strips * (_ABOVE_STRIP + _strip_height(panels))
-    return max(int((_TALLEST - fixed) / _LOWEST_SEEN), panels)
+    room = _TALLEST - _AROUND - _headed(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
+    return max(int(room / _LOWEST_SEEN), panels)
 
 
-def _strip_height(panels: int) -> float:
-    return _STRIP if panels <= _MANY_PANELS else _LOW_STRIP
+def slide_rows(panels: int, strips: int, bars_in: float) -> float:
+    """Return the inches that rows of panels have below bars of such a height on a slide, below 0 where there are none.
+
+    An estimate: nothing is known of lines of titles, headings and legends that are more than usual.
+    """
+    return SLIDE_IN - bars_in - _AROUND_SLIDE - _headed(panels) - strips * (_ABOVE_STRIP + _LOW_STRIP)
+
+
+def _headed(panels: int) -> float:
+    return panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _BETWEEN)
+
+
+def _strip_height(panels: int, *, slide: bool = False) -> float:
+    return _LOW_STRIP if slide or panels > _MANY_PANELS else _STRIP
+
+
+def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
+    """Return the inches of a row of panels under bars of such a height, 0 for none, before texts are laid out."""
+    rows, strips = sum(panel.rows for panel in panels), sum(panel.strip is not None for panel in panels)
+    most = _MOST_ROWS
+    if bars_in:
+        most = min(most, max(slide_rows(len(panels), strips, bars_in), _LEAST_ROW * rows))
+    elif len(panels) > 1:
+        most = min(most, _LOWEST_SEEN * most_rows(len(panels), strips))
+    return min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
 
 
 @own_settings()
-def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float, height_in: float | None) -> Chart:
+def stack(
+    panels: Sequence[Headed],
+    window: Window,
+    title: str,
+    width_in: float,
+    height_in: float | None,
+    bars: TimeBars | None = None,
+) -> Chart:
     """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window`` but for their own.
 
     The first line of ``title`` is its headline. Its height follows from the rows unless ``height_in`` is given; that
-    of several panels is bounded. Raises OutputError where the figure is too small for its text and rows.
+    of several panels is bounded; with ``bars``, which stand above the panels, the figure is no higher than a slide.
+    Raises OutputError where it is too small for its text and rows.
     """
     rows = sum(panel.rows for panel in panels)
-    most = _MOST_ROWS
-    if len(panels) > 1:
-        most = min(most, _LOWEST_SEEN * most_rows(len(panels), sum(panel.strip is not None for panel in panels)))
+    bars_in = 0.0 if bars is None else bars.height_in(width_in)
     # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
-    row = min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
-    row = row if height_in is None else height_in / rows
+    row = _first_row(panels, bars_in) if height_in is None else height_in / rows
     strips = [panel.strip for panel in panels if panel.strip is not None]
     left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
     ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
@@ -129,26 +162,24 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
     ]
     crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
     legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
-
     titles = title_lines(title, width_in - 2 * _EDGE)
-    headings = [
-        wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * (width_in - left - _EDGE) * 72) for panel in panels
-    ]
-
-    fixed = 2 * _EDGE + titles_height(titles) + _SECONDS + _LEGEND_LINE * len(legend)
+    headings = [_heading(panel, width_in - left - _EDGE) for panel in panels]
+    fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + _LEGEND_LINE * len(legend)
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     # The last of those that share the time axis has its numbers below it.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
-    strip = _strip_height(len(panels))
+    strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
     fixed += _BETWEEN * (len(panels) - 1) + sum(below)
     if height_in is not None:
         row = _row_height(height_in, fixed, rows)
-    elif len(panels) > 1:
-        row = max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
-    height = fixed + row * rows
-    figure = Chart(figsize=(width_in, height), facecolor="white")
-    top = _EDGE + write_titles(figure, titles, _EDGE) + _SECONDS
+    elif bars is not None or len(panels) > 1:
+        row = _bounded(row, fixed, rows, slide=bars is not None)
+    figure = Chart(figsize=(width_in, fixed + row * rows), facecolor="white")
+    top = _EDGE + write_titles(figure, titles, _EDGE)
+    if bars is not None:
+        bars.draw(figure, top)
+    top += bars_in + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
     clocks = {panel.timeline.info.clock_hz for panel in panels}
     where = _Places(left, width, row, strip, left - ticks, crowded, len(clocks) > 1)
@@ -159,6 +190,16 @@ def stack(panels: Sequence[Headed], window: Window, title: str, width_in: float,
         _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == numbered)
         top += _BAND + row * panel.rows + below[index] + _BETWEEN
     draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    return figure
+
+
+@own_settings()
+def bars_alone(bars: TimeBars, title: str, width_in: float) -> Chart:
+    """Return a figure of bars under a title."""
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    height = 2 * _EDGE + titles_height(titles) + bars.height_in(width_in)
+    figure = Chart(figsize=(width_in, height), facecolor="white")
+    bars.draw(figure, _EDGE + write_titles(figure, titles, _EDGE))
     return figure
 
 
@@ -218,6 +259,10 @@ def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
 
+def _heading(panel: Headed, width: float) -> list[str]:
+    return wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * width * 72)
+
+
 def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str]) -> float:
     """Write the lines above a panel, ``top`` inches from the top, and return the inches that they take."""
     width, height = figure.get_size_inches()
@@ -253,6 +298,13 @@ def _row_height(height_in: float, fixed: float, rows: int) -> float:
         least = fixed + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
     return row
+
+
+def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
+    """Return ``row`` or what rows of several panels have room for; raises OutputError where a slide has none."""
+    return (
+        min(row, _row_height(SLIDE_IN, fixed, rows)) if slide else max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
+    )
 
 
 def _tear(axes: Axes, width: float, tall: float) -> None:

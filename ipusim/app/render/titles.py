@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from matplotlib.figure import Figure
 
 from ipusim.api import Timeline
 from ipusim.app.render.fold import replicas_alike
-from ipusim.app.render.lettering import wrap
+from ipusim.app.render.lettering import cut, wrap
 from ipusim.app.render.style import LINE, TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 
 #: Inches: a line of the headline, one of the words below it, and the space below both.
 _HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05
+#: Lines of headline that a shorter one takes, less what breaks between words leave free.
+_TWO_LINES: Final = 1.7
 
 
 class TitleLine(NamedTuple):
@@ -55,6 +57,14 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
 
 def _counted(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending * (number != 1)}"
+
+
+def shorter(title: str, width_in: float) -> str:
+    """Return a title in at most two lines of headline and one of words on such a width; the rest is an ellipsis."""
+    headline, *others = title.split("\n")
+    lines = [cut(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
+    lines += [cut(each, TEXT_SIZE, width_in * 72) for each in others[:1]]
+    return "\n".join(lines)
 
 
 def title_lines(title: str, width_in: float) -> list[TitleLine]:

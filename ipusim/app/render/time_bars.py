@@ -1,0 +1,157 @@
+"""The time of several runs as bars of one scale, a row a run, each divided into the parts that it is the sum of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ipusim.api import timelines
+from ipusim.app.render.axes import second_axis
+from ipusim.app.render.legend import Entry, draw_legend, legend_lines
+from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.window import Window
+from ipusim.base.looks import Look
+
+#: Inches: around the bars, of their heading, of the axis above them, of a line of their legend, and below all.
+_EDGE, _HEADING, _AXIS, _LEGEND_LINE, _BELOW = 0.10, 0.20, 0.24, 0.20, 0.06
+#: Inches of a row: of few runs, and of as many as a picture has room for.
+_HIGHEST, _LOWEST = 0.22, 0.13
+#: Inches that rows of few runs take together at most.
+_FEW: Final = 2.2
+#: Part of a row that its bar takes.
+_FILLED: Final = 0.76
+#: Parts of the width that names, and what is said behind bars, take at most.
+_NAMES, _WORDS = 0.30, 0.32
+#: Inches beside names and words.
+_BESIDE: Final = 0.08
+#: Points left and right of a share in its part.
+_ROOM: Final = 3.0
+#: Drawn in whole pixels, letters are a little wider than their outlines.
+_WIDER: Final = 1.03
+#: Inches of a torn edge's teeth, and its points.
+_TOOTH, _TEETH = 0.04, 7
+#: Ticks of the axis's seconds, for :func:`second_axis`, which counts cycles.
+_TICKS_HZ: Final = 10**12
+#: Of a run whose parts are not known.
+_UNKNOWN: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
+
+
+@dataclass(frozen=True)
+class TimeBar:
+    """One row: a run's time, or that there is none.
+
+    Attributes:
+        name: of the run.
+        words: what is said behind its bar.
+        seconds: that it takes; None of a run that is refused, which has no bar.
+        parts: of its time, in cycles of the whole run; None where they are not known.
+    """
+
+    name: str
+    words: str
+    seconds: float | None
+    parts: Mapping[timelines.TimePart, int] | None = None
+
+    @cached_property
+    def lengths_s(self) -> list[tuple[Look, float, float]]:
+        """Look, share and seconds of what the bar is made of, which add up to it.
+
+        A negative part has no length, and those that outweigh it are shorter in proportion.
+        """
+        if self.parts is None or not sum(self.parts.values()):
+            return [(_UNKNOWN, 0.0, self.seconds or 0.0)] if self.seconds else []
+        whole = sum(self.parts.values())
+        seen = {part: cycles for part, cycles in self.parts.items() if cycles > 0}
+        seconds = (self.seconds or 0.0) / sum(seen.values())
+        return [(part.value, cycles / whole, cycles * seconds) for part, cycles in seen.items()]
+
+
+@dataclass(frozen=True)
+class TimeBars:
+    """Several of them under a heading, with an axis and a legend.
+
+    Attributes:
+        heading: what the bars are.
+        rows: from the top.
+        last_s: where the axis ends; a bar that is longer is cut there, which its words say.
+    """
+
+    heading: str
+    rows: Sequence[TimeBar]
+    last_s: float
+
+    @staticmethod
+    def most(height_in: float) -> int:
+        """Return of how many runs the bars have room in a height, their legend in two lines."""
+        return max(int((height_in - _HEADING - _AXIS - 2 * _LEGEND_LINE - _BELOW) / _LOWEST), 1)
+
+    @property
+    def row_in(self) -> float:
+        """The inches of a row."""
+        return min(max(_FEW / len(self.rows), _LOWEST), _HIGHEST)
+
+    def height_in(self, width_in: float) -> float:
+        """Return the inches that all of it takes in a figure of such a width."""
+        rows = self.row_in * len(self.rows)
+        return _HEADING + _AXIS + rows + _LEGEND_LINE * len(self._legend(width_in)) + _BELOW
+
+    def draw(self, figure: Figure, top: float) -> None:
+        """Draw it ``top`` inches from the top of ``figure``."""
+        wide, tall = figure.get_size_inches()
+        names = [cut(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
+        words = [cut(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
+        left = _EDGE + _BESIDE + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
+        right = wide - _EDGE - _BESIDE - _WIDER * max(text_width(each, TEXT_SIZE) for each in words) / 72
+        width, rows = right - left, self.row_in * len(self.rows)
+        figure.text(_EDGE / wide, 1 - top / tall, self.heading, fontsize=TEXT_SIZE + 1, va="top", color=LINE)
+        top += _HEADING + _AXIS
+        axes = figure.add_axes((left / wide, 1 - (top + rows) / tall, width / wide, rows / tall))
+        axes.patch.set_visible(False)
+        second_axis(axes, Window(0, max(round(self.last_s * _TICKS_HZ), 1)), _TICKS_HZ, width)
+        ticks, formatter = axes.get_xticks(), axes.xaxis.get_major_formatter()
+        shown = axes.get_xlim()[1]
+        axes.set_xticks([tick for tick in ticks if 0 <= tick <= shown * (1 + 1e-9)])
+        axes.xaxis.set_major_formatter(formatter)
+        axes.set_ylim(len(self.rows), 0)
+        for number, (row, name, said) in enumerate(zip(self.rows, names, words, strict=True)):
+            how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "clip_on": False}
+            how |= {"fontsize": TEXT_SIZE, "color": FAINT_TEXT if row.seconds is None else LINE}
+            axes.text(-_BESIDE / width, number + 0.5, name, ha="right", **how)
+            axes.text(1 + _BESIDE / width, number + 0.5, said, ha="left", **how)
+            self._draw_bar(axes, row, number, shown / self.last_s if self.last_s else 1.0, width)
+        foot = tall - top - rows - _LEGEND_LINE * len(self._legend(wide))
+        draw_legend(figure, self._legend(wide), _EDGE, foot, _LEGEND_LINE)
+
+    def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
+        """Draw the parts of a run's time; a share stands in each part that has room for it."""
+        at, end = 0.0, self.last_s
+        for look, share, seconds in row.lengths_s:
+            long = min(seconds, end - at)
+            corner = at * scale, number + (1 - _FILLED) / 2
+            size: tuple[float, float] = (long * scale, _FILLED)
+            axes.add_patch(Rectangle(*(corner, *size), facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, lw=0))
+            axes.add_patch(Rectangle(*(corner, *size), facecolor="none", edgecolor="white", linewidth=0.5))
+            text = f"{share:.0%}"
+            if share and long / end * width * 72 > text_width(text, TEXT_SIZE) + 2 * _ROOM:
+                ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
+                where = (at + long / 2) * scale, number + 0.5
+                how: dict[str, Any] = {"fontsize": min(TEXT_SIZE, self.row_in * 72 * 0.72), "color": ink_on(look.face)}
+                axes.text(*where, text, ha="center", va="center_baseline", bbox=ground, zorder=3, **how)
+            at += long
+        if row.seconds and row.seconds > end:
+            teeth = [1.0 + _TOOTH / width * (tooth % 2) for tooth in range(_TEETH)]
+            below = [number + (1 - _FILLED) / 2 + _FILLED * tooth / (_TEETH - 1) for tooth in range(_TEETH)]
+            axes.plot(teeth, below, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
+
+    def _legend(self, width_in: float) -> list[list[Entry]]:
+        """Return the lines of the legend: the parts that any run has, in their order."""
+        seen = {look for row in self.rows for look, *_ in row.lengths_s}
+        looks = [look for look in (*(part.value for part in timelines.TimePart), _UNKNOWN) if look in seen]
+        return legend_lines([Entry(look.name, look) for look in looks], width_in - 2 * _EDGE)
