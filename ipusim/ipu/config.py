@@ -58,7 +58,10 @@ class SelectionOrder(Enum):
 
 
 class DeviceConnectionType(Enum):
-    """When a device is attached to; a simulated one always is."""
+    """When a device is attached to.
+
+    Without effect: a simulated device is always there.
+    """
 
     ALWAYS = "ALWAYS"
     ON_DEMAND = "ON_DEMAND"
@@ -67,7 +70,10 @@ class DeviceConnectionType(Enum):
 
 
 class MergeRemoteBuffersBehaviour(Enum):
-    """When buffers in remote memory are merged."""
+    """When buffers in remote memory are merged.
+
+    Without effect: remote memory is counted in bytes, however many buffers they are in.
+    """
 
     NO_MERGING = "NO_MERGING"
     MERGE = "MERGE"
@@ -75,7 +81,10 @@ class MergeRemoteBuffersBehaviour(Enum):
 
 
 class SchedulingAlgorithm(Enum):
-    """How the compiler orders an IPU's operations."""
+    """How the compiler orders an IPU's operations.
+
+    Without effect: operations run in the order in which they are written.
+    """
 
     CHOOSE_BEST = "CHOOSE_BEST"
     CLUSTERING = "CLUSTERING"
@@ -85,7 +94,10 @@ class SchedulingAlgorithm(Enum):
 
 
 class ExecutionProfileType(Enum):
-    """What an execution profile has; a Timeline always has all but the tiles."""
+    """What an execution profile has.
+
+    Without effect: a Timeline always has all of a profile but the tiles.
+    """
 
     NO_PROFILE = "NO_PROFILE"
     DEVICE_PROFILE = "DEVICE_PROFILE"
@@ -235,6 +247,8 @@ class IPUConfig(Category):
     def configure_ipu_system(self, device: str = "cpu") -> None:
         """Take this configuration, as it is now, for all programs that run from now on and name none.
 
+        ``device`` has no effect: a simulated host has one device of TensorFlow's own.
+
         Raises ProgramError in Graphcore's words for attributes that do not go together.
         """
         configure_ipu_system(self, device)
@@ -352,7 +366,10 @@ def reset_ipu_configuration() -> None:
 
 
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
-    """Return the configuration in effect, once for each device; raises ProgramStateError where none is."""
+    """Return the configuration in effect, once for each device; raises ProgramStateError where none is.
+
+    ``session`` has no effect: the configuration is the program's, in any session.
+    """
     found = configured()
     if found is None:
         raise ProgramStateError("No IPU devices configured.")

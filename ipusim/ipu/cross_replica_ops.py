@@ -37,7 +37,10 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Return ``tensors`` as they are: conditions of a simulated program are Python's, and may differ in replicas."""
+    """Return ``tensors`` as they are.
+
+    Without effect: conditions of a simulated program are Python's, and may differ in replicas.
+    """
     checks.truth("inplace", inplace)
     return tensors
 

@@ -79,6 +79,8 @@ def precompiled_user_op(
 ) -> list[Any]:
     """Return the results of a user's function on the IPU; else as :func:`cpu_user_operation`.
 
+    ``gp_path`` is refused: codelets that are compiled do not run on simulated IPUs.
+
     Raises UnsupportedProgramError for codelets too, as that does for a library.
     """
     if gp_path:

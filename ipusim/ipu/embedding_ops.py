@@ -56,21 +56,34 @@ class HostEmbeddingOptimizerSpec:
         return self._learning_rate
 
     def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
-        """Return none: SGD keeps nothing."""
+        """Return none: SGD keeps nothing.
+
+        ``embedding_tensor`` has no effect.
+        """
         return []
 
     def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
-        """Return the operation that connects a table with the IPUs."""
+        """Return the operation that connects a table with the IPUs.
+
+        ``slot_vars`` has no effect: SGD keeps nothing beside a table.
+        """
         return Operation(f"{name}/register", lambda: _set_registered(embedding_tensor, self, True))
 
     def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
-        """Return the operation that ends that."""
+        """Return the operation that ends that.
+
+        ``slot_vars`` has no effect: SGD keeps nothing beside a table.
+        """
         return Operation(f"{name}/deregister", lambda: _set_registered(embedding_tensor, self, False))
 
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
     ) -> Any:
-        """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does."""
+        """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does.
+
+        ``slot_vars`` and ``partition_strategy`` have no effect: SGD keeps nothing beside a table, which is in one
+        piece.
+        """
         return _table(embedding_tensor, self).look_up(indices, clip=False)
 
     @property
@@ -159,7 +172,10 @@ class HostEmbedding:
 
     @contextmanager
     def register(self, session: object = None) -> Iterator[HostEmbedding]:
-        """Connect the table with the IPUs in the block, in which programs that look it up run."""
+        """Connect the table with the IPUs in the block, in which programs that look it up run.
+
+        ``session`` has no effect: the table is the program's, in any session.
+        """
         if (spec := self._spec) is None:
             yield self
             return
@@ -180,6 +196,8 @@ def create_host_embedding(
     initializer: Any = None,
 ) -> HostEmbedding:
     """Return an embedding on the host with a new table of ``shape`` (tokens, encoding), drawn by its name.
+
+    ``partition_strategy`` has no effect: the table is the host's, and in one piece.
 
     ``initializer`` is as that of ``tf.get_variable``. Raises as :class:`HostEmbedding` and get_variable do.
     """

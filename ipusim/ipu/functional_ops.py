@@ -14,7 +14,10 @@ def outlined_function(
     keep_input_layouts: bool | None = None,
     name: str | None = None,
 ) -> Any:
-    """Return ``func`` as it is, or a decorator that does: code is estimated as if all were outlined."""
+    """Return ``func`` as it is, or a decorator that does.
+
+    Without effect: code is not compiled, and is estimated as if all functions were outlined.
+    """
     checks.truth("unique_sharding", unique_sharding)
     checks.three_state("keep_input_layouts", keep_input_layouts)
     if func is not None and not callable(func):

@@ -23,6 +23,8 @@ _COMPILED: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Build ``computation`` and return what runs it in a session.
 
+    No code is made for an IPU: operations are computed with NumPy, and their time on the IPU is simulated.
+
     One with a pipeline or a loop in it is that program. Any other is a program by itself, of one execution in each run
     of a session: its inputs come to the IPU and its results go to the host in copies of their own. It is sharded by
     ``scopes.ipu_shard``, and trains with the operations that it returns.

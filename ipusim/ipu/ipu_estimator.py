@@ -111,6 +111,8 @@ def _check_call(name: str, given: Any, kinds: tuple[type, ...]) -> None:
 class IPUEstimator(Estimator):
     """Trains, evaluates and predicts with a model function that runs in a loop on an IPU, or on the shards of it.
 
+    Checkpoints hold its variables; exports of models are refused, as there is no compiled graph.
+
     Arguments:
         model_fn: a function of features, and of labels, mode, params and config where it takes them, to an
             IPUEstimatorSpec or EstimatorSpec. It runs for each mini-batch.

@@ -106,6 +106,8 @@ class IPUPipelineEstimatorSpec(_Fields):
 class IPUPipelineEstimator(Estimator):
     """Trains, evaluates and predicts with a model function that gives the stages of a pipeline.
 
+    Checkpoints hold its variables; exports of models are refused, as there is no compiled graph.
+
     Arguments:
         model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
         model_dir, config, params, warm_start_from: as of IPUEstimator.

@@ -29,7 +29,7 @@ class IPURunConfig(_Fields):
     Arguments:
         iterations_per_loop: mini-batches of one run, by which the global step grows.
         ipu_options: the configuration of the device.
-        compile_summary: must be False.
+        compile_summary: False; True is refused, as by Graphcore.
         num_replicas, num_shards: replicas, and IPUs of each.
         ordinal: number of the device, of those that ipu_options asks for.
         prefetch_depth: of the infeed queue.

@@ -63,6 +63,8 @@ def while_loop(
 ) -> Any:
     """Run ``body`` as long as ``condition`` holds of its loop-carried tensors; arguments and result as :func:`repeat`.
 
+    ``use_while_v1`` has no effect: there is no graph.
+
     How often that is must not depend on data or variables: it is found by trying the body, and checked in the end.
     Raises UnsupportedProgramError where it does, and as :func:`repeat` does.
     """

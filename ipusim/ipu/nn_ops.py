@@ -37,7 +37,9 @@ def swish(x: Any, name: str | None = None) -> Any:
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None) -> Any:
-    """Return ``func`` as it is, or a decorator that does: convolutions run one after another here, each on all tiles.
+    """Return ``func`` as it is, or a decorator that does.
+
+    Without effect: convolutions run one after another, each on all tiles of an IPU.
 
     Raises ProgramTypeError for options that are no dictionary when the function is called, as Graphcore's does.
     """

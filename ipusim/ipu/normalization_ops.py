@@ -33,6 +33,9 @@ def group_norm(
 ) -> Any:
     """Return ``inputs`` with each group of channels of each sample at mean 0 and variance 1.
 
+    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
+    as the statistics are always those of the sample.
+
     Without ``trainable`` no optimizer changes its variables. Raises ProgramError for channels along an axis that there
     is not.
     """
@@ -54,7 +57,11 @@ def instance_norm(
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return ``inputs`` with each channel of each sample at mean 0 and variance 1; raises as :func:`group_norm`."""
+    """Return ``inputs`` with each channel of each sample at mean 0 and variance 1; raises as :func:`group_norm`.
+
+    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
+    as the statistics are always those of the sample.
+    """
     arguments = _arguments(center, scale, epsilon, param_initializers, scope)
     return _called(InstanceNormalization, inputs, channels_axis, trainable, arguments)
 
@@ -72,7 +79,11 @@ def layer_norm(
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return ``inputs`` with each row of channels at mean 0 and variance 1; raises as :func:`group_norm`."""
+    """Return ``inputs`` with each row of channels at mean 0 and variance 1; raises as :func:`group_norm`.
+
+    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
+    as the statistics are always those of the sample.
+    """
     arguments = _arguments(center, scale, epsilon, param_initializers, scope)
     return _called(LayerNormalization, inputs, channels_axis, trainable, arguments)
 

@@ -71,6 +71,9 @@ def pipeline(
 ) -> Pipeline:
     """Run a pipeline of computational stages, each a Python function, and return what happened.
 
+    Stages are computed with NumPy and differentiated by autograd, and their time on the IPUs is simulated; no graph is
+    made, and no code for an IPU.
+
     The results are in ``outfeed_queue``. Inside ``ipu_compiler.compile`` it runs when a session runs it. All
     arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
     SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten

@@ -12,6 +12,8 @@ def dropout(
 ) -> Any:
     """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
 
+    ``kwargs``, such as ``ref``, have no effect: a mask is drawn anew, and its gradient finds it.
+
     Masks are drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of
     one. Raises ProgramError for a shape that does not spread over ``x``.
     """

@@ -134,6 +134,8 @@ class PopnnLSTM(_Popnn):
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, LSTMStateTuple]:
         """Return outputs (time steps, batch, units), and the states after the last step.
 
+        ``training`` has no effect: the layer computes the same in training and in inference.
+
         Raises ProgramError for an initial state that is no LSTMStateTuple, or of another shape.
         """
         x = self._inputs(inputs)
@@ -192,6 +194,8 @@ class PopnnGRU(_Popnn):
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state after the last step.
 
+        ``training`` has no effect: the layer computes the same in training and in inference.
+
         Raises ProgramError for an initial state of another shape.
         """
         x = self._inputs(inputs)
@@ -207,7 +211,11 @@ class PopnnGRU(_Popnn):
 
 
 class PopnnDynamicGRU(PopnnGRU):
-    """Graphcore's GRU on samples of a length of their own each; behind its end outputs and state are zero."""
+    """Graphcore's GRU on samples of a length of their own each; behind its end outputs and state are zero.
+
+    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
+    Graphcore's do.
+    """
 
     kind = "popnn_dynamic_gru"
 
@@ -229,6 +237,8 @@ class PopnnDynamicGRU(PopnnGRU):
     ) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state of the last cell.
 
+        ``training`` has no effect: the layer computes the same in training and in inference.
+
         ``inputs`` are (batch, time steps, elements) with ``time_major=False``, ``seq_len`` (batch,) whole numbers.
         Raises ProgramError for lengths or states that do not fit.
         """
@@ -248,7 +258,11 @@ class PopnnDynamicGRU(PopnnGRU):
 
 
 class PopnnAUGRU(PopnnDynamicGRU):
-    """Graphcore's GRU whose update gate attention scores scale (see the core's AUGRU)."""
+    """Graphcore's GRU whose update gate attention scores scale (see the core's AUGRU).
+
+    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
+    Graphcore's do.
+    """
 
     kind = "popnn_augru"
 
@@ -267,6 +281,8 @@ class PopnnAUGRU(PopnnDynamicGRU):
         time_major: bool = True,
     ) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state of the last cell.
+
+        ``training`` has no effect: the layer computes the same in training and in inference.
 
         ``attention_score`` is (batch, time steps), as Graphcore's reference has it. Raises ProgramError for scores,
         lengths or states that do not fit.

@@ -53,7 +53,10 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
 
 @contextmanager
 def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
-    """Compile what is in the block together: all of a program is."""
+    """Compile what is in the block together.
+
+    Without effect: all of a program is compiled together anyway.
+    """
     yield
 
 
@@ -67,7 +70,10 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: ob
 
 @contextmanager
 def stochastic_rounding(override: object) -> Iterator[None]:
-    """Round as NumPy does: whether rounding is stochastic changes no time, and is not computed."""
+    """Round what is in the block as ``override`` says.
+
+    Without effect: stochastic rounding changes no time, and NumPy rounds to nearest.
+    """
     checks.truth("override", override)
     yield
 

@@ -46,6 +46,8 @@ class SyntheticDataCategory(Enum):
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """Return the number of IPUs of a device that has been configured.
 
+    ``ipu_device`` has no effect: one device is simulated.
+
     Raises ProgramStateError where none has, DeviceError for a number that there is not.
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
@@ -64,7 +66,11 @@ def move_variable_initialization_to_cpu(graph: object = None) -> None:
 def reset_ipu_seed(
     seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
 ) -> None:
-    """Check the arguments: draws are seeded by their place in the program, so that each run is the same."""
+    """Seed the random draws of the device.
+
+    Without effect but for the check of its arguments: draws are seeded by their place in the program, so that each run
+    is the same.
+    """
     checks.whole("seed", seed)
     checks.text("device", device)
     checks.text("cpu_device", cpu_device)

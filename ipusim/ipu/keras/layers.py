@@ -45,7 +45,10 @@ class Embedding(layers.Embedding):
 
 
 class GroupNormalization(layers.GroupNormalization):
-    """Graphcore's Keras ``GroupNormalization`` of the last axis."""
+    """Graphcore's Keras ``GroupNormalization`` of the last axis.
+
+    ``channels_axis`` is -1: channels on another axis are refused.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,10 @@ class GroupNormalization(layers.GroupNormalization):
 
 
 class InstanceNormalization(layers.InstanceNormalization):
-    """Graphcore's Keras ``InstanceNormalization`` of the last axis."""
+    """Graphcore's Keras ``InstanceNormalization`` of the last axis.
+
+    ``channels_axis`` is -1: channels on another axis are refused.
+    """
 
     def __init__(
         self,
@@ -93,7 +99,10 @@ class InstanceNormalization(layers.InstanceNormalization):
 
 
 class LayerNormalization(layers.LayerNormalization):
-    """Graphcore's Keras ``LayerNormalization`` of the last axis."""
+    """Graphcore's Keras ``LayerNormalization`` of the last axis.
+
+    ``axis`` is -1: channels on another axis are refused.
+    """
 
     def __init__(
         self,
@@ -192,7 +201,13 @@ class _Popnn(RecurrentLayer):
 
 
 class PopnnLSTM(_Popnn):
-    """Graphcore's Keras ``LSTM``."""
+    """Graphcore's Keras ``LSTM``.
+
+    Refused: ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, ``activity_regularizer``,
+    ``kernel_constraint``, ``recurrent_constraint``, ``bias_constraint``, ``recurrent_dropout``, ``go_backwards`` and
+    ``unroll``. Without effect: ``implementation``, and ``seed`` and ``dropout_seed``, as draws are seeded by their
+    place in the program.
+    """
 
     core, kind = layers.LSTM.core, "popnn_lstm"
 
@@ -245,7 +260,13 @@ class PopnnLSTM(_Popnn):
 
 
 class PopnnGRU(_Popnn):
-    """Graphcore's Keras ``GRU``."""
+    """Graphcore's Keras ``GRU``.
+
+    Refused: ``kernel_regularizer``, ``recurrent_regularizer``, ``bias_regularizer``, ``activity_regularizer``,
+    ``kernel_constraint``, ``recurrent_constraint``, ``bias_constraint``, ``recurrent_dropout``, ``go_backwards`` and
+    ``unroll``. Without effect: ``implementation``, and ``seed`` and ``dropout_seed``, as draws are seeded by their
+    place in the program.
+    """
 
     core, kind = layers.GRU.core, "popnn_gru"
 
@@ -301,5 +322,8 @@ class RecomputationCheckpoint(Layer):
         super().__init__(**kwargs)
 
     def call(self, inputs: Any, **kwargs: Any) -> Any:
-        """Return the tensors as they are."""
+        """Return the tensors as they are.
+
+        Without effect: a stage that is a function keeps its inputs alone, and is computed again as a whole.
+        """
         return inputs

@@ -65,7 +65,11 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
         return self._opt.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Return the names of the wrapped optimizer's slots."""
+        """Return the names of the wrapped optimizer's slots.
+
+        Arguments have no effect: ``args`` and ``kwargs`` are not handed on, as the wrapped optimizer's method takes
+        none.
+        """
         return self._opt.get_slot_names(*args, **kwargs)
 
     def variables(self) -> list[Variable]:

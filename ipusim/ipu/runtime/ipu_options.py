@@ -55,7 +55,10 @@ def create_ipu_config(
     selection_order: SelectionOrder = SelectionOrder.AUTO,
     enable_experimental_remote_buffer_embedding: bool = False,
 ) -> IPUConfig:
-    """Return an IPUConfig with the arguments that became its attributes; a run's notes say why others have no effect.
+    """Return an IPUConfig with the arguments that became its attributes.
+
+    Arguments other than ``selection_order`` have no effect; the notes of a run say why of those that are not their
+    defaults.
 
     Raises ProgramError and ProgramTypeError in Graphcore's words for a profile and a scheduler that there are not.
     """
@@ -90,7 +93,10 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for no dictionary."""
+    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for no dictionary.
+
+    Without effect: Poplar does not compile anything here.
+    """
     return _add(opts, "set_compilation_options", "compilation_options", compilation_options)
 
 
@@ -116,13 +122,20 @@ def set_experimental_multi_replica_distribution_options(
 def set_floating_point_behaviour_options(
     opts: IPUConfig, inv: bool = True, div0: bool = True, oflo: bool = True, esr: bool = True, nanoo: bool = True
 ) -> IPUConfig:
-    """Say which floating-point operations stop a run, and how values are rounded."""
+    """Say which floating-point operations stop a run, and how values are rounded.
+
+    Without effect: no operation stops a run, and NumPy rounds to nearest. Where values are not finite, the notes of a
+    run name the first.
+    """
     given = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
     return _set(opts, "set_floating_point_behaviour_options", given)
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options of collectives; raises ProgramTypeError in Graphcore's words for no dictionary, None too."""
+    """Add options of collectives; raises ProgramTypeError in Graphcore's words for no dictionary, None too.
+
+    Without effect: collectives run by the machine's own algorithms.
+    """
     if gcl_options is None:
         raise ProgramTypeError("`gcl_options` must be a dictionary")
     return _add(opts, "set_gcl_options", "gcl_options", gcl_options)
@@ -157,6 +170,8 @@ def set_ipu_connection_type(
 ) -> IPUConfig:
     """Say when to attach to the device, which is always there here, and whether it has remote buffers.
 
+    ``connection_type`` and ``ipu_version`` have no effect: the device is always there, and the machine says its IPUs.
+
     A version that is a number, as before SDK 2.1, is that of its text. Raises ProgramError in Graphcore's words for
     no version where none can be found out.
     """
@@ -175,7 +190,10 @@ def set_ipu_connection_type(
 def set_ipu_model_options(
     opts: IPUConfig, compile_ipu_code: bool = True, tiles_per_ipu: int | None = None, ipu_model_version: str = "ipu2"
 ) -> IPUConfig:
-    """Set options of Graphcore's IPU Model, which does not run here; None leaves as it is how many tiles it has."""
+    """Set options of Graphcore's IPU Model, which does not run here; None leaves as it is how many tiles it has.
+
+    Without effect: Graphcore's IPU Model does not run here.
+    """
     given = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
     tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
     return _set(opts, "set_ipu_model_options", given | tiles)
@@ -184,7 +202,10 @@ def set_ipu_model_options(
 def set_matmul_options(
     opts: IPUConfig, matmul_options: dict[str, str] | None = None, clear_pass_type: bool = False
 ) -> IPUConfig:
-    """Add options of products whose stage gives none; raises ProgramTypeError for no dictionary."""
+    """Add options of products whose stage gives none; raises ProgramTypeError for no dictionary.
+
+    ``clear_pass_type`` has no effect: products are planned by their shapes alone, in any pass.
+    """
     _add(opts, "set_matmul_options", "matmul_options", matmul_options)
     return _set(opts, "set_matmul_options", {"clear_pass_type": clear_pass_type})
 
@@ -194,7 +215,10 @@ def set_norm_options(
     use_stable_statistics: bool = False,
     experimental_distributed_batch_norm_replica_group_size: int = 1,
 ) -> IPUConfig:
-    """Set options of normalisations, such as of how many replicas statistics of batches are taken together."""
+    """Set options of normalisations, such as of how many replicas statistics of batches are taken together.
+
+    ``use_stable_statistics`` has no effect: the mean is always taken off before the variance is computed.
+    """
     size = experimental_distributed_batch_norm_replica_group_size
     given = {
         "use_stable_statistics": use_stable_statistics,
@@ -218,7 +242,11 @@ def set_optimization_options(
     cholesky_block_size: int = 0,
     enable_fast_math: bool = False,
 ) -> IPUConfig:
-    """Set what is optimized: the smallest tensor that goes to remote memory, and what has no effect here."""
+    """Set the smallest tensor that goes to remote memory, in bytes.
+
+    Arguments other than ``minimum_remote_tensor_size`` have no effect; the notes of a run say why of those that are not
+    their defaults.
+    """
     given = dict(locals())
     return _set(
         opts, "set_optimization_options", {name: given[name] for name in ATTRIBUTES["set_optimization_options"]}
@@ -226,7 +254,10 @@ def set_optimization_options(
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options of poolings; raises ProgramTypeError in Graphcore's words for no dictionary."""
+    """Add options of poolings; raises ProgramTypeError in Graphcore's words for no dictionary.
+
+    Without effect: a pooling takes as long under any plan.
+    """
     return _add(opts, "set_pooling_options", "pooling_options", pooling_options)
 
 
@@ -238,7 +269,10 @@ def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True) -> 
 def set_report_options(
     opts: IPUConfig, graph_options: dict[str, str] | None = None, execution_options: dict[str, str] | None = None
 ) -> IPUConfig:
-    """Take options of Poplar's reports, of which there are none; raises ProgramTypeError for no dictionary."""
+    """Take options of Poplar's reports, of which there are none; raises ProgramTypeError for no dictionary.
+
+    Without effect: Poplar makes no reports here.
+    """
     given = {"graph_options": graph_options, "execution_options": execution_options}
     for name, value in given.items():
         _check_dictionary(name, value)
@@ -246,17 +280,26 @@ def set_report_options(
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
-    """Say where executables are kept, of which there are none."""
+    """Say where executables are kept.
+
+    Without effect: nothing is compiled, so that there is no executable to keep.
+    """
     return _set(opts, "set_serialization_options", {"output_folder": output_folder})
 
 
 def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) -> IPUConfig:
-    """Take whether transfers are verified, which a simulated host link has no use for."""
+    """Say whether transfers are verified.
+
+    Without effect: what crosses a simulated host link is neither encrypted nor checked.
+    """
     return _without(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
 
 
 def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
-    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for others."""
+    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for others.
+
+    Without effect: what crosses a simulated host link is neither encrypted nor checked.
+    """
     if not isinstance(verification_options, VerificationOptions):
         raise ProgramTypeError("`verification_options` must be of type VerificationOptions")
     return _without(opts, "set_verification_options", {"verification_options": verification_options})

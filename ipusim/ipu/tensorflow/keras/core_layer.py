@@ -204,6 +204,8 @@ class CoreLayer(Layer):
     def call(self, inputs: Any, training: bool | None = None, **_: Any) -> Any:
         """Return the layer's output for ``inputs`` (batch, ...), with its weights.
 
+        ``training`` has no effect, unless a layer says otherwise: it computes the same in training and in inference.
+
         Raises ProgramError for an input of another shape than the one that these were made for.
         """
         x = tensor(inputs)
