@@ -34,6 +34,19 @@ def public() -> dict[str, Any]:
     }
 
 
+def methods() -> dict[str, Any]:
+    """Return the public methods with parameters of the classes that ``ipusim`` itself offers."""
+    chosen = {}
+    for name in ipusim.__all__:
+        made = getattr(ipusim, name)
+        for attribute in dir(made) if inspect.isclass(made) else ():
+            method = inspect.getattr_static(made, attribute)
+            method = getattr(method, "__func__", method)  # of a class method
+            if not attribute.startswith("_") and inspect.isfunction(method) and parameters(method):
+                chosen[f"ipusim.{name}.{attribute}"] = method
+    return chosen
+
+
 def sections(text: str) -> dict[str, str]:
     """Return the text of each section of a cleaned docstring, and in front of them all, as that of "", its words."""
     first, *rest = _HEADING.split(text)
@@ -56,7 +69,7 @@ def parameters(thing: Any) -> set[str]:
         return set(thing.__annotations__)
     if inspect.isclass(thing) and thing.__init__ is Exception.__init__:  # of which Python knows no signature
         return set()
-    return set(inspect.signature(thing).parameters)
+    return set(inspect.signature(thing).parameters) - {"self", "cls"}
 
 
 def described(thing: Any) -> set[str]:
@@ -72,17 +85,16 @@ def described(thing: Any) -> set[str]:
 def raised(thing: Any) -> set[str]:
     """Return the errors that the code of a function, or what makes an object of a class, raises by name.
 
-    That of the functions of the same module which it calls counts.
+    That of the private functions of its module which it calls counts; public ones document their own.
     """
     module = inspect.getmodule(inspect.unwrap(thing))
     assert module is not None
-    if not inspect.isclass(thing):
-        return _raised_in(module, thing.__name__, frozenset())
-    return {
-        error
-        for source in constructors(thing, "__init__", "__post_init__")
-        for error in _raised_by(module, ast.parse(textwrap.dedent(source)), frozenset())
-    }
+    is_class = inspect.isclass(thing)
+    sources = (
+        constructors(thing, "__init__", "__post_init__") if is_class else [inspect.getsource(inspect.unwrap(thing))]
+    )
+    trees = [ast.parse(textwrap.dedent(source)) for source in sources]
+    return {error for tree in trees for error in _raised_by(module, tree, frozenset())}
 
 
 def constructors(thing: type, *names: str) -> list[str]:
@@ -98,20 +110,16 @@ def _functions(module: ModuleType) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def _raised_in(module: ModuleType, name: str, above: frozenset[str]) -> set[str]:
-    return _raised_by(module, _functions(module)[name], above | {name})
-
-
 def _raised_by(module: ModuleType, node: ast.AST, above: frozenset[str]) -> set[str]:
-    found: set[str] = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.Raise) and isinstance(each.exc, ast.Call) and isinstance(each.exc.func, ast.Name):
-            found.add(each.exc.func.id)
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
-            name = each.func.id
-            if name in _functions(module) and name not in above:
-                found |= _raised_in(module, name, above)
-    return found
+    errors_raised: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Raise) and isinstance(part.exc, ast.Call) and isinstance(part.exc.func, ast.Name):
+            errors_raised.add(part.exc.func.id)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+            name = part.func.id
+            if name.startswith("_") and name in _functions(module) and name not in above:
+                errors_raised |= _raised_by(module, _functions(module)[name], above | {name})
+    return errors_raised
 
 
 def error_class(name: str) -> type[BaseException] | None:
@@ -126,20 +134,23 @@ def faults(thing: Any) -> list[str]:
     """Return what the docstring of a public function or class lacks."""
     text = inspect.cleandoc(thing.__doc__ or "")
     parts = sections(text)
-    found = [f"no words on {name}" for name in sorted(parameters(thing) - described(thing))]
+    lacks = [f"no words on {name}" for name in sorted(parameters(thing) - described(thing))]
     if inspect.isclass(thing):
         attributes = parameters(thing) | set(dir(thing)) | set(getattr(thing, "__annotations__", ()))
         attributes |= {name for base in thing.__mro__ for name in getattr(base, "__annotations__", ())}
         attributes |= assigned(thing)
-        found += [f"there is no {name}" for name in sorted(named(parts.get("Attributes", "")) - attributes)]
+        lacks += [f"there is no {name}" for name in sorted(named(parts.get("Attributes", "")) - attributes)]
     else:
-        found += [f"there is no {name}" for name in sorted(named(parts.get("Args", "")) - parameters(thing))]
+        lacks += [f"there is no {name}" for name in sorted(named(parts.get("Args", "")) - parameters(thing))]
         if inspect.signature(thing).return_annotation not in ("None", None) and not parts.get("Returns", "").strip():
-            found.append("no Returns")
-    found += error_faults(thing, parts)
-    if not doctest.DocTestParser().get_examples(parts.get("Example", "")):
-        found.append("no Example")
-    return found
+            lacks.append("no Returns")
+    return lacks + error_faults(thing, parts)
+
+
+def has_example(thing: Any) -> bool:
+    """Whether a docstring has an example under that heading."""
+    text = sections(inspect.cleandoc(thing.__doc__ or "")).get("Example", "")
+    return bool(doctest.DocTestParser().get_examples(text))
 
 
 def assigned(thing: type) -> set[str]:
@@ -150,13 +161,13 @@ def assigned(thing: type) -> set[str]:
 
 def error_faults(thing: Any, parts: dict[str, str]) -> list[str]:
     """Return what is wrong with the errors that a docstring names: missing, unknown, or in the words in front."""
-    told = named(parts.get("Raises", ""))
-    found = [f"{name} is no error" for name in sorted(told) if error_class(name) is None]
+    documented = named(parts.get("Raises", ""))
+    lacks = [f"{name} is no error" for name in sorted(documented) if error_class(name) is None]
     if re.search(r"\b[Rr]aises \w*Error\b", parts[""]):
-        found.append("errors outside of Raises")
-    kinds = tuple(kind for name in told if (kind := error_class(name)))
+        lacks.append("errors outside of Raises")
+    kinds = tuple(kind for name in documented if (kind := error_class(name)))
     for name in sorted(raised(thing)):
         kind = error_class(name)
         if kind is None or not issubclass(kind, kinds):
-            found.append(f"does not say that it raises {name}")
-    return found
+            lacks.append(f"does not say that it raises {name}")
+    return lacks

@@ -30,10 +30,10 @@ _PUBLIC_DOCSTRINGS = {f"{thing.__module__}.{thing.__name__}" for thing in PUBLIC
 @pytest.mark.parametrize("module", EXAMPLES)
 def test_the_examples_of_a_module_run(module):
     """Those of public names are counted here and run below."""
-    found = doctest.DocTestFinder().find(importlib.import_module(module), module)
+    tests = doctest.DocTestFinder().find(importlib.import_module(module), module)
     runner = doctest.DocTestRunner()
-    assert sum(len(test.examples) for test in found) == EXAMPLES[module]
-    assert [test.name for test in found if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
+    assert sum(len(test.examples) for test in tests) == EXAMPLES[module]
+    assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)

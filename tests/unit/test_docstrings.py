@@ -5,14 +5,20 @@ from __future__ import annotations
 import pytest
 
 from ipusim import api
-from tests.docstrings import faults, public
+from tests.docstrings import faults, has_example, methods, public
 
 PUBLIC = public()
+METHODS = methods()
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_public_name_says_what_it_takes_gives_and_raises(name):
-    assert faults(PUBLIC[name]) == []
+    assert (faults(PUBLIC[name]), has_example(PUBLIC[name])) == ([], True)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_method_of_a_public_class_says_what_it_takes_gives_and_raises(name):
+    assert faults(METHODS[name]) == []
 
 
 @pytest.mark.parametrize("name", [name for name in api.__all__ if type(getattr(api, name)) is type(api)])
@@ -35,10 +41,10 @@ def undocumented(first: int, *rest: int, second: str = "") -> int:
         KeyError: never.
         NoError: which is none.
     """
-    return refused(first)
+    return _refused(first)
 
 
-def refused(value: int) -> int:
+def _refused(value: int) -> int:
     raise OSError(value)
 
 
@@ -51,5 +57,5 @@ def test_what_a_docstring_lacks_is_seen():
         "NoError is no error",
         "errors outside of Raises",
         "does not say that it raises OSError",
-        "no Example",
     ]
+    assert not has_example(undocumented)

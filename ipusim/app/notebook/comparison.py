@@ -72,17 +72,33 @@ class Comparison:
     def figure(self, title: str = "", traces: Sequence[str] = ()) -> Chart:
         """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
 
-        ``title`` is by default what all runs are of, and ``traces`` are of the best, the first and others, as many as
-        fit. Raises ProgramError for the name of no run, and OutputError for more traces than fit.
+        Args:
+            title: by default what all runs are of.
+            traces: names of runs; by default the best, the first and others, as many as fit.
+
+        Returns:
+            The Figure, which a notebook shows.
+
+        Raises:
+            ProgramError: for the name of no run.
+            OutputError: for more traces than fit.
         """
         return comparison_chart(self._found, title, traces)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
-        """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all; return the folder.
+        """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all.
 
-        Raises as :meth:`figure` does, and OutputError for a folder that cannot be written, or that another run
-        writes into.
+        Args:
+            folder: where to.
+            title, traces: as of :meth:`figure`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ProgramError: as :meth:`figure`.
+            OutputError: as that, and for a folder that cannot be written or that another run writes into.
         """
         with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
             results.write(comparison_files(self._found, title, traces))

@@ -64,8 +64,17 @@ class RunFolder(Shown):
     def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
         """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
 
-        What changes would give is known where the folder holds the run's scenario. Python that the scenario names runs
-        with ``trust`` alone, and so are files read that lie outside of the folder.
+        What changes would give is known where the folder holds the run's scenario.
+
+        Args:
+            execution: its number, from 0; by default the whole run.
+            trust: whether Python that the scenario names runs, and files are read that lie outside of the folder.
+
+        Returns:
+            The explanation, which a notebook shows.
+
+        Raises:
+            TimelineError: for an execution that the run has not.
         """
         return Explanation(explain(self.timeline, job_behind(self.folder, trust=trust), execution))
 

@@ -62,7 +62,15 @@ class Run(Shown):
     ) -> Chart:
         """Return what each IPU holds over time as a matplotlib Figure, of the part that :meth:`figure` shows.
 
-        Raises as that does, and OutputError where the stages do not say what they hold.
+        Args:
+            phase, execution, start, end: as of :meth:`figure`.
+
+        Returns:
+            The Figure, which a notebook shows; sizes are in bytes with their units.
+
+        Raises:
+            OutputError: as :meth:`figure`, and where the stages do not say what they hold.
+            TimelineError: as :meth:`figure`.
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
@@ -73,7 +81,14 @@ class Run(Shown):
     def explain(self, execution: int | None = None) -> Explanation:
         """Say why the run, or one execution, takes as long as it does: idle causes, critical path, what would help.
 
-        Raises TimelineError for an execution that the run has not.
+        Args:
+            execution: its number, from 0; by default the whole run.
+
+        Returns:
+            The explanation, which a notebook shows.
+
+        Raises:
+            TimelineError: for an execution that the run has not.
         """
         return Explanation(explain(self.timeline, self.result.job, execution))
 
@@ -82,9 +97,16 @@ class Run(Shown):
 
     @checked
     def save(self, folder: Path | str) -> Path:
-        """Write every file of a run folder, whole or not at all; return the folder, which :func:`ipusim.load` reads.
+        """Write every file of a run folder, whole or not at all.
 
-        Raises OutputError for a folder that cannot be written, or that another run writes into.
+        Args:
+            folder: where to.
+
+        Returns:
+            The folder, which :func:`ipusim.load` reads.
+
+        Raises:
+            OutputError: for a folder that cannot be written, or that another run writes into.
         """
         names, outdated = names_of(self.result.job)
         with ResultsFolder(Path(folder), names, outdated=outdated) as results:

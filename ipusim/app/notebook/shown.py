@@ -53,8 +53,17 @@ class Shown:
     ) -> Chart:
         """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
 
-        ``phase`` is ramp-up, main, ramp-down or weight-update. Raises OutputError for a phase that the execution has
-        not, for cycles outside the run, and for both; TimelineError for an execution that the run has not.
+        Args:
+            phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
+            execution: its number, from 0.
+            start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
+
+        Returns:
+            The Figure, which a notebook shows.
+
+        Raises:
+            OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
+            TimelineError: for an execution that the run has not.
         """
         shown = part_window(self.timeline, start, end, phase, execution)
         return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
@@ -63,8 +72,16 @@ class Shown:
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
 
-        Columns are those of :func:`ipusim.app.run_folder.columns.span_columns`. With ``start`` or ``end``, of the spans
-        between these cycles alone: OutputError is raised for a run of more than a table may have rows.
+        Args:
+            start, end: cycles of the tile clock, of the spans between which alone rows are; by default of all.
+
+        Returns:
+            A DataFrame of the columns of :func:`ipusim.app.run_folder.columns.span_columns`; times are in cycles and in
+            seconds.
+
+        Raises:
+            OutputError: for more spans than a table may have rows; ``start`` and ``end`` make them fewer.
+            MissingPackageError: without pandas.
         """
         return frame(span_columns(self.timeline, start, end))
 

@@ -70,15 +70,35 @@ class Sweep:
 
     @checked
     def figure(self, measure: str | None = None) -> Chart:
-        """Return the chart of a measure, by default this sweep's, as a matplotlib Figure."""
+        """Return the chart of a measure as a matplotlib Figure.
+
+        Args:
+            measure: its name, such as ``bubble``; by default this sweep's.
+
+        Returns:
+            The Figure, which a notebook shows.
+
+        Raises:
+            OptionError: for a measure that there is not.
+        """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
         return report.chart_of(self._found, self.ceilings, chosen)
 
     @checked
     def save(self, folder: Path | str, form: str = "csv") -> Path:
-        """Write the rows and the chart as ``ipusim sweep`` does, whole or not at all; return the folder.
+        """Write the rows and the chart as ``ipusim sweep`` does, whole or not at all.
 
-        ``form`` is csv, or parquet beside it. Raises OutputError for a folder that cannot be written.
+        Args:
+            folder: where to.
+            form: ``csv``, or ``parquet`` for a table of that form beside it.
+
+        Returns:
+            The folder.
+
+        Raises:
+            OutputError: for a folder that cannot be written.
+            OptionError: for another form.
+            MissingPackageError: for parquet without pyarrow.
         """
         report.check_format(form)
         with ResultsFolder(Path(folder), report.SWEEP_FILES) as results:

@@ -65,14 +65,32 @@ class Request:
     ) -> Request:
         """Return the Request of options as a scenario has them, by its keys.
 
-        Sequences may be tuples or arrays, and numbers NumPy's. ``name`` is taken where the options have none. Raises
-        RequestError with every problem of keys and values.
+        Sequences may be tuples or arrays, and numbers NumPy's.
+
+        Args:
+            data: the options by a scenario's keys.
+            name: of the run and its folder, where the options have none.
+            description: a sentence that results show.
+            folder: names of files in the options are relative to it.
+
+        Returns:
+            The Request.
+
+        Raises:
+            RequestError: with every problem of keys and values.
         """
         found = validate(plain(data))
         return cls(found, found.name or name or cls.name, description, Path(folder))
 
     def is_set(self, path: KeyPath) -> bool:
-        """Whether the option at ``path`` was given."""
+        """Whether an option was given.
+
+        Args:
+            path: keys and places in lists from the top, such as ``("pipeline", "schedule")``.
+
+        Returns:
+            True where it was, whatever its value.
+        """
         here: Any = self.options
         for key in path:
             if isinstance(here, BaseModel):
@@ -94,7 +112,11 @@ class Request:
     def given(self, folder: Path | None = None) -> dict[str, Any]:
         """Return the options as they were given, by a scenario's keys, without those that were not, as plain data.
 
-        Times stay text and fractions exact. Names of files are relative to ``folder``, by default to the request's own.
+        Args:
+            folder: names of files are relative to it; by default to the request's own.
+
+        Returns:
+            Mappings, lists, texts and numbers; times stay text, and fractions exact.
         """
 
         def named(name: NameOfFile) -> str:
@@ -115,7 +137,14 @@ class Request:
         return tuple(dict.fromkeys(found))
 
     def paths(self, *others: Path) -> tuple[Path, ...]:
-        """Return where the files lie that the options name, behind ``others`` that are read as well."""
+        """Return where the files lie that the options name.
+
+        Args:
+            others: further files that are read as well.
+
+        Returns:
+            The paths of these, then of those of the options.
+        """
         return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
@@ -126,8 +155,17 @@ class Request:
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
-        Those in ``without`` are as if they had not been given. An item of a list goes by its number or its own name.
-        Raises RequestError for names and values that are not options.
+        An item of a list goes by its number or its own name.
+
+        Args:
+            changes: the values by those names.
+            without: names of options that are to be as if they had not been given.
+
+        Returns:
+            The Request, with all else as it is here.
+
+        Raises:
+            RequestError: for names and values that are not options.
         """
         data = self.given()
         for name in without:

@@ -44,7 +44,7 @@ def test_a_name_says_what_it_does_and_what_not(name: Name):
     assert status in (Status.WORKS, Status.NOT_YET) or _NOTHING.search(text)
     if status is Status.WORKS:
         # what operations are called is the same for all functions: the page of names says it once
-        others = {each: said for each, said in said_of_arguments(name).items() if each != "name"}
-        silent = [each for each, said in others.items() if said.status is not Status.WORKS]
-        assert [each for each in silent if not names_argument(text, each.strip("*"))] == []
+        others = {argument: said for argument, said in said_of_arguments(name).items() if argument != "name"}
+        silent = [argument for argument, said in others.items() if said.status is not Status.WORKS]
+        assert [argument for argument in silent if not names_argument(text, argument.strip("*"))] == []
         assert not silent or _NOTHING.search(text)
