@@ -11,7 +11,12 @@ from typing import Any, Final
 from ipusim.base.units import format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
+#: What is different in a ``summary.json`` of each version before, in words behind "it".
+OLDER_VERSIONS: Final[Mapping[int, str]] = {
+    1: "has no parts of the time, and calls holders of memory and options by their words",
+    2: "calls holders of memory and options by their words, and numbers no time-steps with -1",
+}
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
 #: Words for items of a list, and what each takes of it.

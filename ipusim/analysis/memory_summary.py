@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
-from ipusim.pipeline.holders import Holder
 from ipusim.timeline.timeline import Timeline
 
 
@@ -22,7 +21,7 @@ class IpuMemory:
         resident_bytes: all the time.
         remote_bytes: in Streaming Memory beside that.
         fifo_held_bytes: the most that really lies in the FIFOs' buffers.
-        holders: bytes of each holder at the peak.
+        holders: bytes of each holder at the peak, by its key.
     """
 
     ipu: int
@@ -33,7 +32,7 @@ class IpuMemory:
     resident_bytes: int
     remote_bytes: int
     fifo_held_bytes: int
-    holders: Mapping[Holder, int]
+    holders: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
             resident_bytes=curve.resident_bytes,
             remote_bytes=held.remote_bytes,
             fifo_held_bytes=int(curve.fifo_bytes.max()),
-            holders=dict(peak.holders),
+            holders={holder.key: size for holder, size in peak.holders},
         )
         for peak, curve, held in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
     )

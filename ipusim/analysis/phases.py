@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ipusim.analysis.executions import Execution, executions_of, find_execution, on_ipus
 from ipusim.timeline.kinds import PASSES, kinds_with, of_kinds
-from ipusim.timeline.timeline import NONE, Timeline
+from ipusim.timeline.timeline import Timeline
 
 RAMP_UP: Final = "ramp-up"
 MAIN: Final = "main"
@@ -48,16 +48,16 @@ class Phase:
         name: one of PHASES.
         execution: number of the execution.
         start, end: in cycles; a phase ends where the next begins, so that phases tile the execution.
-        first_time_step, last_time_step: the time-steps that it covers, both included; -1 for the weight update, and
-            in point-to-point.
+        first_time_step, last_time_step: the time-steps that it covers, both included; None for the weight update,
+            and in point-to-point.
     """
 
     name: str
     execution: int
     start: int
     end: int
-    first_time_step: int
-    last_time_step: int
+    first_time_step: int | None
+    last_time_step: int | None
 
     @property
     def cycles(self) -> int:
@@ -140,13 +140,13 @@ def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase
         edges = (execution.start, begun, ended, execution.pipeline_end)
         for name, (start, end) in zip((RAMP_UP, MAIN, RAMP_DOWN), pairwise(edges), strict=True):
             if start < end:
-                yield Phase(name, execution.index, start, end, NONE, NONE)
+                yield Phase(name, execution.index, start, end, None, None)
     yield from _update(execution)
 
 
 def _update(execution: Execution) -> Iterator[Phase]:
     if execution.update_cycles:
-        yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, NONE, NONE)
+        yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, None, None)
 
 
 def _filled(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator[Phase]:

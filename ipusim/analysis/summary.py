@@ -18,6 +18,7 @@ from ipusim.analysis.plain import as_plain
 from ipusim.analysis.run_times import RunTimes, run_times_of
 from ipusim.analysis.verdict import Verdict, verdict
 from ipusim.analysis.waterfall import Waterfall
+from ipusim.base.looks import key_of
 from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
@@ -132,7 +133,7 @@ class Summary(RunTimes):
             **self.times_dict(),
             "ipu": self.ipu,
             "notes": list(self.notes),
-            "options": dict(self.options),
+            "options": {key_of(name): effect for name, effect in self.options.items()},
             "steps": self.steps,
             "repeat_count": self.repeat_count,
             "reduction_method": self.reduction_method,

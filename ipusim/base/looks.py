@@ -32,3 +32,14 @@ class Look:
     word: str = ""
     narrowest: float = 0.0
     essential: bool = False
+
+
+def key_of(words: str) -> str:
+    """Return words as a key of JSON, in snake_case.
+
+    >>> key_of("inter-IPU copy buffers")
+    'inter_ipu_copy_buffers'
+    >>> key_of("I/O tiles")
+    'io_tiles'
+    """
+    return words.lower().replace("/", "").replace("-", "_").replace(" ", "_")

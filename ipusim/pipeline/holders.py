@@ -9,11 +9,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from ipusim.base.looks import Look
+from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """What memory is held for, by its name in messages and ``summary.json``; the last is not resident.
+    """What memory is held for, by its name in messages; the last is not resident.
 
     Attributes:
         short: in one word, above a column of a table.
@@ -33,6 +33,11 @@ class Holder(StrEnum):
         member._value_ = name
         member.short, member.layer, member.look, member.empty = short, layer, look, empty
         return member
+
+    @property
+    def key(self) -> str:
+        """The holder as a key of ``summary.json``: ``fifo_buffers``."""
+        return key_of(self)
 
     PARAMETERS = "parameters", "parameters", 0, Look("parameters", "#00507d", "#ffffff")
     STATE = "optimizer state", "optimizer", 1, Look("optimizer state", "#009e73", "#ffffff", "....")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from ipusim.base.looks import Look
+from ipusim.base.looks import Look, key_of
 
 #: An IPU's own arithmetic, recomputations and weight updates apart.
 COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
@@ -32,7 +32,7 @@ class TimePart(Enum):
     @property
     def key(self) -> str:
         """The part as a key of JSON: ``fill_and_drain``."""
-        return self.words.lower().replace(" ", "_")
+        return key_of(self.words)
 
     @property
     def meaning(self) -> str:

@@ -114,6 +114,6 @@ def test_a_holder_in_one_row_shows_in_the_chart_the_table_and_the_summary(change
     assert " spare " in printed
     memory = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))["memory"]
     for ipu in memory["ipus"]:
-        assert list(ipu["holders"])[-2:] == ["spare room", "live tensors"]
-        assert ipu["holders"]["spare room"] == 80_000_000
-        assert ipu["resident_bytes"] == sum(ipu["holders"].values()) - ipu["holders"]["live tensors"]
+        assert list(ipu["holders"])[-2:] == ["spare_room", "live_tensors"]
+        assert ipu["holders"]["spare_room"] == 80_000_000
+        assert ipu["resident_bytes"] == sum(ipu["holders"].values()) - ipu["holders"]["live_tensors"]

@@ -44,6 +44,8 @@ def reasons(found: Comparison) -> Iterator[str]:
             yield f"{_titled(found, row)}: refused: {row.refusal}"
         elif not row.fits and row not in told:
             yield f"{_titled(found, row)}: {_memory_verdict(row)}"
+        if row.stored is not None and row.stored.older:
+            yield f"{_titled(found, row)}: {row.stored.older}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
             yield f"{_titled(found, row)}: {remark}"
     if all(row.memory is None for row in found.rows):

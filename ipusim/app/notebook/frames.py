@@ -34,7 +34,7 @@ def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
         {
             **{key: value for key, value in ipu.items() if key != "holders"},
             "sram_bytes": memory["sram_bytes"],
-            **{f"{holder.replace(' ', '_')}_bytes": size for holder, size in ipu["holders"].items()},
+            **{f"{holder}_bytes": size for holder, size in ipu["holders"].items()},
         }
         for ipu in memory["ipus"]
     ]

@@ -114,7 +114,7 @@ def _page_run(run: StoredRun) -> PageRun:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
-        notes = (*map(str, run.summary["notes"]), *_left_out(timeline))
+        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *_left_out(timeline))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, FileError):
             raise
@@ -206,7 +206,9 @@ def _memory(run: StoredRun) -> HeldMemory | None:
         return None
     if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
-    held = {ipu["ipu"]: {holder: int(ipu["holders"][holder]) for holder in pipelines.Holder} for ipu in said["ipus"]}
+    held = {
+        ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in said["ipus"]
+    }
     holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
     return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])

@@ -43,14 +43,14 @@ def _memory_table(run: StoredRun) -> Table:
     ipus = run.summary["memory"]["ipus"]
     if not any(ipu["peak_bytes"] for ipu in ipus):
         return Table("Memory at each IPU's peak", (), ())
-    holders = [holder for holder in pipelines.Holder if any(ipu["holders"][holder] for ipu in ipus)]
+    holders = [holder for holder in pipelines.Holder if any(ipu["holders"][holder.key] for ipu in ipus)]
     rows = tuple(
         (
             f"{ipu['ipu']}",
             format_bytes(ipu["peak_bytes"]),
             str(ipu["peak_pass"]),
             f"{ipu['peak_cycle']:,}",
-            *(format_bytes(ipu["holders"][holder]) for holder in holders),
+            *(format_bytes(ipu["holders"][holder.key]) for holder in holders),
         )
         for ipu in ipus
     )

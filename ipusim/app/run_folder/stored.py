@@ -16,6 +16,7 @@ from ipusim.api import Timeline, analysis, runs
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, read_memory
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_run_file, read_run_file
+from ipusim.base.looks import key_of
 
 #: What every run folder holds.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
@@ -51,6 +52,15 @@ class StoredRun:
     def times(self) -> analysis.RunTimes:
         """Every number that the Timeline tells."""
         return analysis.run_times_of(self.timeline)
+
+    @property
+    def older(self) -> str:
+        """What an older version wrote differently into ``summary.json``, in a sentence; empty of this version."""
+        version = self.summary.get("schema_version", 1)
+        if version == analysis.SCHEMA_VERSION:
+            return ""
+        what = analysis.OLDER_VERSIONS[version]
+        return f"The folder is an older version's: its summary.json, of schema version {version}, {what}."
 
     @property
     def describes_memory(self) -> bool:
@@ -154,7 +164,22 @@ def _summary(path: Path) -> dict[str, Any]:
     for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
         if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
-    return dict(said)
+    version = said.get("schema_version", 1)
+    if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
+        expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
+        raise FileError(f"{path}: {expected}, got {runs.show(version)}: a later version of ipusim may have written it")
+    return _brought_up(said) if version < analysis.SCHEMA_VERSION else dict(said)
+
+
+def _brought_up(said: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary of an older version with the keys of this one for what holds memory."""
+    ipus = [
+        {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
+        if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
+        else ipu
+        for ipu in said["memory"]["ipus"]
+    ]
+    return {**said, "memory": {**said["memory"], "ipus": ipus}}
 
 
 def _json(path: Path, what: str) -> Any:

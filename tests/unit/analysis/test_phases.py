@@ -13,7 +13,7 @@ def steps(timeline):
 
 
 def test_grouped_main_of_four_stages_is_time_step_7_to_7(lock_step):
-    expected = [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 15), (WEIGHT_UPDATE, -1, -1)]
+    expected = [(RAMP_UP, 0, 6), (MAIN, 7, 7), (RAMP_DOWN, 8, 15), (WEIGHT_UPDATE, None, None)]
     assert steps(lock_step("grouped", **FOUR)) == expected
 
 
@@ -22,13 +22,13 @@ def test_without_copies_the_empty_time_step_at_the_end_leaves_nothing(lock_step)
 
 
 def test_interleaved_main_of_four_stages_is_time_step_6_to_15(lock_step):
-    expected = [(RAMP_UP, 0, 5), (MAIN, 6, 15), (RAMP_DOWN, 16, 23), (WEIGHT_UPDATE, -1, -1)]
+    expected = [(RAMP_UP, 0, 5), (MAIN, 6, 15), (RAMP_DOWN, 16, 23), (WEIGHT_UPDATE, None, None)]
     assert steps(lock_step("interleaved", **FOUR)) == expected
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "sharded"])
 def test_one_micro_batch_at_a_time_is_all_main(lock_step, schedule):
-    assert steps(lock_step(schedule, **FOUR)) == [(MAIN, 0, 63), (WEIGHT_UPDATE, -1, -1)]
+    assert steps(lock_step(schedule, **FOUR)) == [(MAIN, 0, 63), (WEIGHT_UPDATE, None, None)]
 
 
 def test_recomputations_fill_no_slot(lock_step):

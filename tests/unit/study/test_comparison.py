@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.memory_summary import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
@@ -16,6 +20,7 @@ from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import run_files
 from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.base.errors import FileError, OptionError, ProgramError
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -281,6 +286,31 @@ def test_the_numbers_have_a_mapping_for_each_row(folder):
     assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
     assert data[1]["summary"] == found.rows[1].times.times_dict()
     assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
+
+
+def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    path = older / "summary.json"
+    said = json.loads(path.read_text())
+    assert read_run(older).older == ""
+    assert said["schema_version"] == SCHEMA_VERSION
+    holders = [ipu["holders"] for ipu in said["memory"]["ipus"]]
+    for ipu in said["memory"]["ipus"]:
+        ipu["holders"] = {str(holder): ipu["holders"][holder.key] for holder in Holder}
+    path.write_text(json.dumps(said | {"schema_version": 2}))
+    run = read_run(older)
+    assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
+    assert run.older == (
+        "The folder is an older version's: its summary.json, of schema version 2, calls holders of memory and "
+        "options by their words, and numbers no time-steps with -1."
+    )
+    found = Comparison(compare([Compared(read_run(folder), "a"), Compared(run, "b")]))
+    assert any(line.endswith(run.older) for line in reasons(found))
+    for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
+        path.write_text(json.dumps(said | {"schema_version": version}))
+        with pytest.raises(FileError, match=f"expected a schema_version from 1 to {SCHEMA_VERSION}, got "):
+            read_run(older)
 
 
 RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
