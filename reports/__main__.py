@@ -26,6 +26,7 @@ from reports.bubbles_page import bubbles_page, bubbles_pictures
 from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
+from reports.figures_page import figures_page
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
@@ -72,6 +73,7 @@ def main(folder: Path) -> None:
         "gallery.md": gallery_page(),
         "scenario.md": scenario_page(),
         "options.md": options(),
+        "figures.md": figures_page(),
         "graphcore_api.md": graphcore_page(),
         "programs.md": programs_page(),
         "schedules.md": schedules(),

@@ -1,0 +1,52 @@
+"""The page of the figures of ``summary.json`` has every key that runs write, with a meaning, and no other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ipusim.app.scenario import load_job
+from ipusim.runs.execute import execute
+from reports.figures_page import figure_rows, figures_page
+from tests.places import SCENARIOS
+
+_NAMED = "options."
+
+
+def leaves(value, path=""):
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value:
+        for each in value:
+            yield from leaves(each, f"{path}[]")
+    else:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def written():
+    summaries = [
+        execute(load_job(SCENARIOS / name, changes)).summary.to_dict()
+        for name, changes in (("digits_training.yaml", ["steps=2"]), ("data_parallel_4x4.yaml", ["steps=2"]))
+    ]
+    return {path for summary in summaries for path in leaves(summary)}
+
+
+def test_every_key_that_runs_write_has_its_row(written):
+    named = {path for path, _, _ in figure_rows()}
+    empty = {path.removesuffix("[]") for path in named} | {path.partition(".")[0] for path in named}
+    assert {path for path in written if not path.startswith(_NAMED)} - named - empty == set()
+    assert {path for path in named - written if not path.startswith(("options", "notes", "idle_ipus"))} == set()
+
+
+def test_every_row_has_a_meaning_and_every_key_is_snake_case():
+    rows = list(figure_rows())
+    assert len({path for path, _, _ in rows}) == len(rows)
+    for path, _, meaning in rows:
+        assert meaning
+        assert re.fullmatch(r"[a-z0-9_]+(\[\])?(\.[a-z0-9_]+(\[\])?)*(\.NAME)?", path)
+
+
+def test_the_page_is_the_one_that_is_made():
+    assert (Path("reports") / "figures.md").read_text() == figures_page()
