@@ -71,7 +71,7 @@ class Cache:
     def first(self, value: _T, by: Any = None) -> _T:
         """Return the first value equal to ``value`` that was given here: what is compared with it again is identical.
 
-        Arguments:
+        Args:
             value: anything.
             by: what is compared in its place, where that is faster: equal values have equal ones, and others others.
 

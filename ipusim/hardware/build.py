@@ -38,7 +38,7 @@ def build_system(
 ) -> System:
     """Return the device of the machine called ``name`` on which a program runs.
 
-    Arguments:
+    Args:
         name: a name of :data:`ipusim.hardware.machines.MACHINES`.
         mapping: logical IPU of each computational stage, in one replica.
         devices: the same as AUTO sees it, with -1 for concurrent stages; by default ``mapping``.

@@ -70,7 +70,7 @@ def dataset_benchmark(
     The JSON string has for each of its ``epochs`` the elements_processed, total_bytes_processed, time_elapsed in
     seconds, elements_per_second and bandwidth in GB/s.
 
-    Arguments:
+    Args:
         dataset: it is gone through from its first element on.
         number_of_epochs, elements_per_epochs: how often, and how many elements each time.
         print_stats: whether each epoch's rates are printed.

@@ -40,7 +40,7 @@ _STRATEGIES: Final = ("TOKEN", "ENCODING")
 class HostEmbeddingOptimizerSpec:
     """SGD, by the gradients of each mini-batch as they come, for a table on the host.
 
-    Arguments:
+    Args:
         learning_rate: its step size.
         optimizer_name: without effect.
     """
@@ -95,7 +95,7 @@ class HostEmbeddingOptimizerSpec:
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     """SGD by the sum of the gradients of several mini-batches.
 
-    Arguments:
+    Args:
         learning_rate: its step size.
         accumulation_factor: mini-batches that are added up.
     """
@@ -122,7 +122,7 @@ class HostEmbedding:
     its backward pass. The host applies them at once, each micro-batch's for itself (or as the specification says), so
     that micro-batches that are on their way see the table as it is when they look it up.
 
-    Arguments:
+    Args:
         name: of the embedding.
         embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
         partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.

@@ -33,7 +33,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     outputs gives an operation, one value a tuple of it, and several values a list or tuple of them; operations among
     them run with any of them.
 
-    Arguments:
+    Args:
         computation: a function of ``inputs``.
         inputs: placeholders, other tensors of the host, or values.
 

@@ -50,7 +50,7 @@ class _Fields(NamedTuple):
 class IPUEstimatorSpec(_Fields):
     """What the model function of an IPUEstimator returns.
 
-    Arguments:
+    Args:
         mode: a ModeKeys.
         predictions: an array, or a dictionary of arrays; for PREDICT.
         loss: a number; for TRAIN and EVAL.
@@ -113,7 +113,7 @@ class IPUEstimator(Estimator):
 
     Checkpoints hold its variables; exports of models are refused, as there is no compiled graph.
 
-    Arguments:
+    Args:
         model_fn: a function of features, and of labels, mode, params and config where it takes them, to an
             IPUEstimatorSpec or EstimatorSpec. It runs for each mini-batch.
         model_dir: folder of the checkpoints; by default that of the config, else a temporary one.

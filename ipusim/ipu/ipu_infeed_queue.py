@@ -67,7 +67,7 @@ def micro_batches(dataset: datasets.Dataset, batch_size: int, seed: int = 0, shu
 class IPUInfeedQueue:
     """Feeds the first stage of a pipeline, one element for each micro-batch and replica.
 
-    Arguments:
+    Args:
         dataset: an iterable of elements: an array, a tuple or list of arrays, or a dictionary of arrays by the
             names of the first stage's arguments. All elements have the shapes of the first.
         feed_name, replication_factor: of releases up to 2.1, which call them deprecated: without effect.

@@ -10,7 +10,7 @@ from ipusim.ipu.tensorflow.distribute import TFConfigClusterResolver
 class IPUMultiWorkerStrategy(HostStrategy):
     """Trains on the hosts of a cluster, which ``horovod.run`` has started.
 
-    Arguments:
+    Args:
         cluster_resolver: says the cluster; its workers are the simulated hosts.
         ipu_device: the device of each host that programs and queues of the scope are for.
         variables_on_host: whether the host has the variables: a loop's body enqueues gradients, and apply_gradients

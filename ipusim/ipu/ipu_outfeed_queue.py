@@ -83,7 +83,7 @@ class Dequeued(Tensor):
 class IPUOutfeedQueue:
     """Takes the results of one pipeline to the host.
 
-    Arguments:
+    Args:
         feed_name, replication_factor, io_batch_size: of releases up to 2.1, which call them deprecated: without
             effect, as each element is sent when it is there.
         outfeed_mode: which elements are kept; ALL by default.

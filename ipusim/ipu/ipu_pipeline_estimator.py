@@ -37,7 +37,7 @@ class _Fields(NamedTuple):
 class IPUPipelineEstimatorSpec(_Fields):
     """What the model function of an IPUPipelineEstimator returns.
 
-    Arguments:
+    Args:
         mode: a ModeKeys.
         computational_stages: the functions of the stages.
         gradient_accumulation_count: mini-batches of an execution of the pipeline.
@@ -108,7 +108,7 @@ class IPUPipelineEstimator(Estimator):
 
     Checkpoints hold its variables; exports of models are refused, as there is no compiled graph.
 
-    Arguments:
+    Args:
         model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
         model_dir, config, params, warm_start_from: as of IPUEstimator.
 

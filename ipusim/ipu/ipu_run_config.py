@@ -26,7 +26,7 @@ class _Fields(NamedTuple):
 class IPURunConfig(_Fields):
     """The IPUs of an estimator.
 
-    Arguments:
+    Args:
         iterations_per_loop: mini-batches of one run, by which the global step grows.
         ipu_options: the configuration of the device.
         compile_summary: False; True is refused, as by Graphcore.
@@ -95,7 +95,7 @@ def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
 class RunConfig(run_config.RunConfig):
     """How an estimator runs, on which IPUs.
 
-    Arguments:
+    Args:
         ipu_run_config: an IPURunConfig; one IPU by default.
         master: address of a master, without effect.
         kwargs: as of ``tf.estimator.RunConfig``.

@@ -30,7 +30,7 @@ from ipusim.ipu.tensorflow.session_run_hooks import (
 class IPULoggingTensorHook(SessionRunHook):
     """Logs values from inside a program, every so many runs or seconds, or at the end.
 
-    Arguments:
+    Args:
         every_n_iter, every_n_secs: how often; exactly one, unless ``at_end``.
         at_end: whether at the end.
         formatter: from a dictionary of the values to a text.

@@ -22,7 +22,7 @@ from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
 class IPUStrategyV1:
     """Runs functions whose loops and pipelines run when they are called.
 
-    Arguments:
+    Args:
         ipu_device: the device that programs and queues of its scope are for.
         add_ipu_cross_replica_reductions, enable_dataset_iterators, enable_keras_extensions: without effect.
     """

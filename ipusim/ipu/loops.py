@@ -37,7 +37,7 @@ def repeat(
     They are in a list, a single one is by itself, and without any it is the operation that runs the loop. Inside
     ``ipu_compiler.compile`` it runs when a session runs it, and the values are what a session evaluates.
 
-    Arguments:
+    Args:
         n: iterations; where gradients are accumulated a multiple of num_mini_batches.
         body: takes the loop-carried tensors, then the arrays of an element of the infeed; returns the tensors of the
             next iteration. It may call ``minimize`` of an optimizer, and ``enqueue`` of one outfeed queue.

@@ -68,7 +68,7 @@ def ctc_loss_v2(
 ) -> Any:
     """Return the loss of each sample by connectionist temporal classification; its mean is the core's ``ctc``.
 
-    Arguments:
+    Args:
         labels: whole numbers (batch, labels), the first ``label_length`` (batch,) of each sample.
         logits: (time steps, batch, classes), the first ``logit_length`` (batch,) steps of each sample.
         label_length, logit_length, blank_index: as above; the blank is one of the classes.

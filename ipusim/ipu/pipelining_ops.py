@@ -79,7 +79,7 @@ def pipeline(
     SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
     executions.
 
-    Arguments:
+    Args:
         computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
             A list of functions are concurrent stages: all take the same, and the next stage gets the outputs of all.
         gradient_accumulation_count: micro-batches of one execution of the pipeline.

@@ -67,7 +67,7 @@ class _Summary(Fetch):
 def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Fetch:
     """Return what gives the events of a session's run: ``ipu.utils.extract_all_events`` and its kin read them.
 
-    Arguments:
+    Args:
         name: of the summary.
         op_list: an operation, or a list of operations, that come first; results of compiled programs are some.
         collections: without effect, as there is no graph.
@@ -93,7 +93,7 @@ def tensor_summary(
 ) -> Fetch:
     """Return what gives a :class:`TensorSummary` of a tensor in each run of a session.
 
-    Arguments:
+    Args:
         name: of the tensor, its tag behind ``family`` and a slash where there is no ``display_name``.
         tensor: a tensor of the host, a program's result, or an array.
         summary_description: what is told of it.

@@ -102,5 +102,12 @@ def test_nothing_is_imported_before_it_is_used():
         "import sys, pytest, ipusim.app.pytest_plugin; print(sorted(m for m in sys.modules if m.startswith('ipusim')))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    modules = ["ipusim", "ipusim.app", "ipusim.app.pytest_plugin", "ipusim.base", "ipusim.base.version"]
+    modules = [
+        "ipusim",
+        "ipusim.app",
+        "ipusim.app.pytest_plugin",
+        "ipusim.base",
+        "ipusim.base.lazy",
+        "ipusim.base.version",
+    ]
     assert done.stdout.strip() == str(modules)

@@ -141,7 +141,7 @@ def test_a_table_that_torch_wrote_is_simulated_in_part(tmp_path: Path, name: str
 def test_a_table_repeats_itself_in_as_many_micro_batches_as_its_passes_do(tmp_path: Path) -> None:
     """Stages that go round the IPUs twice: a period is of as many micro-batches as there are IPUs."""
     shape = PlanShape(mapping=(0, 1, 2, 0, 1, 2), micro_batches=300)
-    schedule = with_period(Schedule("mine", find("interleaved_1f1b").order, any_count, True, ""), shape, None)
+    schedule = with_period(Schedule("mine", find("interleaved_1f1b").order, any_count, True, ""), shape)
     assert isinstance(schedule, Repeating)
     assert schedule.step(shape) == 3
     fewer = replace(shape, micro_batches=30)

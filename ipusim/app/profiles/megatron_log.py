@@ -56,8 +56,8 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
     count = count or log.count
     if not count:
         raise FileError(
-            f"{path}: expected a line 'setting number of micro-batches to constant N', got none: say with --count N "
-            "how many micro-batches an iteration has"
+            f"{path}: expected a line 'setting number of micro-batches to constant N', got none: say by the option "
+            "count how many micro-batches an iteration has"
         )
     timings = []
     for called, rank, ms in log.times:

@@ -149,7 +149,7 @@ def _by_rank(ranks: Sequence[int], stages: int | None, asked: bool) -> dict[int,
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {stages}"
         if asked:
             raise OptionError("stages", text)
-        raise FileError(f"{text}: say with --stages N how many there are")
+        raise FileError(f"{text}: say by the option stages how many there are")
     return {rank: number * stages // len(ranks) for number, rank in enumerate(ranks)}
 
 

@@ -40,7 +40,7 @@ def fastest(
 ) -> tuple[tuple[Collective, ...], CollectiveCost]:
     """Return one collective per group, all by the algorithm that is fastest when they run at once, and their cost.
 
-    Arguments:
+    Args:
         operation: a key of :data:`ALGORITHMS`.
         system: the device.
         groups: participants of each collective.

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np.add) -> list[Array]:
     """Return what each participant holds after ``collective``, as new arrays; ``buffers`` stay as they are.
 
-    Arguments:
+    Args:
         collective: what to carry out.
         buffers: one array per participant, in their order, all of one dtype. For
             an all-gather it is the participant's own chunk, else a whole buffer

@@ -44,7 +44,7 @@ _FILE: Final = "metrics.json"
 class Estimator(ABC):
     """Trains, evaluates and predicts with a model function; each call builds its program anew, and runs it.
 
-    Arguments:
+    Args:
         model_fn, model_dir, config, params, warm_start_from: as of IPUEstimator.
         batch_sizes: of each mode the argument's name and its value.
     """
@@ -135,7 +135,7 @@ class Estimator(ABC):
         The dataset goes on behind the elements that the checkpoint has seen, from its beginning where it ends before:
         training in two calls, or in two processes, gives the bits of training in one.
 
-        Arguments:
+        Args:
             input_fn: a function of mode, params and config, where it takes them, to a dataset; under a strategy of
                 several hosts also of input_context, a tf.distribute.InputContext that says which worker reads.
             hooks: SessionRunHooks.
@@ -177,7 +177,7 @@ class Estimator(ABC):
     ) -> dict[str, Any]:
         """Return the metrics of the model function by name, with loss and global_step.
 
-        Arguments:
+        Args:
             input_fn: as of :meth:`train`.
             steps: mini-batches of each replica, a multiple of iterations_per_loop.
             hooks: SessionRunHooks.
@@ -223,7 +223,7 @@ class Estimator(ABC):
     ) -> Iterator[Any]:
         """Yield the predictions of the model function, sample by sample.
 
-        Arguments:
+        Args:
             input_fn: as of :meth:`train`; of a tuple the first item are the features.
             predict_keys: names of those to yield, of predictions that are a dictionary.
             hooks: SessionRunHooks.

@@ -28,7 +28,7 @@ class _TrainFields(NamedTuple):
 class TrainSpec(_TrainFields):
     """What to train on.
 
-    Arguments:
+    Args:
         input_fn: as of an estimator's ``train``.
         max_steps: those at which training ends, counted from the first call.
         hooks: SessionRunHooks.
@@ -61,7 +61,7 @@ class _EvalFields(NamedTuple):
 class EvalSpec(_EvalFields):
     """What to evaluate on, and how often.
 
-    Arguments:
+    Args:
         input_fn, steps, name, hooks: as of an estimator's ``evaluate``.
         exporters: must be None, or empty.
         start_delay_secs: without effect, as in TensorFlow where one process trains and evaluates.

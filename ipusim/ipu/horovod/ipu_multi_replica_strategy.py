@@ -17,7 +17,7 @@ class IPUMultiReplicaStrategy(HostStrategy):
     Before each weight update the IPUs of all hosts that hold the same sum their gradients up as replicas do, without
     the hosts. First variables are broadcast, and values reduced, over the hosts' network.
 
-    Arguments:
+    Args:
         ipu_device: the device of each host that programs and queues of the scope are for.
         add_ipu_cross_replica_reductions: True; programs that train reduce their gradients by themselves.
     """

@@ -9,7 +9,7 @@ from ipusim.ipu.runtime import checks
 class PopDistStrategy(IPUMultiReplicaStrategy):
     """Trains on the hosts of ``ipusim run --hosts``, each an instance of PopRun's, as IPUMultiReplicaStrategy does.
 
-    Arguments:
+    Args:
         ipu_device: the device of each host that programs and queues of the scope are for.
         add_ipu_cross_replica_reductions: True; programs that train reduce their gradients by themselves.
         enable_dataset_iterators, enable_keras_extensions: without effect: both are always there.

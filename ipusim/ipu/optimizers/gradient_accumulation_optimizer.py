@@ -48,7 +48,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
     ) -> None:
         """Wrap ``opt``.
 
-        Arguments:
+        Args:
             opt: the optimizer.
             num_mini_batches: mini-batches of a weight update.
             offload_weight_update_variables, replicated_optimizer_state_sharding: as those of a pipeline.

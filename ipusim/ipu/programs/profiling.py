@@ -38,7 +38,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
     behind names that come again. Programs of other threads count where they were laid out inside the block. Where the
     block fails, nothing is written, and none by a process that the block has forked.
 
-    Arguments:
+    Args:
         folder: where to. Files that an earlier run has left there go; others stay.
         steps: session runs of each program to keep, from the first; by default as many as one trace can hold.
         synthetic: whether data never travel from and to the host, as with Graphcore's ``use_synthetic_data``, of

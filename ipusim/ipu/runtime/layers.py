@@ -28,7 +28,7 @@ from ipusim.ipu.runtime import checks
 def layer(name: str, of: layers.Layer, x: Any, seed: int = 0) -> Any:
     """Return a layer's output (batch, ...) for ``x`` (batch, ...).
 
-    Arguments:
+    Args:
         name: its parameters are the variables ``name/W`` and so on, of the dtype of ``x``.
         of: a layer such as ``Dense(64, "relu")`` of :data:`ipusim.api.layers`.
         x: the input, whose first axis is the batch.

@@ -148,7 +148,7 @@ class Optimizer(OwnUpdates):
         other's; a subclass may change gradients one by one. Called elsewhere it takes a loss that is a function, at
         the initial values of the variables which that asks for.
 
-        Arguments:
+        Args:
             loss: a function of nothing; in a pipeline what the pipeline gives.
             var_list: the variables wanted, as such or by name; all by default.
             gate_gradients, aggregation_method, colocate_gradients_with_ops: without effect, as there is no graph.

@@ -15,7 +15,7 @@ _NAME = "OptimizerFunctionOutput"
 class OptimizerFunctionOutput:
     """The optimizer and the loss of a training pipeline.
 
-    Arguments:
+    Args:
         opt: an optimizer of :mod:`ipusim.ipu.optimizers`.
         loss: an array, or what a stage computes with in its place; one of several elements counts as their sum.
         compute_gradients_args, compute_gradients_kwargs: handed to the optimizer's compute_gradients, behind the loss.

@@ -24,7 +24,7 @@ from ipusim.ipu.tensorflow.variables import current_global_step
 class CheckpointSaverHook(SessionRunHook):
     """Saves a checkpoint at the beginning, every so many steps or seconds, and at the end.
 
-    Arguments:
+    Args:
         checkpoint_dir: the folder, which is made where there is none.
         save_secs, save_steps: how often; exactly one.
         saver: what saves, by default a Saver.

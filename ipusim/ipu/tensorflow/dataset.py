@@ -36,7 +36,7 @@ from ipusim.ipu.tensorflow.dataset_elements import (
 class Dataset:
     """A stream of elements.
 
-    Arguments:
+    Args:
         begin: returns an iterator from the first element on.
         length: how many elements it has, None where that is not known, infinite where it is known to have no end.
     """

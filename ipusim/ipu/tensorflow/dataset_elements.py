@@ -188,7 +188,7 @@ class DatasetIterator:
 class SessionIterator:
     """The elements of a dataset, which runs of a session take.
 
-    Arguments:
+    Args:
         begin: returns the elements from the first on.
         ready: whether it has begun; else a session runs its ``initializer`` first, each time anew.
     """

@@ -181,7 +181,7 @@ class _Fields(NamedTuple):
 class DistributeConfig(_Fields):
     """The strategies of a RunConfig.
 
-    Arguments:
+    Args:
         train_distribute, eval_distribute: as of RunConfig.
         remote_cluster: must be None.
 
@@ -208,7 +208,7 @@ class DistributeConfig(_Fields):
 class InputContext:
     """Which of several workers reads.
 
-    Arguments:
+    Args:
         num_input_pipelines: the workers.
         input_pipeline_id: the number of this one.
         num_replicas_in_sync: the workers that train together.
@@ -299,7 +299,7 @@ class experimental:  # noqa: N801 - TensorFlow's name of a module
 class Server:
     """A server of a cluster: hosts are simulated in one process and need none.
 
-    Arguments:
+    Args:
         server_or_cluster_def: the cluster, from a resolver or as a dictionary of lists of addresses.
         job_name, task_index: which of its tasks this is.
         protocol, config, start: without effect.

@@ -39,7 +39,7 @@ class _Fields(NamedTuple):
 class EstimatorSpec(_Fields):
     """What a model function returns.
 
-    Arguments:
+    Args:
         mode: a ModeKeys.
         predictions: an array, or a dictionary of arrays; for PREDICT.
         loss: a number; for TRAIN and EVAL.

@@ -67,7 +67,7 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
 
     Without weights and a given batch it is the mean over this host's samples, divided by the hosts.
 
-    Arguments:
+    Args:
         per_example_loss: (batch, ...), whose first axis has the samples.
         sample_weight: a factor of each sample, or of all.
         global_batch_size: by default this host's batch times the hosts.

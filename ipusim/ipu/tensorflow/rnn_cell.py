@@ -165,7 +165,7 @@ def dynamic_rnn(
 ) -> tuple[Any, Any]:
     """Return the outputs of a cell in all time steps, and its last state.
 
-    Arguments:
+    Args:
         cell: the cell.
         inputs: (batch, time steps, elements), or with ``time_major`` (time steps, batch, elements), as the outputs.
         sequence_length: the time steps of each sample, behind which outputs are zero and the state stays; all by

@@ -40,7 +40,7 @@ class _Given(Generic[T]):
 class RunConfig:
     """Where checkpoints lie, how often they are saved, and what is logged.
 
-    Arguments:
+    Args:
         model_dir: folder of the checkpoints.
         tf_random_seed: of all draws.
         save_checkpoints_steps, save_checkpoints_secs: how often; one of them, or None for neither. By default every

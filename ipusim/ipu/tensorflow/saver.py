@@ -42,7 +42,7 @@ class Saver:
 
     That is more than variables: training goes on to the same bits, in another process too.
 
-    Arguments:
+    Args:
         var_list: variables, as such or by name; by default all, with the optimizer's arrays, the place in the infeed,
             and that of random draws.
         max_to_keep: checkpoints that stay, None or 0 for all.

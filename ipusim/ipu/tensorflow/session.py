@@ -81,7 +81,7 @@ class ConfigProto:
 class Session:
     """Runs fetches: compiled programs, dequeues, initializers, and tensors of the host.
 
-    Arguments:
+    Args:
         graph: whose variables and programs an initializer in the session's block sets.
         target, config: accepted, and without effect.
     """

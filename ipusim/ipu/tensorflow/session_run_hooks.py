@@ -200,7 +200,7 @@ def timer_of(every_n_iter: Any, every_n_secs: Any, at_end: bool) -> SecondOrStep
 class LoggingTensorHook(SessionRunHook):
     """Logs values of a session every so many runs or seconds, or at the end.
 
-    Arguments:
+    Args:
         tensors: what a session evaluates, by name or in a list.
         every_n_iter, every_n_secs: how often; exactly one, unless ``at_end``.
         at_end: whether at the end.

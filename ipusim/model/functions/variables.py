@@ -58,7 +58,7 @@ def check_inside(name: str) -> None:
 def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Any:
     """Return the variable called ``name`` of the pipeline whose stage is running.
 
-    Arguments:
+    Args:
         name: the same name in several stages is one variable, which is legal only on one IPU.
         initial: its value before the first execution of the pipeline; the first stage that asks decides.
         dtype: its type: by default that of ``initial``, and float32 for Python's own numbers, as in TensorFlow.

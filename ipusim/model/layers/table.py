@@ -7,9 +7,9 @@ in this package is all that a new layer takes.
 from __future__ import annotations
 
 import pkgutil
+import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 from ipusim.model.rows import Row, classes, row_of
@@ -52,7 +52,7 @@ def rows() -> tuple[LayerRow, ...]:
 
     Raises ValueError for two layers of one name.
     """
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    names = [module.name for module in pkgutil.iter_modules(sys.modules[__package__].__path__)]
     names.sort(key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
     found = [_layer_row(each) for each in classes(f"{__package__}.{name}" for name in names)]
     return tuple(sorted(found, key=lambda row: (row.is_loss, not row.within)))

@@ -63,7 +63,7 @@ def profile_function(
 ) -> StageProfile:
     """Return the profile of a stage, in training where there is an ``optimizer``.
 
-    Arguments:
+    Args:
         stage: what runs.
         inputs, outputs: of one micro-batch, the loss left out; all later ones have their shapes.
         is_last: whether no stage follows.

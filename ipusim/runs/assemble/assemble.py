@@ -116,7 +116,7 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
     if options.training is not None:
         return options.training
     timed = [cost for stage in requested or () for cost in stage.costs]
-    return options.optimizer is not None or any(stage.backward for stage in timed)
+    return options.optimizer is not None or any(stage.whole_backward for stage in timed)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
 
 def test_the_count_is_the_logs_or_an_options(own):
     path = own(BLOCK)
-    with pytest.raises(FileError, match=r"say with --count N how many micro-batches an iteration has$"):
+    with pytest.raises(FileError, match=r"say by the option count how many micro-batches an iteration has$"):
         read_measured([path])
     expected = {
         "0": {"forward": 2000, "backward": 5000, "update": 3500},
@@ -133,7 +133,8 @@ def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
     with pytest.raises(FileError) as caught:
         stages_of(read_measured([path], count=1))
     assert str(caught.value) == (
-        f"{path}: expected a number of stages that divides the 2 ranks, got 3: say with --stages N how many there are"
+        f"{path}: expected a number of stages that divides the 2 ranks, got 3: say by the option stages "
+        "how many there are"
     )
     assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
     with pytest.raises(FileError, match="expected one log, or traces of torch's profiler, JSON, got it among 2 files"):

@@ -246,7 +246,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
 def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, Any, Any]:
     """Return data whose samples weigh as their classes, times weights that they have.
 
-    Arguments:
+    Args:
         x, y, sample_weight: arrays, or in ``x`` a dataset of batches of two or all of them.
         class_weight: of each class number a weight; None for none.
 

@@ -71,7 +71,7 @@ class _Extension:
     ) -> None:
         """Accumulate the gradients of several batches in a training that is not pipelined.
 
-        Arguments:
+        Args:
             gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
                 steps_per_execution.
             gradient_accumulation_reduction_method: how gradients are accumulated.
@@ -96,7 +96,7 @@ class _Extension:
     ) -> None:
         """Say how a pipelined model runs.
 
-        Arguments:
+        Args:
             gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
                 steps_per_execution; needed to train.
             device_mapping: the IPU of each stage.
@@ -151,7 +151,7 @@ class _Extension:
     ) -> None:
         """Print which stage each layer, or call of one, is in.
 
-        Arguments:
+        Args:
             line_length: columns of a line, by default what fits a terminal of 80.
             print_fn: called with each line; by default ``print``.
         """

@@ -179,7 +179,7 @@ def poisson(y_true: Any, y_pred: Any) -> Any:
 class Loss(Configured):
     """Base of the losses that are objects: ``call`` gives that of each sample.
 
-    Arguments:
+    Args:
         reduction: "auto", "sum_over_batch_size" (the mean), "sum" or "none".
         name: of the loss.
     """

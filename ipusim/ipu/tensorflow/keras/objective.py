@@ -36,7 +36,7 @@ class _LossMean(Metric):
 class Objective:
     """Losses and metrics.
 
-    Arguments:
+    Args:
         loss: one, or a list or a dictionary of them by the names of outputs.
         asked: metrics, likewise.
         weighted: metrics that take sample weights.

@@ -58,7 +58,7 @@ class Trainer:
     ) -> None:
         """Say what trains the model.
 
-        Arguments:
+        Args:
             optimizer: of Keras or ``tf.train``, or a name.
             loss: a loss, its name or a function; for several outputs a list or a dictionary of them.
             metrics, weighted_metrics: what is measured beside, without and with sample weights.
