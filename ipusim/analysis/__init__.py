@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
     from ipusim.analysis.effects import effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
-    from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
+    from ipusim.analysis.figures import OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
     from ipusim.analysis.fit import Fit, remote_verdict
     from ipusim.analysis.learning import LOSS, Learning, received
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps

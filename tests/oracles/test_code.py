@@ -98,7 +98,7 @@ def test_verdicts_say_how_much_code_is_assumed():
     assert job.memory.verdict().endswith(" of 897 MiB, 7.072 MiB of it code (assumed).")
     assert assemble(dense(1024, code_bytes=0)).memory.verdict().endswith(", without code.")
     summary = memory_summary(job.memory, execute(job).timeline)
-    assert [ipu.holders[Holder.CODE] for ipu in summary.ipus] == code_of(dense(1024))
+    assert [ipu.holders[Holder.CODE.key] for ipu in summary.ipus] == code_of(dense(1024))
 
 
 def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
@@ -40,6 +41,7 @@ def drawn_in(monkeypatch):
 
     monkeypatch.setattr(pictures, "picture_makers", noted)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # whatever other tests have left
     return processes
 
 

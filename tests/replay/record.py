@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import scipy
 import scipy.linalg.blas  # whose library is among those that are told apart
 from threadpoolctl import threadpool_info
 

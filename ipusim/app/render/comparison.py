@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart
+from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import SLIDE_WIDTH_IN, Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip, scale_top
@@ -32,10 +32,11 @@ _FILLED: Final = 0.65
 _MOST_RUNS: Final = 8
 
 
-#: On a slide: rows of a trace that must be seen each, the inches that one of them has at least, and has to have
-#: where there is a choice; and how many traces matter more than memory over time.
+#: On a slide: rows of a trace that must be seen each, and the inches that one of them has at least; that it has to have
+#: where there is a choice; and for a further trace, beside which numbers have to lie level. How many traces come before
+#: that, and before memory over time.
 _ROWS_SEEN: Final = 8
-_LEAST_SEEN, _WELL_SEEN = 0.05, 0.09
+_LEAST_SEEN, _WELL_SEEN, _LEVEL = 0.05, 0.09, 0.12
 _PREFERRED: Final = 2
 
 
@@ -87,6 +88,7 @@ def comparison(
     return stack(panels, _window(panels), title, width_in, height_in)
 
 
+@own_settings()
 def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[int], *, every: bool = False) -> Chart:
     """Return bars of the time of runs above the traces of some of ``runs``, at most 1080 pixels high as a PNG.
 
@@ -108,7 +110,8 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
         for shown in (whole, bare):
             room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in)
             rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in shown)
-            if room < (_LEAST_SEEN if every else _WELL_SEEN) * rows:
+            well = _LEVEL if count > _PREFERRED else _WELL_SEEN
+            if room < (_LEAST_SEEN if every else well) * rows:
                 continue
             with suppress(OutputError):  # titles and legends took more lines than usual
                 panels = _panels(shown, max(int(room / _LEAST_SEEN), count))

@@ -32,9 +32,10 @@ def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
     for name in kind.model_fields:
         values = [getattr(spec, name) for spec in measured if name in spec.model_fields_set]
         if values and isinstance(values[0], int):
-            values.sort()
+            values.sort(key=lambda value: _seconds(value, clock_hz))
             middle = values[(len(values) - 1) // 2 : len(values) // 2 + 1]
-            found[name] = _told(middle[0]) if middle[0] == middle[-1] else _mean(middle, len(middle))
+            same = _seconds(middle[0], clock_hz) == _seconds(middle[-1], clock_hz)
+            found[name] = _told(middle[0]) if same else _mean(middle, len(middle))
         elif values:
             found[name] = values[0]
     return kind.model_validate(found, context={CLOCK_HZ: clock_hz})
@@ -47,6 +48,11 @@ def _mean(values: Sequence[int], count: int) -> object:
         seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
         return f"{_decimal(seconds * _MICROSECONDS)} us"
     return -(-sum(values) // count)
+
+
+def _seconds(value: int, clock_hz: int) -> Fraction:
+    """Return a time as it was written, and cycles as what they take; times that differ may be as many cycles."""
+    return parse_quantity(value.text, "seconds") if isinstance(value, CyclesOfTime) else Fraction(value, clock_hz)
 
 
 def _told(value: object) -> object:

@@ -278,7 +278,9 @@ DECODERS = pytest.mark.parametrize(
 
 # Losses and searches of labels in order, and of some classes.
 @pytest.mark.parametrize(
-    "loss", [nn_ops.ctc_loss, nn_ops.ctc_loss_v2, nn_ops.ctc_loss_with_log_probs, nn_ops.ctc_loss_with_logits]
+    "loss",
+    [nn_ops.ctc_loss, nn_ops.ctc_loss_v2, nn_ops.ctc_loss_with_log_probs, nn_ops.ctc_loss_with_logits],
+    ids=["ctc_loss", "ctc_loss_v2", "ctc_loss_with_log_probs", "ctc_loss_with_logits"],  # of which two are aliases
 )
 def test_a_loss_of_labels_in_order_has_the_type_that_it_is_asked_for(loss):
     length = "data_length" if loss in (nn_ops.ctc_loss, nn_ops.ctc_loss_with_log_probs) else "logit_length"
