@@ -76,3 +76,21 @@ def test_a_first_interrupt_asks_to_stop_and_the_command_ends_as_an_interrupted_o
 def test_lines_say_how_far_it_is_where_there_is_no_terminal():
     done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "suggest: best 1 ms\n")
+
+
+def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_full_pipeline(tmp_path):
+    """Four stages of 1 and 2 ms, one of them twice as long: 4 replicas of one IPU take 2 x 15 ms for 8 micro-batches.
+
+    Without the weights' passes zero bubble H1 takes 2 ms for each of the first micro-batches, and 3 ms once it is full.
+    """
+    rows = [f"{name},{1 + (name == 'c')} ms,{2 + 2 * (name == 'c')} ms" for name in "abcd"]
+    (tmp_path / "slow.csv").write_text("\n".join(["stage,forward,backward", *rows]))
+    scenario = tmp_path / "slow.yaml"
+    scenario.write_text("system: {name: free}\npipeline: {stages: slow.csv, gradient_accumulation_count: 8}\n")
+    done = ipusim("suggest", scenario)
+    assert done.returncode == 0, done.stderr
+    assert "4 stages on one IPU, 4 replicas, 2 micro-batches of 1." in done.stdout
+    assert "A weight update takes 30 ms: 267 samples/s." in done.stdout
+    (tmp_path / "slow.csv").write_text("stage,forward,backward\n" + "".join(f"{name},1 ms,2 ms\n" for name in "abcd"))
+    done = ipusim("suggest", scenario, "--schedules", "zero_bubble_h1", "--replicas", "1")
+    assert "The ceiling, which no count passes, is 333 samples/s" in done.stdout

@@ -172,16 +172,17 @@ class Full:
         return max(math.ceil(wanted / multiple) * multiple, multiple)
 
 
-def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int) -> Full:
+def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
     """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
 
-    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple``. Counts at which it raises CountError are
-    left out; raises that where none is left.
+    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple`` and ``least`` at least: with fewer a pipeline
+    is not full, and its time may grow evenly too, as zero bubble's does without passes for weights. Counts at which it
+    raises CountError are left out; raises that where none is left.
     """
     refused: CountError | None = None
     taken = False
     for doubling in range(_MOST_DOUBLINGS):
-        count = _FIRST * multiple * 2**doubling
+        count = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
         for period in _PERIODS:
             apart = period * multiple
             try:

@@ -170,18 +170,21 @@ class Choice:
         return changes
 
 
-def mapping_of(placement: str, ipus: int, around: int = _AROUND) -> tuple[int, ...]:
-    """Return the IPU of each stage on ``ipus`` IPUs.
+def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[int, ...]:
+    """Return the IPU of each stage on ``ipus`` IPUs, of ``stages`` that stay as they are where a number is given.
 
-    ``straight``: a stage on each. ``returning``: one more, the last, beside the first. ``around``: each IPU comes
-    ``around`` times, as 0, 1, 0, 1. ``there_and_back``: 0, 1, 1, 0.
+    ``straight``: a stage on each, or several in a row. ``returning``: one more, the last, beside the first.
+    ``around``: each IPU comes twice, as 0, 1, 0, 1, or as often as there are stages for it. ``there_and_back``:
+    0, 1, 1, 0.
     """
     way = tuple(range(ipus))
     match placement:
         case "returning":
             return (*way, 0)
         case "around":
-            return way * around
+            return way * (_AROUND if stages is None else max(stages // ipus, _AROUND))
+        case "straight" if stages is not None:
+            return tuple(stage * ipus // stages for stage in range(stages)) if ipus <= stages else way
         case "there_and_back":
             return (*way, *way[::-1])
     return way
@@ -216,7 +219,7 @@ def _placed(given: Given, limits: Limits, units: Units) -> Iterator[tuple[int, s
     for ipus in sizes_of(given, limits):
         seen: set[tuple[int, ...]] = set()
         for used, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
-            mapping = mapping_of(placement, used)
+            mapping = mapping_of(placement, used, None if units.movable else len(units))
             if placement == "given":
                 mapping = given.mapping if len(set(given.mapping)) == used else ()
             stages = len(mapping)

@@ -99,6 +99,16 @@ def _concurrent(pipeline: runs.PipelineSpec) -> bool:
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
+def _with_listed_stages(request: Request) -> Request:
+    """Return a request that lists the stages which its file of times holds, so that each can lie elsewhere."""
+    if not isinstance(request.options.pipeline.stages, str):
+        return request
+    findings = runs.Findings(request.is_set)
+    listed = runs.with_stages(request.options, request.folder, findings)
+    findings.raise_if_any()
+    return request.replace({"pipeline.stages": runs.given(listed.pipeline.stages)})
+
+
 def given_of(request: Request) -> Given:
     """Return the plan that ``request`` has, legal or not.
 
@@ -106,6 +116,7 @@ def given_of(request: Request) -> Given:
     scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
     RequestMemoryError where they do not fit.
     """
+    request = _with_listed_stages(request)
     options = request.options
     if request.functions is not None:
         raise OptionError(
@@ -124,7 +135,6 @@ def given_of(request: Request) -> Given:
     if job is not None:
         shape = job.program.shape
         return Given(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
-    options = runs.with_stages(options, request.folder, runs.Findings(request.is_set))
     mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
     stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
     mapping = mapping or tuple(range(stages))

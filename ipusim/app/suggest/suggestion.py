@@ -189,7 +189,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
         return update_cycles(found.job)
 
     try:
-        full = once_full(cycles_at, multiple)
+        full = once_full(cycles_at, multiple, job.schedule.ramps(shape))
     except NeverFullError:
         return ""
     except CountError as error:

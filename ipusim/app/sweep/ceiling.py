@@ -107,7 +107,9 @@ def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
     def at(count: int) -> Outcome:
         return known.get(count) or outcome_of(found.request, {**others, COUNT: count})
 
-    line = _line(sorted(known), most, step, at)
+    ramps = job.schedule.ramps(job.program.shape)
+    fewest = -(-ramps // step) * step  # that fill the pipeline
+    line = _line([count for count in sorted(known) if count >= fewest], max(most, fewest), step, at)
     if line is None:
         return None
     first, last = line
