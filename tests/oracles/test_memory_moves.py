@@ -178,3 +178,13 @@ def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):
     with pytest.raises(ValueError, match=r"`ipusim check` lists what each change frees and costs\.$") as caught:
         load(STAGES.replace("STATE", "600 MiB"), "memory=error")
     assert not isinstance(caught.value, RequestMemoryError)  # a scenario's own, with its place
+
+
+def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
+    """BERT-Large computes activations again, and keeps parts of its state in Streaming Memory."""
+    _, already, in_vain = move_words(memory_moves(load_job(BY_SCHEDULE.with_name("bert_large.yaml"))))
+    assert already == (
+        "Already so: activations computed again, optimizer state in Streaming Memory, in parts of replicas."
+    )
+    assert in_vain.startswith("Tried, and no help: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: ")
+    assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain

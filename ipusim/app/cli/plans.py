@@ -89,7 +89,7 @@ def check(
 
 def _print_memory(job: Job, *, asked: bool) -> None:
     """Print what changes would free of the fullest IPU's memory, and the best of them; if asked what each IPU holds."""
-    from ipusim.app.cli.tables import holder_table, memory_table
+    from ipusim.app.cli.tables import holder_table, holder_words, memory_table
     from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
 
     if not job.describes_memory and not job.memory.over:
@@ -98,6 +98,8 @@ def _print_memory(job: Job, *, asked: bool) -> None:
     if asked:
         print_table(memory_table(job.memory))
         print_table(holder_table(job.memory))
+        if words := holder_words(job.memory):
+            print_text(f"{words}.")
     elif is_long(job):
         print_text("What changes would free takes runs of everything, as nothing repeats itself here: --memory.")
         return

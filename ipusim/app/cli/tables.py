@@ -68,6 +68,17 @@ def holder_table(fit: analysis.Fit) -> Table:
     return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
 
 
+def holder_words(fit: analysis.Fit) -> str:
+    """Return what the columns of :func:`holder_table` mean that do not say it themselves."""
+    said = {
+        pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
+        pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
+        pipelines.Holder.LIVE: "live: activations and gradients of the pass that runs",
+    }
+    held = {holder for peak in fit.peaks for holder, size in peak.holders if size}
+    return "; ".join(words for holder, words in said.items() if holder in held)
+
+
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
     """Return the selection orders, the routes of all copies in each, and the time of the merged copy."""
     rows = tuple(

@@ -67,6 +67,8 @@ class Moves:
         peak_bytes, sram_bytes: of it; None where memory is not limited.
         period_s: seconds from one weight update to the next as it stands.
         moves: what frees any of its memory: what fits first, the fastest before others, then what frees most.
+        no_help: other changes that were tried, with the rule that refuses each, or nothing where it frees nothing.
+        already: what takes less memory as it stands.
     """
 
     ipu: int
@@ -74,29 +76,42 @@ class Moves:
     sram_bytes: int | None
     period_s: float
     moves: tuple[Move, ...]
+    no_help: tuple[tuple[str, str], ...]
+    already: tuple[str, ...]
 
 
 @sharing
 def memory_moves(job: Job) -> Moves:
     """Return what each change of an option takes off the fullest IPU of ``job``, and what time it costs.
 
-    Where none alone makes the program fit, those of different tensors that free most are tried together. Changes that a
-    rule refuses are left out. Raises RequestError for a Job whose stages are a program's functions.
+    Where none alone makes the program fit, those of different tensors that free most are tried together. Raises
+    RequestError for a Job whose stages are a program's functions.
     """
     base = _Tried(_changed(job, {}))
     tried = {words: (changes, _try(job, changes)) for words, _, changes in _candidates(job)}
     moves = {
         words: _move(words, changes, base, after)
         for words, (changes, after) in tried.items()
-        if after is not None and after.freed_by(base) > 0
+        if isinstance(after, _Tried) and after.freed_by(base) > 0
     }
+    no_help = [
+        (words, after if isinstance(after, str) else "") for words, (_, after) in tried.items() if words not in moves
+    ]
     if not any(move.fits for move in moves.values()):
         kinds = {words: kind for words, kind, _ in _candidates(job)}
         together = _together(job, base, [(kinds[words], move) for words, move in moves.items()])
         moves |= {} if together is None else {together.words: together}
     ordered = sorted(moves.values(), key=_rank)
     fullest = base.job.memory.fullest
-    return Moves(fullest.ipu, fullest.bytes, base.job.memory.sram_bytes, base.period_s, tuple(ordered))
+    return Moves(
+        fullest.ipu,
+        fullest.bytes,
+        base.job.memory.sram_bytes,
+        base.period_s,
+        tuple(ordered),
+        tuple(no_help),
+        tuple(_already(job)),
+    )
 
 
 def is_long(job: Job) -> bool:
@@ -155,11 +170,27 @@ def _changed(job: Job, changes: Mapping[str, Any]) -> Job:
     return assemble(job.request.replace({"numerics": "off", **limited, **changes}, without))
 
 
-def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | None:
+def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | str:
+    """Return a Job with other options and its run, or the rule that refuses them."""
     try:
         return _Tried(_changed(job, changes))
-    except IpusimError:  # a rule that refuses it says no more than that it is no way
-        return None
+    except IpusimError as error:
+        return next(iter(str(error).splitlines()), "") or "it cannot be"
+
+
+def _already(job: Job) -> Iterator[str]:
+    """Yield what a program does already to take less memory."""
+    shape, offload = job.program.shape, job.program.offload
+    if shape.recompute or shape.recompute_inline:
+        yield "activations computed again"
+    if offload.weight_update_variables:
+        yield f"optimizer state in Streaming Memory{', in parts of replicas' * offload.sharded_state}"
+    if offload.gradient_accumulation_buffers:
+        yield "gradient accumulators in Streaming Memory"
+    if offload.weights:
+        yield "weights in Streaming Memory"
+    if offload.variables_on_host:
+        yield "optimizer state on the host"
 
 
 def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -> Move:
@@ -232,8 +263,8 @@ def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move
             continue
         chosen[kind] = move
         changes = {name: value for one in chosen.values() for name, value in one.changes.items()}
-        after = _try(job, changes) if len(chosen) > 1 else None
-        if after is not None and after.fits:
+        after = _try(job, changes) if len(chosen) > 1 else ""
+        if isinstance(after, _Tried) and after.fits:
             return _move(" and ".join(one.words for one in chosen.values()), changes, base, after)
     return None
 
@@ -274,7 +305,18 @@ def _fits(limit: int | None, fits: bool) -> tuple[str, ...]:
 
 
 def move_words(of: Moves) -> list[str]:
-    """Return what to do: the options of the fastest change that fits, and those as fast; or that none does."""
+    """Return what to do, and what of it is done already or was tried in vain."""
+    words = _best_words(of)
+    if of.already:
+        words.append(f"Already so: {', '.join(of.already)}.")
+    if of.no_help:
+        tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
+        words.append(f"Tried, and no help: {'; '.join(tried)}.")
+    return words
+
+
+def _best_words(of: Moves) -> list[str]:
+    """Return the options of the fastest change that fits, and those as fast; or that none does."""
     if not of.moves:
         return ["No option takes memory off the fullest IPU; more stages on more IPUs would."]
     best, *others = of.moves
