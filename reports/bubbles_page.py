@@ -347,7 +347,8 @@ def _bounds() -> Table:
     rows = []
     for times in ((200, 300, 100), (400, 300, 500), (100, 200, 400), (200, 500, 900)):
         case = Case(8, 32, *times)
-        for form, halves in ((FORMS[5], 1), (FORMS[6], 2)):
+        for schedule, halves in (("zero_bubble_h1", 1), ("zero_bubble_h2", 2)):
+            form = next(form for form in FORMS if form.schedule == schedule)
             own = _way(case) * (case.forward + case.first - halves * case.second)
             rows.append(
                 (

@@ -191,7 +191,7 @@ def time_words(found: Comparison) -> str:
 
 
 def row_words(found: Comparison, row: Row) -> str:
-    """Return what is said behind a row's bar: time, difference to the first, peak memory and mark."""
+    """Return the words behind the bar of a run: time, difference to the first run, peak memory and mark."""
     if row.times is None:
         return mark(found, row)
     over = "first" if row is found.first else signed(found.difference(row, found.first))

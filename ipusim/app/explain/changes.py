@@ -33,7 +33,7 @@ def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
 
 
 def _counts(job: Job) -> Iterator[Change]:
-    """Yield the next counts: of what is a multiple of the schedule's number, every multiple is one as well."""
+    """Yield larger accumulation counts: multiples of the present one, which its schedule takes as well."""
     name, count = "pipeline.gradient_accumulation_count", job.request.options.pipeline.gradient_accumulation_count
     for times in _TIMES:
         yield Change("a larger count", f"{name}={count * times}", {name: count * times})

@@ -206,7 +206,7 @@ def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -
 
 
 def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield what may be changed: in words, of which tensors, and the options; not what is so already."""
+    """Yield the changes of options to try: words, the class of tensors, the options; none that is in force already."""
     options, program, offload = job.request.options, job.program, job.program.offload
     pipeline, shape = options.pipeline, program.shape
     if shape.training and not (shape.recompute or shape.recompute_inline):
@@ -305,14 +305,14 @@ def _fits(limit: int | None, fits: bool) -> tuple[str, ...]:
 
 
 def move_words(of: Moves) -> list[str]:
-    """Return what to do, and what of it is done already or was tried in vain."""
-    words = _best_words(of)
+    """Return sentences: the best change, savings in force already, and changes that free nothing or are refused."""
+    sentences = _best_words(of)
     if of.already:
-        words.append(f"Already so: {', '.join(of.already)}.")
+        sentences.append(f"Already so: {', '.join(of.already)}.")
     if of.no_help:
         tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
-        words.append(f"Tried, and no help: {'; '.join(tried)}.")
-    return words
+        sentences.append(f"Tried, and no help: {'; '.join(tried)}.")
+    return sentences
 
 
 def _best_words(of: Moves) -> list[str]:

@@ -1,4 +1,4 @@
-"""The field's words for stragglers: how much of a run's time goes to what is slower than its like.
+"""Stragglers: how much of a run's time slow IPUs, stages, kinds of pass and copies cost, as S, S_t, S_w, M_W and M_S.
 
 After Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), equations 1, 2,
 4 and 5. A worker is an IPU of a replica, in all replicas at once.
@@ -149,7 +149,7 @@ def _cycles(
     copies: bool = False,
     disturbed: Collection[hardware.Disturbance] = (),
 ) -> int:
-    """Return what the run takes where some of it is as it is, and the rest ideal.
+    """Return the cycles of the run with some passes, copies and disturbances as they are, and all others ideal.
 
     Args:
         job: what runs.

@@ -1,4 +1,4 @@
-"""Run folders as one page that plays an execution of each: what is said of them, and the page."""
+"""The page that plays an execution of each of one or two run folders, with their titles and figures."""
 
 from __future__ import annotations
 

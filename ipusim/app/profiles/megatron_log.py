@@ -132,7 +132,7 @@ def _timer(line: str) -> str:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a log, packed or not; what is longer than any of these is cut."""
+    """Yield the lines of a log, unpacked where gzip has packed it; lines longer than a timer's are cut."""
     with open_file(path) as file:
         stream, left, rest, whole = unpacked(file), MOST_BYTES, b"", True
         try:

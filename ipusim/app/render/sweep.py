@@ -220,17 +220,7 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
     """Draw a ceiling, and where the line comes near it; in words where there is one line alone, towards ``middle``."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
-        panel.annotate(
-            f"ceiling: {limit.level:,.0f}",
-            (1.0, limit.level),
-            (-4, 4),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=TEXT_SIZE,
-            color=LINE,
-        )
+        _write_above(panel, limit.level, f"ceiling: {limit.level:,.0f}", 4)
         panel.set_ylim(top=1.1 * limit.level)
     if limit.near is None:
         return
@@ -249,16 +239,12 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
         )
 
 
-def _draw_level(panel: Axes, level: float, words: str) -> None:
-    """Draw a line across with words at its end, where the values come near it."""
-    top = panel.get_ylim()[1]
-    if level > _FAR * top:
-        return
-    panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
+def _write_above(panel: Axes, level: float, words: str, points: float) -> None:
+    """Write words above the right end of a line across, so many points from it."""
     panel.annotate(
         words,
         (1.0, level),
-        (-4, 3),
+        (-4, points),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
         ha="right",
@@ -266,6 +252,15 @@ def _draw_level(panel: Axes, level: float, words: str) -> None:
         fontsize=TEXT_SIZE,
         color=LINE,
     )
+
+
+def _draw_level(panel: Axes, level: float, words: str) -> None:
+    """Draw a line across with words at its end, where the values come near it."""
+    top = panel.get_ylim()[1]
+    if level > _FAR * top:
+        return
+    panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
+    _write_above(panel, level, words, 3)
     panel.set_ylim(top=max(top, 1.2 * level))
 
 

@@ -45,7 +45,7 @@ _UNKNOWN: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
 
 @dataclass(frozen=True)
 class TimeBar:
-    """One row: a run's time, or that there is none.
+    """The row of a run: its name, its bar, where it ran, and the words behind it.
 
     Attributes:
         name: of the run.

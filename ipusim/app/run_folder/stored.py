@@ -183,7 +183,7 @@ def _brought_up(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(path: Path, what: str) -> Any:
-    """Return what a file of a run folder says; raises FileError for what is no JSON, and for what no run writes."""
+    """Return the JSON of a file of a run folder; raises FileError for other text, and for values that no run writes."""
     content = read_run_file(path, _MOST_BYTES)
     try:
         said = json.loads(content)

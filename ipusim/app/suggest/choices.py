@@ -182,11 +182,12 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
         case "returning":
             return (*way, 0)
         case "around":
-            return way * (_AROUND if stages is None else max(stages // ipus, _AROUND))
+            per_ipu = _AROUND if stages is None else max(stages // ipus, _AROUND)
+            return core_schedules.around(per_ipu * ipus, per_ipu)
         case "straight" if stages is not None:
             return tuple(stage * ipus // stages for stage in range(stages)) if ipus <= stages else way
         case "there_and_back":
-            return (*way, *way[::-1])
+            return core_schedules.zigzag(2 * ipus, 2)
     return way
 
 

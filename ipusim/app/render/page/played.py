@@ -159,7 +159,7 @@ def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
 
 
 def _notes(drawn: _Drawn) -> Iterator[str]:
-    """Yield what is not played, in sentences."""
+    """Yield a sentence for the replicas, and for each stretch of the execution, that are not played."""
     info = drawn.timeline.info
     if len(drawn.lanes) < len(info.stages_of_ipu):
         yield f"The first of {info.replicas} replicas, which all do the same."
@@ -209,9 +209,9 @@ def _gaps_of(drawn: _Drawn, kept: analysis.Stash) -> tuple[Integers, Integers]:
 
 
 def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
-    """Yield what is left out: when, how many of what, the passes' cycles in it, and what waits behind it unseen.
+    """Yield each stretch left out: its time, the repeats in it, cycles of its passes, and micro-batches stashed unseen.
 
-    That is on each lane the micro-batches whose forward pass and whose backward pass both are left out.
+    Those are on each lane the micro-batches whose forward pass and whose backward pass both are left out.
     """
     timeline = drawn.timeline
     cycles = np.zeros(len(timeline), dtype=np.int64)
