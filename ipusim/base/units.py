@@ -29,6 +29,8 @@ _SECONDS: Final = {
     "µs": Fraction(1, 10**6),
     "ns": Fraction(1, 10**9),
 }
+#: Of what outlasts a run. Columns of measured stages do not take them: ``forward min`` is a minimum there.
+_LONG: Final = {**_SECONDS, "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
 _SAMPLES: Final = {
     f"{prefix}{unit}".strip(): Fraction(factor)
     for unit in (" samples/s", "")
@@ -42,6 +44,7 @@ UNITS: Final = {
     "bytes per second": (_RATES, "64 GB/s"),
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
+    "time": (_LONG, "3.1 h"),
     "samples per second": (
         _SAMPLES,
         "0.9 M samples/s",
@@ -128,6 +131,14 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+
+
+def format_long(seconds: float) -> str:
+    """Return a time of minutes, hours or days for people: ``format_long(11135) == '3.093 h'``."""
+    for factor, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if abs(seconds) >= 2 * factor:
+            return f"{format_figure(seconds / factor, 4)} {unit}"
+    return format_seconds(seconds)
 
 
 def format_figure(number: float, digits: int = 3) -> str:

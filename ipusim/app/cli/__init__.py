@@ -13,7 +13,7 @@ import typer
 
 # Each module adds its commands to the application, which lists them in this order.
 from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations, pages, exports, plans  # isort: skip
-from ipusim.app.cli import fidelity, imports, pins  # isort: skip
+from ipusim.app.cli import fidelity, imports, long_runs, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
@@ -25,6 +25,7 @@ __all__ = [
     "exports",
     "fidelity",
     "imports",
+    "long_runs",
     "main",
     "pages",
     "pins",

@@ -1,0 +1,386 @@
+"""What is left of a training's time where parts of the system fail: goodput, and the checkpoints that cost least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import exp, sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.api import Timeline, analysis, hardware
+from ipusim.app.long_runs.renewal import Lived, Renewal
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.goodput import LostTime, goodput_chart
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.base.errors import OptionError, QuantityError
+from ipusim.base.near_names import did_you_mean
+from ipusim.base.units import format_figure, format_long, parse_quantity
+
+#: Every file that following a training writes.
+GOODPUT_FILES: Final = ("goodput.json", "goodput.png")
+#: Seconds that a training may be followed for, and failures of all trainings that are drawn at most.
+_LONGEST_S: Final = 3.2e9
+_MOST_FAILURES: Final = 20_000_000
+#: Trainings at most, each with failures of its own.
+_MOST_TRAININGS: Final = 100_000
+#: How many times as long and as short as the best times between checkpoints a picture shows, and its points.
+_AROUND: Final = 16
+_POINTS: Final = 240
+#: Times between checkpoints that a picture has trainings of.
+_DRAWN: Final = 7
+#: Percentiles of trainings that are printed.
+_PERCENTILES: Final = (5, 95)
+
+
+@dataclass(frozen=True)
+class Period:
+    """The time between two checkpoints, by who recommends it.
+
+    Attributes:
+        name: of the rule.
+        updates: weight updates between checkpoints.
+        waste: the share of the time that is lost, exactly.
+        trainings: with failures drawn at random.
+        wall_s: seconds of a training.
+    """
+
+    name: str
+    updates: int
+    waste: float
+    trainings: tuple[Lived, ...]
+    wall_s: float
+
+    @cached_property
+    def wastes(self) -> list[float]:
+        """The share of the time that is lost by each training."""
+        return [1 - lived.work_s / self.wall_s for lived in self.trainings]
+
+    @property
+    def mean_waste(self) -> float:
+        """The share of the time that the trainings lose on average."""
+        return float(np.mean(self.wastes))
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean; 0 of a single training."""
+        return float(np.std(self.wastes, ddof=1)) / sqrt(len(self.wastes)) if len(self.wastes) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """What becomes of days of training.
+
+    Attributes:
+        name: of what trains.
+        devices, run_devices: IPUs that may fail, and those of the run.
+        mtbf_s: mean seconds between failures of each component in all of the system.
+        sources: who says so of those that are not the user's own.
+        samples_per_s: while nothing fails.
+        wall_s: seconds of a training.
+        seed: of the first training; the others have the next ones.
+        renewal: update, failures, checkpoints and recovery.
+        periods: times between checkpoints, the one that trainings are judged by first.
+    """
+
+    name: str
+    devices: int
+    run_devices: int
+    mtbf_s: Mapping[str, float]
+    sources: tuple[str, ...]
+    samples_per_s: float
+    wall_s: float
+    seed: int
+    renewal: Renewal
+    periods: tuple[Period, ...]
+
+    @property
+    def chosen(self) -> Period:
+        """The time between checkpoints that trainings are judged by."""
+        return self.periods[0]
+
+    @property
+    def effective(self) -> float:
+        """The effective training time: the share of the time that goes into updates that are kept, on average."""
+        return 1 - self.chosen.mean_waste
+
+    @property
+    def restarting(self) -> float:
+        """The share of the time that detection and restarts take, exactly: 1 - e^(-R / mu)."""
+        return 1 - exp(-self.renewal.recovery_s / self.renewal.mtbf_s)
+
+    def words(self) -> Iterator[str]:
+        """Yield the verdict."""
+        renewal, chosen, over = self.renewal, self.chosen, format_long(self.wall_s)
+        low, high = (1 - waste for waste in np.percentile(chosen.wastes, _PERCENTILES[::-1]))
+        trainings = len(chosen.trainings)
+        yield (
+            f"{_percent(self.effective)} of {over} is effective training time (5th to 95th percentile of {trainings} "
+            f"trainings: {_percent(low)} to {_percent(high)}): "
+            f"{format_figure(self.effective * self.wall_s / renewal.update_s, 4)} weight updates of "
+            f"{format_long(renewal.update_s)}, {format_figure(self.effective * self.samples_per_s, 4)} samples/s "
+            f"instead of {format_figure(self.samples_per_s, 4)}{self._of_copies}."
+        )
+        of = f"{self.devices:,} IPUs" if self.devices > 1 else "The IPU"
+        yield (
+            f"{of} fail every {format_long(renewal.mtbf_s)} on average, "
+            f"{format_figure(self.wall_s / renewal.mtbf_s)} times in {over}"
+            + (f" ({'; '.join(self.sources)})." if self.sources else ".")
+        )
+        best = min(self.periods, key=lambda period: period.waste)
+        if best is not chosen:
+            yield (
+                f"A checkpoint every {_updates(best.updates)} would lose least, {_percent(best.waste)} instead of "
+                f"{_percent(chosen.waste)}."
+            )
+
+    @property
+    def _of_copies(self) -> str:
+        return "" if self.devices == self.run_devices else f" on the {self.run_devices:,} IPUs of the run"
+
+    def tables(self) -> Iterator[Table]:
+        """Yield what becomes of the time, the times between checkpoints, and the failures of each component."""
+        yield self._time_table()
+        yield self._period_table()
+        if len(self.mtbf_s) > 1:
+            rows = tuple(
+                (name, format_long(mtbf), format_figure(self.wall_s / mtbf)) for name, mtbf in self.mtbf_s.items()
+            )
+            yield Table("Failures", ("component", "mean time between", "expected"), rows)
+
+    def _time_table(self) -> Table:
+        trainings = self.chosen.trainings
+        parts = {
+            "weight updates": [lived.work_s for lived in trainings],
+            "writing checkpoints": [lived.checkpoints_s for lived in trainings],
+            "work lost": [lived.lost_s for lived in trainings],
+            "detection": [lived.detection_s for lived in trainings],
+            "restarts": [lived.restart_s for lived in trainings],
+        }
+        rows = []
+        for name, seconds in parts.items():
+            low, high = np.percentile(seconds, _PERCENTILES)
+            mean = float(np.mean(seconds))
+            cells = (_percent(share / self.wall_s) for share in (mean, low, high))
+            rows.append((name, format_long(mean), *cells))
+        title = f"Where {format_long(self.wall_s)} go, of {len(trainings)} trainings"
+        return Table(title, ("", "mean", "share", "5th percentile", "95th percentile"), tuple(rows))
+
+    def _period_table(self) -> Table:
+        rows = tuple(
+            (
+                period.name,
+                f"{period.updates:,}",
+                format_long(period.updates * self.renewal.update_s),
+                _percent(period.waste),
+                f"{100 * period.mean_waste:.2f} ± {100 * period.standard_error:.2f} %",
+            )
+            for period in self.periods
+        )
+        title = "Time between checkpoints"
+        if self.renewal.checkpoint_s:
+            title += f"; to first order, the best loses {_percent(self.renewal.first_order_waste)}"
+        return Table(title, ("by", "updates", "time", "lost, exactly", "lost, drawn"), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON: seconds, and shares of 1."""
+        trainings = self.chosen.trainings
+        return {
+            "name": self.name,
+            "devices": self.devices,
+            "wall_s": self.wall_s,
+            "samples_per_s": self.samples_per_s,
+            "renewal": asdict(self.renewal),
+            "mtbf_s": dict(self.mtbf_s),
+            "sources": list(self.sources),
+            "effective_training_time": self.effective,
+            "goodput_samples_per_s": self.effective * self.samples_per_s,
+            "first_order_waste": self.renewal.first_order_waste,
+            "periods": [
+                {
+                    "by": period.name,
+                    "updates": period.updates,
+                    "waste": period.waste,
+                    "drawn_waste": period.mean_waste,
+                    "standard_error": period.standard_error,
+                }
+                for period in self.periods
+            ],
+            "seed": self.seed,
+            "trainings": {key: [asdict(lived)[key] for lived in trainings] for key in asdict(trainings[0])},
+        }
+
+
+def mean_times(failures: Sequence[str], devices: int) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the mean seconds between failures by component, and the sources of those of a record.
+
+    Args:
+        failures: words of a user, such as ``llama3`` (a record, scaled to the devices), ``3.1 h`` (of the system) or
+            ``host=2000 h`` (of all components of a name together).
+        devices: that may fail, of records.
+
+    Raises:
+        OptionError: for words that are none of these, and a component that is there twice.
+    """
+    times: dict[str, float] = {}
+    sources = []
+    for words in failures:
+        record = hardware.FAILURES.get(words.strip())
+        if record is not None:
+            rate = f"{record.per_device_hour:.3g} failures of a device in an hour"
+            sources.append(f"{record.source}: {rate}")
+            more = record.mtbf_s(devices)
+        else:
+            name, equals, text = words.rpartition("=")
+            more = {name.strip() if equals else "the system": _positive_s(text, words)}
+        if twice := [name for name in more if name in times]:
+            raise OptionError("mtbf", f"expected each component once, got {twice[0]} a second time")
+        times |= more
+    return times, tuple(sources)
+
+
+def _positive_s(text: str, words: str) -> float:
+    try:
+        seconds = float(parse_quantity(text, "time"))
+    except QuantityError as error:
+        names = tuple(hardware.FAILURES)
+        known = f"or the name of a record, {', '.join(names)}{did_you_mean(words, names)}"
+        raise OptionError("mtbf", f"{error}; {known}") from None
+    if seconds <= 0:
+        raise OptionError("mtbf", f"expected a time above 0, got {words!r}")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to follow.
+
+    Attributes:
+        mtbf_s, sources: as :func:`mean_times` returns them.
+        devices: that may fail.
+        wall_s: seconds of a training.
+        checkpoint_s, detect_s, restart_s: those of :class:`~ipusim.app.long_runs.renewal.Renewal`.
+        every: weight updates between checkpoints; None for those that lose least.
+        trainings: how many, each with failures of its own.
+        seed: of the first.
+    """
+
+    mtbf_s: Mapping[str, float]
+    sources: tuple[str, ...]
+    devices: int
+    wall_s: float
+    checkpoint_s: float = 0.0
+    detect_s: float = 0.0
+    restart_s: float = 0.0
+    every: int | None = None
+    trainings: int = 200
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise OptionError for what is out of bounds."""
+        if not 0 < self.wall_s <= _LONGEST_S:
+            raise OptionError("over", f"expected a time above 0 of at most 100 years, got {format_long(self.wall_s)}")
+        if not 1 <= self.trainings <= _MOST_TRAININGS:
+            raise OptionError("seeds", f"expected from 1 to {_MOST_TRAININGS:,} trainings, got {self.trainings:,}")
+        expected = self.trainings * self.wall_s * sum(1 / mtbf for mtbf in self.mtbf_s.values())
+        if expected > _MOST_FAILURES:
+            limit = f"at most {_MOST_FAILURES:,} failures in all trainings together"
+            raise OptionError(
+                "seeds", f"expected {limit}, got some {expected:,.0f}: fewer trainings or days have fewer"
+            )
+
+
+def goodput(timeline: Timeline, wanted: Wanted) -> Goodput:
+    """Return what failures leave of the time of a training whose weight updates take as long as a run's.
+
+    Args:
+        timeline: of the run.
+        wanted: failures, checkpoints and days.
+
+    Raises:
+        OptionError: for what is out of bounds, and a run without weight updates.
+    """
+    wanted.check()
+    rates = analysis.throughput_of(timeline)
+    if not timeline.info.training:
+        raise OptionError("scenario", "expected a run that trains, got one of inference")
+    if not rates.weight_update_period_s:
+        raise OptionError("scenario", "expected a run whose weight update takes time, got one that takes none")
+    mtbf_s = 1 / sum(1 / mtbf for mtbf in wanted.mtbf_s.values())
+    renewal = Renewal(rates.weight_update_period_s, mtbf_s, wanted.checkpoint_s, wanted.detect_s, wanted.restart_s)
+    rules = {
+        **({} if wanted.every is None else {"the option": wanted.every}),
+        "least lost": renewal.best_updates(),
+        "Young (1974)": renewal.updates(renewal.young_s),
+        "Daly (2006)": renewal.updates(renewal.daly_s),
+    }
+    names: dict[int, list[str]] = {}
+    for name, updates in rules.items():
+        names.setdefault(updates, []).append(name)
+    periods = tuple(
+        followed(renewal, ", ".join(words), updates, wanted.wall_s, wanted.trainings, wanted.seed)
+        for updates, words in names.items()
+    )
+    return Goodput(
+        name=timeline.info.name,
+        devices=wanted.devices,
+        run_devices=devices_of(timeline),
+        mtbf_s=wanted.mtbf_s,
+        sources=wanted.sources,
+        samples_per_s=rates.samples_per_s,
+        wall_s=wanted.wall_s,
+        seed=wanted.seed,
+        renewal=renewal,
+        periods=periods,
+    )
+
+
+def followed(renewal: Renewal, name: str, updates: int, wall_s: float, trainings: int, seed: int) -> Period:
+    """Return what becomes of trainings with a checkpoint after so many updates; each has failures by a seed."""
+    draws = (np.random.default_rng(seed + number) for number in range(trainings))
+    lived = tuple(renewal.lived(updates, wall_s, rng) for rng in draws)
+    return Period(name, updates, renewal.waste(updates), lived, wall_s)
+
+
+def devices_of(timeline: Timeline) -> int:
+    """Return the IPUs that a run takes, of all its replicas and hosts."""
+    info = timeline.info
+    return len(info.ipu_rows) * info.hosts
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _updates(number: int) -> str:
+    return f"{number:,} weight updates" if number != 1 else "weight update"
+
+
+def goodput_files(found: Goodput) -> dict[str, bytes]:
+    """Return the content of every file of what became of a training, by its name."""
+    return {"goodput.json": json_bytes(found.to_dict()), "goodput.png": to_png(_chart(found))}
+
+
+def _chart(found: Goodput) -> Chart:
+    """Return what is lost at times between checkpoints around those that lose least."""
+    renewal, chosen = found.renewal, found.chosen
+    update_s, trainings = renewal.update_s, len(chosen.trainings)
+    best_s = renewal.best_updates() * update_s
+    work_s = np.geomspace(max(best_s / _AROUND, update_s), max(best_s, 2 * update_s) * _AROUND, _POINTS)
+    waste = np.array([renewal.waste(work / update_s) for work in work_s])
+    written = (1 - waste) * renewal.checkpoint_s / work_s
+    restarting = np.full_like(waste, found.restarting)
+    shown = {renewal.updates(work) for work in np.geomspace(work_s[0], work_s[-1], _DRAWN + 2)[1:-1]}
+    drawn = [followed(renewal, "", updates, found.wall_s, trainings, found.seed) for updates in sorted(shown)]
+    name = f"{_updates(chosen.updates)}, {format_long(chosen.updates * update_s)}: {_percent(chosen.waste)}"
+    lost = LostTime(
+        work_s,
+        (restarting, np.maximum(waste - restarting - written, 0.0), written),
+        renewal.first_order(work_s),
+        [(period.updates * update_s, period.mean_waste, period.standard_error) for period in drawn],
+        (chosen.updates * update_s, chosen.waste, name),
+    )
+    return goodput_chart(lost, f"{found.name}: {found.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}")
