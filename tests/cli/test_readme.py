@@ -40,6 +40,7 @@ KINDS = {
     "scenarios/README.md": {"console", "csv", "python", "yaml"},
     "scenarios/python/README.md": {"console", "python"},
     "ipusim/README.md": {"text"},
+    "tests/mutations/README.md": {"sh"},  # which run the whole suite
     "tests/replay/README.md": {"sh"},  # which record into files outside of the checkout
     "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},

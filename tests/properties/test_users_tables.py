@@ -22,6 +22,7 @@ from ipusim.runs.job import Job
 from ipusim.schedules.registry import Schedule, any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.torch_csv import write_torch_csv
+from tests.effort import draws_everything
 from tests.properties.test_jump import held, jobs
 from tests.replay.requests import scenario_of
 
@@ -82,7 +83,7 @@ def as_a_table(job: Job, sort: str) -> Order:
 def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
     """Yield Jobs that are drawn of the house's schedules, under files that hold their Orders, and of which sort."""
     rng = random.Random(5)
-    for name, job in jobs({"cycles": 24}, folder):
+    for name, job in jobs({"cycles": 24 if draws_everything() else 10}, folder):
         if job.program.shape.overlapped_io or job.program.shape.micro_batches < 40:
             continue
         sort = rng.choice(["timed", "plain", "joined 1", "joined 4"])

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -30,14 +31,15 @@ def test_a_room_offers_what_it_says_and_all_of_it_is_used(room):
     module = getattr(api, room)
     assert sorted(name for name in module.__all__ if not hasattr(module, name)) == []
     assert set(module.__all__) <= set(dir(module))
-    used = {name for namespace, name in _used() if namespace == room}
+    used = {name for namespace, name in used_of_rooms() if namespace == room}
     assert sorted(set(module.__all__) ^ used) == []
 
 
-def _used() -> Iterator[tuple[str, str]]:
-    """Yield the room and the name of all that the application and Graphcore's API use of rooms."""
-    for path in [*(ROOT / "ipusim" / "app").rglob("*.py"), *(ROOT / "ipusim" / "ipu").rglob("*.py")]:
-        yield from _used_in(path)
+@cache
+def used_of_rooms() -> set[tuple[str, str]]:
+    """Return the room and the name of all that the application and Graphcore's API use of rooms."""
+    paths = [path for user in ("app", "ipu") for path in (ROOT / "ipusim" / user).rglob("*.py")]
+    return {used for path in paths for used in _used_in(path)}
 
 
 def _used_in(path: Path) -> Iterator[tuple[str, str]]:

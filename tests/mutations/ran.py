@@ -1,0 +1,96 @@
+"""Which tests run which line of the simulator, and how long each takes: measured once, and read ever after.
+
+pytest-cov measures, by the dynamic contexts of coverage: it knows each worker of pytest-xdist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+
+from tests.places import ROOT
+
+#: Rooms that are no simulator: they reach it through ``ipusim/api.py``.
+OTHERS = ("app", "ipu")
+#: Tests of pages in a browser, which has more memory than a change's tests have: the pages' data are tested elsewhere.
+NOT_RUN = ("--ignore=tests/browser",)
+#: In the folder of a map: which tests ran which line, and what each test took with the hashes of all modules.
+LINES, TESTS = "coverage", "tests.json"
+
+
+def modules() -> list[Path]:
+    """Return the simulator's modules, from ``ipusim/`` on."""
+    package = ROOT / "ipusim"
+    rooms = sorted(room for room in package.iterdir() if room.is_dir() and room.name not in OTHERS)
+    return [module.relative_to(package) for room in rooms for module in sorted(room.rglob("*.py"))]
+
+
+def digest(module: Path) -> str:
+    """Return a hash of a module's text."""
+    return hashlib.sha256((ROOT / "ipusim" / module).read_bytes()).hexdigest()
+
+
+def measure(folder: Path, words: list[str]) -> None:
+    """Run the tests, with more words to pytest, and write into ``folder`` what the map is read from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines, tests = (folder.resolve() / name for name in (LINES, TESTS))
+    packages = sorted({module.parts[0] for module in modules()})
+    texts = {module.as_posix(): digest(module) for module in modules()}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutations.times", "-n", "auto", "--dist", "worksteal"]
+    command += [f"--cov=ipusim.{package}" for package in packages]
+    command += ["--cov-context=test", "--cov-report=", *NOT_RUN, *words]
+    environment = {**os.environ, "COVERAGE_FILE": str(lines), "COVERAGE_CORE": "ctrace", "TIMES_FILE": str(tests)}
+    subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    seconds = json.loads(tests.read_text())
+    tests.write_text(json.dumps({"words": words, "texts": texts, "seconds": seconds}, indent=0))
+
+
+class RanLines:
+    """The map in a folder, as :func:`measure` has written it.
+
+    Attributes:
+        seconds: what each test took that passed, by its name.
+        words: what pytest was told besides.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._data = coverage.CoverageData(str(folder / LINES))
+        self._data.read()
+        content = json.loads((folder / TESTS).read_text())
+        self.seconds: dict[str, float] = content["seconds"]
+        self.words: list[str] = content["words"]
+        self._texts: dict[str, str] = content["texts"]
+        self._files = {Path(file).relative_to(ROOT / "ipusim"): file for file in self._data.measured_files()}
+
+    def knows(self, module: Path) -> bool:
+        """Return whether a module's text is that which was measured."""
+        return self._texts.get(module.as_posix()) == digest(module)
+
+    def tests(self, module: Path, lines: range) -> set[str]:
+        """Return the tests that run any of a module's lines."""
+        if module not in self._files:
+            return set()
+        by_line = self._data.contexts_by_lineno(self._files[module])
+        contexts = {context for line in lines for context in by_line.get(line, ())}
+        return {test for test in (context.rpartition("|")[0] for context in contexts) if test in self.seconds}
+
+    def imported(self, module: Path, lines: range) -> bool:
+        """Return whether some of a module's lines ran in no test, as those do that run at import."""
+        by_line = self._data.contexts_by_lineno(self._files[module]) if module in self._files else {}
+        return any("" in by_line.get(line, ()) for line in lines)
+
+    def quickest(self, tests: set[str], seconds: float) -> Iterator[str]:
+        """Yield so many of ``tests`` as take no more than ``seconds``, the quickest first, and one at least."""
+        taken = 0.0
+        for count, test in enumerate(sorted(tests, key=lambda test: (self.seconds[test], test))):
+            taken += self.seconds[test]
+            if count and taken > seconds:
+                return
+            yield test
