@@ -7,6 +7,7 @@ or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -50,8 +51,21 @@ UNITS: Final = {
         "0.9 M samples/s",
     ),
     "share": ({"%": Fraction(1, 100)}, "20 %"),
+    "times": ({"x": Fraction(1)}, "1.5"),
     "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Annotation of a number that is read with a unit of a kind.
+
+    Attributes:
+        kind: a key of :data:`UNITS`.
+    """
+
+    kind: str
+
 
 #: A number with a comma, and what stands behind it.
 _COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(\s*[^\s\d,.][^,]*)?")

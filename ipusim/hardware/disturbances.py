@@ -1,47 +1,249 @@
-"""Disturbances of a System: what in it works otherwise than its rates say. How time then passes is the machine's."""
+"""Disturbances of a System: what in it works otherwise than its rates say. How time then passes is the machine's.
+
+A class with a ``kind`` is an item of a scenario's ``disturbances``: a dataclass whose annotated fields are its keys
+(one that is a word of Python's ends in an underscore), told from other kinds by the key of that name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Annotated, ClassVar, Final, Literal, Protocol
 
-from ipusim.base.errors import DeviceError
-from ipusim.hardware.resources import Resource, Resources
+from annotated_doc import Doc
+from annotated_types import Ge, Le
+
+from ipusim.base.units import Unit, format_numbers
+
+#: What the host of a run works on: what it does for feeds, embedding tables, variables and host calls, with its ports;
+#: the network between hosts; and its program between two session runs.
+HostPart = Literal["infeed", "outfeed", "tables", "variables", "outside", "network", "program"]
+#: A logical IPU of the device, those of all replicas in a row.
+Ipu = Annotated[int, Ge(0), Le(1023)]
+#: The key and the text of something that is wrong with a disturbance.
+Problems = Iterator[tuple[str, str]]
+#: Cables of an IPU that a message names.
+_FEW: Final = 8
+
+_Cycles = Annotated[int, Unit("cycles")]
+_From = Annotated[_Cycles, Doc("when it begins: cycles of the tile clock, or a time")]
+_Until = Annotated[_Cycles | None, Doc("when it ends; default: never")]
+_Ipu = Annotated[Ipu | None, Doc("logical IPU of the device, those of all replicas in a row")]
+_Link = tuple[Ipu, Ipu]
+_Cable = Doc("the two logical IPUs that a cable joins; both of its directions")
+
+
+class Cables(Protocol):
+    """The links among physical IPUs."""
+
+    @property
+    def cut_off(self) -> Collection[int]:
+        """The IPUs that no links join to the first one."""
+        ...
+
+    def without(self, dead: Collection[tuple[int, int]]) -> Cables:
+        """Return them without some cables, as pairs of physical IPU numbers in ascending order."""
+        ...
+
+
+class Device(Protocol):
+    """What a system has that may be disturbed."""
+
+    @property
+    def name(self) -> str:
+        """Of the machine."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """The number of IPUs."""
+        ...
+
+    @property
+    def ipus(self) -> Sequence[int]:
+        """The physical number of each logical IPU."""
+        ...
+
+    @property
+    def topology(self) -> Cables:
+        """The links among them."""
+        ...
+
+    @property
+    def cables(self) -> Mapping[int, Sequence[int]]:
+        """Of each logical IPU those that cables join it to."""
+        ...
+
+    def streaming_memory_of(self, ipu: int) -> int:
+        """Return the machine whose Streaming Memory a logical IPU uses."""
+        ...
 
 
 class Disturbance(Protocol):
     """A frozen value; ``rule`` of ``machine/disturbances.py`` says for its class how it changes time."""
 
-    def check(self, resources: Resources) -> None:
-        """Raise DeviceError where a system of these resources cannot be disturbed in this way."""
+    kind: ClassVar[str]
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong with it on a system, by its keys."""
+        ...
 
 
 @dataclass(frozen=True)
 class Slower:
-    """One IPU, link, host or memory that is slower for a while; work in progress goes on at the new speed.
+    """An IPU, a cable, a part of the host or a Streaming Memory takes longer for its work, what is under way too."""
 
-    Attributes:
-        resource: what is slower, such as ``Resource("IPU", 1)`` or ``Resource("link", "0→1 rung")``.
-        speed: of its full speed: 1/2 where work takes twice as long, 0 where it stands still, which has to end.
-        first: the cycle from which on it is slower.
-        until: the cycle from which on it is as fast as before; None where it stays slower.
+    kind: ClassVar[str] = "slower"
+
+    slower: Annotated[Fraction, Unit("times"), Doc("how many times as long work takes")]
+    ipu: _Ipu = None
+    link: Annotated[_Link | None, _Cable] = None
+    host: Annotated[HostPart | None, Doc("part of the host's work, of all replicas")] = None
+    streaming_memory: Annotated[int | None, Ge(0), Le(255), Doc("machine, of four IPUs, whose memory it is")] = None
+    delay: Annotated[_Cycles, Doc("of a cable: what a signal takes longer in addition")] = 0
+    from_: _From = 0
+    until: _Until = None
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: not one thing that is slower, one that the system has not, an end before the begin."""
+        named = {
+            name: value
+            for name in ("ipu", "link", "host", "streaming_memory")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(named) != 1:
+            got = " and ".join(named) or "none of them"
+            yield "slower", f"expected one thing that is slower: ipu, link, host or streaming_memory, got {got}"
+        if self.delay and self.link is None:
+            yield "delay", "expected a delay of a link only, got one of something else"
+        yield from _of_ipu(system, self.ipu)
+        yield from _of_link(system, self.link)
+        memories = sorted({system.streaming_memory_of(ipu) for ipu in range(system.count)})
+        if self.streaming_memory is not None and self.streaming_memory not in memories:
+            text = f"expected a machine of the device, out of {', '.join(map(str, memories))}"
+            yield "streaming_memory", f"{text}, got {self.streaming_memory}"
+        yield from _of_time(self.from_, self.until)
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """A cable on which every signal takes longer, whatever it carries."""
+
+    kind: ClassVar[str] = "delay"
+
+    link: Annotated[_Link, _Cable]
+    delay: Annotated[_Cycles, Doc("what a signal takes longer")]
+    from_: _From = 0
+    until: _Until = None
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: two IPUs that no cable joins, an end before the begin."""
+        yield from _of_link(system, self.link)
+        yield from _of_time(self.from_, self.until)
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Passes take longer or shorter at random, 1 times as long on average: drawn from a lognormal distribution.
+
+    Each is drawn by seed, IPU, kind of pass, stage, micro-batch and execution, so that it is as long in every schedule.
     """
 
-    resource: Resource
-    speed: Fraction
-    first: int = 0
-    until: int | None = None
+    kind: ClassVar[str] = "jitter"
 
-    def check(self, resources: Resources) -> None:
-        """Raise DeviceError for another speed, cycles in another order, and a resource that is none of these."""
-        if not 0 <= self.speed <= 1 or (not self.speed and self.until is None):
-            expected = "expected a speed from 0, only until some cycle, to 1"
-            raise DeviceError(f"{expected}, got {self.speed} {self._when}")
-        if self.first < 0 or (self.until is not None and self.until < self.first):
-            raise DeviceError(f"expected a first cycle from 0 up and an end that is no earlier, got {self._when}")
-        self.resource.check(resources)
+    jitter: Annotated[Fraction, Unit("share"), Doc("standard deviation of the duration of a pass, relative to it")]
+    ipu: Annotated[Ipu | None, Doc("logical IPU whose passes they are; default: all IPUs")] = None
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("of the draws")] = 0
 
-    @property
-    def _when(self) -> str:
-        return f"from cycle {self.first} " + ("on" if self.until is None else f"until {self.until}")
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: an IPU that the device has not."""
+        yield from _of_ipu(system, self.ipu)
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A part of the host stands still for a while, and then goes on where it was."""
+
+    kind: ClassVar[str] = "stall"
+
+    host: Annotated[HostPart, Doc("part of the host's work, of all replicas")]
+    stall: Annotated[_Cycles, Doc("how long it stands still: cycles of the tile clock, or a time")]
+    at: Annotated[_Cycles, Doc("when that begins")]
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002 - every system has a host
+        """Yield nothing: every system has a host."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Dead:
+    """A cable that carries nothing: what would have gone over it takes another way."""
+
+    kind: ClassVar[str] = "dead"
+
+    link: Annotated[_Link, _Cable]
+    dead: Annotated[bool, Doc("whether it is")]
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: two IPUs that no cable joins."""
+        yield from _of_link(system, self.link)
+
+
+def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator[tuple[int, str, str]]:
+    """Yield what is wrong with disturbances on a system that has none: number, key and text.
+
+    Dead cables cut an IPU off together: that is said of the last one of them.
+    """
+    dead: frozenset[tuple[int, int]] = frozenset()
+    for number, disturbance in enumerate(disturbances):
+        wrong = list(disturbance.problems(system))
+        yield from ((number, *problem) for problem in wrong)
+        if isinstance(disturbance, Dead) and not wrong:
+            dead |= dead_cables([disturbance], system)
+            if lost := system.topology.without(dead).cut_off:
+                ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost)
+                text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
+                yield number, "link", text
+                return
+
+
+def dead_cables(disturbances: Sequence[Disturbance], system: Device) -> frozenset[tuple[int, int]]:
+    """Return the cables that are dead, as pairs of physical IPU numbers in ascending order."""
+    return frozenset(_cable(system, each.link) for each in disturbances if isinstance(each, Dead) and each.dead)
+
+
+def _cable(system: Device, link: tuple[int, int]) -> tuple[int, int]:
+    one, other = sorted(system.ipus[ipu] for ipu in link)
+    return one, other
+
+
+def _of_ipu(system: Device, ipu: int | None) -> Problems:
+    if ipu is not None and ipu >= system.count:
+        yield "ipu", f"expected an IPU {format_numbers(system.count)} of {system.name}, got {ipu}"
+
+
+def _of_link(system: Device, link: tuple[int, int] | None) -> Problems:
+    """Yield that no cable joins two IPUs, with those that end at them."""
+    if link is None:
+        return
+    outside = [ipu for ipu in link if ipu >= system.count]
+    if outside:
+        yield "link", f"expected two IPUs {format_numbers(system.count)} of {system.name}, got {outside[0]}"
+        return
+    one, other = link
+    if other not in system.cables[one]:
+        ends = dict.fromkeys(link)
+        cables = "; ".join(f"those of IPU {ipu} go to {_listed(system.cables[ipu])}" for ipu in ends)
+        yield "link", f"expected two IPUs that a cable joins, got {one} and {other}: {cables}"
+
+
+def _listed(ipus: Sequence[int]) -> str:
+    names = [str(ipu) for ipu in ipus[:_FEW]] + (["others"] if len(ipus) > _FEW else [])
+    *rest, last = names or ["none"]
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def _of_time(first: int, until: int | None) -> Problems:
+    if until is not None and until < first:
+        yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(until)}"

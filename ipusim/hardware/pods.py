@@ -9,14 +9,15 @@ scale Bow Pod systems). Two pods alone have both links between each other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection
-from ipusim.hardware.topology import Route, Topology
+from ipusim.hardware.topology import Route, Topology, hops_to
 
 #: IPUs of a pod: the largest number that IPU-Links join (Graphcore's Pod datasheets).
 POD_IPUS: Final = 64
@@ -33,6 +34,8 @@ class PodRing:
         first: lowest physical IPU number, the first of a pod.
         pods: number of pods, two or more.
         looped: whether the pods are all of the machine's, so that the last is joined to the first.
+        dead: cables that carry nothing, each as the two physical IPU numbers that it joins, in ascending order; of a
+            GW-Link they are the first ones of its two machines.
 
     Raises DeviceError when the positions do not make whole pods.
     """
@@ -40,6 +43,7 @@ class PodRing:
     first: int
     pods: int
     looped: bool = True
+    dead: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse a pod alone and parts of pods."""
@@ -66,19 +70,58 @@ class PodRing:
 
     @cached_property
     def _tori(self) -> tuple[Topology, ...]:
-        return tuple(Topology(first, POD_IPUS, True, self.rung) for first in self.ipus[::POD_IPUS])
+        return tuple(Topology(first, POD_IPUS, True, self.rung, self.dead) for first in self.ipus[::POD_IPUS])
+
+    @cached_property
+    def neighbours(self) -> Mapping[int, tuple[int, ...]]:
+        """Of each physical IPU number those that cables join it to; GW-Links join the first ones of machines."""
+        found = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
+        return {
+            ipu: (*others, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
+            for ipu, others in found.items()
+        }
+
+    def _beyond(self, ipu: int) -> tuple[int, ...]:
+        """Return the IPUs of the same position in the pods that the GW-Links of an IPU's machine go to, up first."""
+        pod, position = divmod(ipu - self.first, POD_IPUS)
+        pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
+        offset = position % GATEWAY_IPUS
+        found = (self.first + other * POD_IPUS + position for other in dict.fromkeys(pods) if 0 <= other < self.pods)
+        return tuple(each for each in found if _ascending(ipu - offset, each - offset) not in self.dead)
+
+    def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
+        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        return replace(self, dead=self.dead.union(dead))
+
+    @cached_property
+    def _reachable(self) -> dict[int, tuple[int, ...]]:
+        """Of each IPU those that traffic goes on to from it: through its machine's gateway first, then over links."""
+        return {
+            ipu: (*self._beyond(ipu), *sorted(others, key=lambda other: (other // 2 != ipu // 2, other)))
+            for torus in self._tori
+            for ipu, others in torus.neighbours.items()
+        }
+
+    @property
+    def cut_off(self) -> list[int]:
+        """The IPUs that no links join to the first one."""
+        reached = hops_to(self._reachable, self.first)
+        return [ipu for ipu in self.ipus if ipu not in reached]
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in the order of travel.
 
         Traffic for another pod leaves through the gateway of its own machine, the
         shorter way round (of equals towards higher numbers), arrives at the IPU of
-        its own position there and goes on over IPU-Links. Raises DeviceError for an
-        IPU that is not in the device.
+        its own position there and goes on over IPU-Links. Where cables are dead it
+        takes a shortest path, of equals the one through a gateway first, then the one
+        over a rung. Raises DeviceError for an IPU that is not in the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:
                 raise DeviceError(f"no IPU {ipu} here: expected one of IPUs {self.ipus[0]} to {self.ipus[-1]}")
+        if self.dead:
+            return self._detour(source, target)
         here, position = divmod(source - self.first, POD_IPUS)
         there = (target - self.first) // POD_IPUS
         gateway = source - position % GATEWAY_IPUS - here * POD_IPUS
@@ -88,6 +131,23 @@ class PodRing:
             for one, other in pairwise(pods)
         )
         return across + self._tori[there].route(self.first + there * POD_IPUS + position, target)
+
+    def _detour(self, source: int, target: int) -> Route:
+        hops = hops_to(self._reachable, target)
+        path = [source]
+        while (here := path[-1]) != target:
+            path.append(next(there for there in self._reachable[here] if hops[there] < hops[here]))
+        pods = [(ipu - self.first) // POD_IPUS for ipu in path]
+        found: list[LinkDirection] = []
+        for number, (one, other) in enumerate(pairwise(path)):
+            offset = (one - self.first) % GATEWAY_IPUS
+            if pods[number] != pods[number + 1]:
+                found.append(LinkDirection(one - offset, other - offset, self._channel))
+                continue
+            alone = number == pods.index(pods[number]) and number + 2 == len(path)
+            rung: Channel = self.rung if alone else "rung crossing"
+            found.append(LinkDirection(one, other, rung if one // 2 == other // 2 else "rail"))
+        return tuple(found)
 
     @property
     def _channel(self) -> Channel:
@@ -100,3 +160,7 @@ class PodRing:
             hops = up if 2 * up <= self.pods else up - self.pods
         direction = 1 if hops > 0 else -1
         return [(here + direction * hop) % self.pods for hop in range(abs(hops) + 1)]
+
+
+def _ascending(one: int, other: int) -> tuple[int, int]:
+    return min(one, other), max(one, other)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
 from typing import Any, Final
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
-from ipusim.hardware.disturbances import Disturbance
+from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.generations import IpuSpec
 from ipusim.hardware.host import HostSpec
@@ -19,7 +18,6 @@ from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
-from ipusim.hardware.resources import Resources
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
@@ -51,11 +49,10 @@ class System:
         joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
             their links; None where the hosts do.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
-        disturbances: what works otherwise than the rates say, all of them at once.
+        disturbances: what works otherwise than the rates say, all of them at once, as :meth:`disturbed` puts them.
 
     Raises:
-        DeviceError: when ``ipus`` are not those of ``topology``, the replicas do not divide them, or a disturbance is
-            of nothing that the device has.
+        DeviceError: when ``ipus`` are not those of ``topology``, or the replicas do not divide them.
 
     Example:
         >>> from ipusim.api import hardware
@@ -87,27 +84,30 @@ class System:
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
-        for disturbance in self.disturbances:
-            disturbance.check(self.resources)
 
     @cached_property
-    def resources(self) -> Resources:
-        """The names of what works in it, by kind: numbers, and of links their labels."""
-        devices = [self] if self.joined is None else [self, self.joined]
-        pairs = ((device.topology, pair) for device in devices for pair in product(device.ipus, repeat=2))
-        links = sorted({direction.label for topology, pair in pairs for direction in topology.route(*pair)})
-        memories = sorted({self.streaming_memory_of(ipu) for ipu in range(self.count)})
-        hosts = range(self.replicas)
-        one = range(1)
-        return {
-            "IPU": range(self.count),
-            "link": links,
-            "host port": hosts,
-            "host": hosts,
-            "network": one,
-            "host program": one,
-            "Streaming Memory": memories,
-        }
+    def cables(self) -> Mapping[int, tuple[int, ...]]:
+        """Of each logical IPU those that cables join it to, in ascending order."""
+        logical = {physical: number for number, physical in enumerate(self.ipus)}
+        joined = self.topology.neighbours
+        return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
+
+    def disturbed(self, disturbances: Sequence[Disturbance]) -> System:
+        """Return the same system with disturbances, in whose topology dead cables carry nothing.
+
+        Args:
+            disturbances: all of them.
+
+        Returns:
+            The system.
+
+        Raises:
+            DeviceError: for the first that this system cannot have.
+        """
+        for number, key, text in problems_of(disturbances, self):
+            raise DeviceError(f"disturbance {number}: {key}: {text}")
+        topology = self.topology.without(dead) if (dead := dead_cables(disturbances, self)) else self.topology
+        return replace(self, topology=topology, disturbances=tuple(disturbances))
 
     def __str__(self) -> str:
         """Return the system in one line."""
@@ -290,17 +290,18 @@ class System:
         """Return the part of the device that replica ``number`` runs on, as a device of its own.
 
         Its routes are those that it has in the whole: a replica's IPUs are whole rungs side by side, at
-        most half of a torus unless they are all of it, so that no shortest path leaves them.
+        most half of a torus unless they are all of it, so that no shortest path leaves them but round dead cables.
         """
         if self.replicas == 1:
             return self
         ipus = self.ipus[number * self.shards : (number + 1) * self.shards]
         # A pod is looped by itself; any smaller part of one is a ladder.
         looped = self.shards == POD_IPUS
+        around = self.topology if self.topology.dead else None
         return replace(
             self,
             ipus=ipus,
-            topology=Topology(min(ipus), self.shards, looped, self.topology.rung),
+            topology=Topology(min(ipus), self.shards, looped, self.topology.rung, around=around),
             replicas=1,
             disturbances=(),
         )

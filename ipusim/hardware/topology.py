@@ -9,15 +9,24 @@ rails, and then walks the rail (PopLibs lib/poplibs_test/Util.cpp).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Protocol
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection
 
 Route = tuple[LinkDirection, ...]
+
+
+class Routes(Protocol):
+    """What knows the way from one physical IPU to another."""
+
+    def route(self, source: int, target: int) -> Route:
+        """Return the link directions of the way."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Topology:
         count: IPUs, 1 or an even number.
         looped: whether the ends of the rails are joined, which makes a torus.
         rung: what carries the traffic of a rung's own two IPUs: ``rung``, or ``machine rung`` in IPU-Machines.
+        dead: cables that carry nothing, each as the two physical IPU numbers that it joins, in ascending order.
+        around: the links that routes are found in where they may leave these IPUs; None where none needs to.
 
     Raises DeviceError when the positions do not make whole rungs.
     """
@@ -37,6 +48,8 @@ class Topology:
     count: int
     looped: bool = False
     rung: Channel = "rung"
+    dead: frozenset[tuple[int, int]] = frozenset()
+    around: Routes | None = None
 
     def __post_init__(self) -> None:
         """Refuse half rungs."""
@@ -59,8 +72,19 @@ class Topology:
         pairs = [*zip(ipus[::2], ipus[1::2], strict=False), *zip(ipus, ipus[2:], strict=False)]
         if self.looped and self.count > 4:  # two rungs have no ends left to join
             pairs += zip(ipus[-2:], ipus[:2], strict=True)
+        pairs = [pair for pair in pairs if (min(pair), max(pair)) not in self.dead]
         joined = [*pairs, *((other, one) for one, other in pairs)]
         return {ipu: tuple(sorted(other for one, other in joined if one == ipu)) for ipu in ipus}
+
+    def without(self, dead: Collection[tuple[int, int]]) -> Topology:
+        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        return replace(self, dead=self.dead.union(dead))
+
+    @property
+    def cut_off(self) -> list[int]:
+        """The IPUs that no links join to the first one."""
+        reached = hops_to(self.neighbours, self.first)
+        return [ipu for ipu in self.ipus if ipu not in reached]
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], Route]:
@@ -76,31 +100,34 @@ class Topology:
         for ipu in (source, target):
             if ipu not in self.ipus:
                 raise DeviceError(f"no IPU {ipu} here: expected one of IPUs {self.ipus[0]} to {self.ipus[-1]}")
+        if self.around is not None:
+            return self.around.route(source, target)
         route = self._routes.get((source, target))
         if route is None:
             route = self._routes[source, target] = self._find_route(source, target)
         return route
 
     def _find_route(self, source: int, target: int) -> Route:
-        hops = self._hops_to(target)
+        hops = hops_to(self.neighbours, target)
         path = [source]
         while (here := path[-1]) != target:
             nearer = (there for there in self.neighbours[here] if hops[there] < hops[here])
             path.append(min(nearer, key=lambda there: (len(path) == 1 and not _same_rung(source, there), there)))
-        rung: Channel = self.rung if _same_rung(source, target) else "rung crossing"
+        rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # which detours of a dead rung do as well
         return tuple(
             LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
         )
 
-    def _hops_to(self, target: int) -> dict[int, int]:
-        """Return of each physical IPU number the links of its shortest paths to ``target``."""
-        hops, reached = {target: 0}, deque([target])
-        while reached:
-            here = reached.popleft()
-            further = [there for there in self.neighbours[here] if there not in hops]
-            hops.update(dict.fromkeys(further, hops[here] + 1))
-            reached.extend(further)
-        return hops
+
+def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:
+    """Return of each physical IPU number that can reach ``target`` the links of its shortest paths there."""
+    hops, reached = {target: 0}, deque([target])
+    while reached:
+        here = reached.popleft()
+        further = [there for there in neighbours[here] if there not in hops]
+        hops.update(dict.fromkeys(further, hops[here] + 1))
+        reached.extend(further)
+    return hops
 
 
 @lru_cache(maxsize=32)

@@ -139,6 +139,7 @@ _OWN: Final[Fields] = {
     "experimental": {"multi_replica_distribution": {"process_index": whole(0), "process_count": whole(0)}},
     "norms": {"experimental": {"distributed_batch_norm_replica_group_size": whole(1, least=1)}},
     "machine": text(),
+    "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
 #: Graphcore's other attributes, with Graphcore's defaults where those are not what their kind begins with.
 _OTHERS: Final[Mapping[str, Field]] = {
@@ -220,9 +221,11 @@ class IPUConfig(Category):
 
     Graphcore's other attributes are there as well; a run's notes say why a value of theirs has no effect.
 
-    One is this simulator's:
+    Two are this simulator's:
         machine: name of the machine, one of ``ipusim.api.hardware.MACHINES``; when empty, the smallest
             of GC200 that has the IPUs of all devices.
+        disturbances: what works otherwise than the rates say, as a list of mappings with a scenario's keys, such as
+            ``[{"ipu": 2, "slower": 1.5}]``.
     """
 
     def __init__(self) -> None:

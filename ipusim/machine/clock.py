@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from fractions import Fraction
 from functools import partial
 from heapq import heappop, heappush
@@ -14,7 +14,7 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Pace, Speed, What
+from ipusim.machine.disturbances import Delay, Pace, Speed, What
 from ipusim.machine.resources import Workers
 
 Process = Generator[simpy.Event, Any, Any]
@@ -77,10 +77,10 @@ class Clock(simpy.Environment):
     spend: Callable[[Workers, What, int], Moment]
     at: Callable[[int], Moment]
 
-    def __init__(self, speed: Speed | None = None) -> None:
-        """Begin at 0; ``speed`` tells how fast work goes on, by default at full speed."""
+    def __init__(self, speed: Speed | None = None, late: Delay | None = None) -> None:
+        """Begin at 0; ``speed`` tells how fast work goes on, by default at full speed, ``late`` how late it begins."""
         super().__init__()
-        self.steady = speed is None
+        self.steady, self._late = speed is None, late
         self.process = partial(_Process, self)  # type: ignore[method-assign]
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
@@ -133,6 +133,10 @@ class Clock(simpy.Environment):
         """Return the speed of work at this moment, and until when it stays so; None for ever."""
         return (Fraction(1), None) if self.steady else self._speed(worker, what, self.now)
 
+    def delay(self, workers: Iterable[Resource], what: What, start: int) -> int:
+        """Return the cycles that work of all workers, one after the other, begins later than in cycle ``start``."""
+        return 0 if self._late is None else sum(self._late(worker, what, start) for worker in workers)
+
     def until(self, process: simpy.Process) -> int | None:
         """Return the cycles until a process goes on; None where it waits for something other than a moment."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
@@ -151,6 +155,8 @@ class Clock(simpy.Environment):
 
     def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource has done its part of work."""
+        if self._late is not None:
+            start += self._late(worker, what, start)
         left = Fraction(cycles)
         while left:
             speed, until = self._speed(worker, what, start)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
-from functools import singledispatch
-from typing import Final, NamedTuple
+from functools import partial, singledispatch
+from typing import Final, NamedTuple, get_args
 
-from ipusim.hardware.disturbances import Disturbance, Slower
+from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, HostPart, Jitter, Slower, Stall
+from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
+from ipusim.hardware.system import System
+from ipusim.machine.jitter import factors
+from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.pipeline.instructions import NONE
+from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
 _FULL: Final = Fraction(1)
+_STILL: Final = Fraction(0)
+#: The parts of the host's work that there is one of for all replicas.
+_OF_ALL: Final = {"network": NETWORK, "program": HOST_PROGRAM}
 
 
 class Work(NamedTuple):
@@ -36,6 +44,8 @@ What = SpanKind | Work
 Pace = tuple[Fraction, int | None]
 #: Returns the pace of a resource at some work, from a cycle on.
 Speed = Callable[[Resource, What, int], Pace]
+#: Returns the cycles by which a resource begins some work later than it could, from a cycle on.
+Delay = Callable[[Resource, What, int], int]
 
 
 class Rule(NamedTuple):
@@ -44,35 +54,106 @@ class Rule(NamedTuple):
     Attributes:
         pace: of a resource at some work, from a cycle on.
         steady_from: the cycle from which on its pace stays as it is for ever; None where it never does.
+        delay: of work of a resource that begins in a cycle; None where it delays nothing.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
     steady_from: int | None
+    delay: Callable[[Resource, Work, int], int] | None = None
 
 
 @singledispatch
-def rule(disturbance: Disturbance) -> Rule | None:
-    """Return what a disturbance does, by its class; None where it changes nothing."""
+def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - most kinds ask it
+    """Return what a disturbance does on a system, by its class; None where it changes nothing."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 
 @rule.register
-def _slower(disturbance: Slower) -> Rule | None:
-    slow, speed, first, until = disturbance.resource, disturbance.speed, disturbance.first, disturbance.until
-    if speed == 1 or first == until:
+def _slower(disturbance: Slower, system: System) -> Rule | None:
+    first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
+    if first == until or (disturbance.slower == 1 and not delay):
         return None
+    if disturbance.ipu is not None:
+        slow = frozenset({Resource("IPU", disturbance.ipu)})
+    elif disturbance.link is not None:
+        slow = _cable(system, disturbance.link)
+    elif disturbance.host is not None:
+        slow = _host(system, disturbance.host)
+    else:
+        slow = frozenset({Resource("Streaming Memory", disturbance.streaming_memory or 0)})
+    return _between(slow, 1 / disturbance.slower, first, until, delay)
+
+
+@rule.register
+def _delayed(disturbance: Delayed, system: System) -> Rule | None:
+    first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
+    return _between(_cable(system, disturbance.link), _FULL, first, until, delay) if delay and first != until else None
+
+
+@rule.register
+def _stall(disturbance: Stall, system: System) -> Rule | None:
+    first, until = disturbance.at, disturbance.at + disturbance.stall
+    return _between(_host(system, disturbance.host), _STILL, first, until) if first < until else None
+
+
+@rule.register
+def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
+    if not disturbance.jitter:
+        return None
+    drawn = partial(factors, disturbance.seed, disturbance.jitter)
+
+    def pace(worker: Resource, work: Work, _: int) -> Pace:
+        if work.stage == NONE or worker.kind != "IPU" or disturbance.ipu not in (None, worker.name):
+            return _FULL, None
+        return 1 / drawn(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
+
+    return Rule(pace, None)
+
+
+@rule.register
+def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
+    """Return nothing: no route takes a dead cable, which prices know."""
+    return None
+
+
+def _cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
+    """Return the link directions of a cable, whatever they carry."""
+    one, other = (system.ipus[ipu] for ipu in link)
+    both = (one, other), (other, one)
+    return frozenset(Resource("link", LinkDirection(*ends, of).label) for ends in both for of in get_args(Channel))
+
+
+def _host(system: System, part: HostPart) -> frozenset[Resource]:
+    """Return a part of the host's work, of all replicas, with its ports."""
+    if part in _OF_ALL:
+        return frozenset(_OF_ALL[part])
+    track = HostTrack[part.upper()]
+    kinds = "host", "host port"
+    return frozenset(Resource(kind, replica, track) for kind in kinds for replica in range(system.replicas))
+
+
+def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
+    """Return the rule of resources that have another speed from one cycle to another, and links that are late then."""
 
     def pace(worker: Resource, _: Work, cycle: int) -> Pace:
-        if worker != slow or (until is not None and cycle >= until):
+        if (until is not None and cycle >= until) or worker not in slow:
             return _FULL, None
         return (_FULL, first) if cycle < first else (speed, until)
 
-    return Rule(pace, first if until is None else until)
+    def delay(worker: Resource, work: Work, cycle: int) -> int:
+        delayed = work.kind == SpanKind.LINK and first <= cycle and (until is None or cycle < until) and worker in slow
+        return late if delayed else 0
+
+    return Rule(pace, first if until is None else until, delay if late else None)
 
 
-def speed_of(disturbances: Iterable[Disturbance]) -> Speed | None:
-    """Return how fast work goes on under all of some disturbances; None where everything is at full speed."""
-    paces = [found.pace for found in map(rule, disturbances) if found is not None]
+def _rules(system: System) -> list[Rule]:
+    return [found for each in system.disturbances if (found := rule(each, system)) is not None]
+
+
+def speed_of(system: System) -> Speed | None:
+    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
+    paces = [found.pace for found in _rules(system)]
 
     def speed(worker: Resource, what: What, cycle: int) -> Pace:
         work = what if isinstance(what, Work) else Work(what)
@@ -85,7 +166,18 @@ def speed_of(disturbances: Iterable[Disturbance]) -> Speed | None:
     return speed if paces else None
 
 
-def steady_from(disturbances: Iterable[Disturbance]) -> int | None:
+def delay_of(system: System) -> Delay | None:
+    """Return how much later work begins under all disturbances of a system; None where nothing is late."""
+    delays = [found.delay for found in _rules(system) if found.delay is not None]
+
+    def delay(worker: Resource, what: What, cycle: int) -> int:
+        work = what if isinstance(what, Work) else Work(what)
+        return sum(late(worker, work, cycle) for late in delays)
+
+    return delay if delays else None
+
+
+def steady_from(system: System) -> int | None:
     """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
-    found = [each.steady_from for each in map(rule, disturbances) if each is not None]
+    found = [each.steady_from for each in _rules(system)]
     return None if None in found else max((each for each in found if each is not None), default=0)

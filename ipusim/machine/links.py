@@ -92,9 +92,11 @@ class Links:
         if not send.links:
             clock.call_at(begin, lambda _: tensor.then(tensor, begin))
             return
+        if not clock.steady:
+            begin = tensor.begin = begin + clock.delay([self._workers[link] for link in send.links], _LINK, begin)
         end = tensor.end = clock.end((), _LINK, begin, send.cycles)
         # Whether links stay as fast as they are is not known where anything disturbs them: rates are found anew then.
-        alone = clock.steady
+        alone = clock.steady or not send.cycles
         for link in send.links:
             here = self._on[link]
             for other in here:

@@ -56,7 +56,7 @@ def timeline_of(
     Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
     """
     count = job.program.repeat_count if executions is None else executions
-    if jump and steady_from(priced(job)[1].disturbances) is not None:
+    if jump and steady_from(priced(job)[1]) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=replicas is None and not between)
         if found is not None:
@@ -152,7 +152,7 @@ class _InPart:
             note=marks.append,
             progress=self.progress,
         )
-        steady = steady_from(system.disturbances)  # before that a state may recur, and not what follows it
+        steady = steady_from(system)  # before that a state may recur, and not what follows it
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         across = self._in_a_row if kept < self.executions else 0
         return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)

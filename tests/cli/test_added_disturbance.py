@@ -12,27 +12,30 @@ from tests.interpreter import Interpreter
 VALUE = '''
 
 @dataclass(frozen=True)
-class Jitter:
-    """Passes of all IPUs that take up to twice as long, each drawn by itself."""
+class Swing:
+    """Passes of an IPU that come in a part of all micro-batches take longer."""
 
-    seed: int
+    kind: ClassVar[str] = "swing"
 
-    def check(self, resources: Resources) -> None:
-        """Accept every system."""
+    swing: Annotated[int, Unit("cycles"), Doc("how much longer, in every third micro-batch")]
+    ipu: Annotated[int, Ge(0), Le(63), Doc("logical IPU")]
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: an IPU that the device has not."""
+        yield from _of_ipu(system, self.ipu)
 '''
 RULE = """
 
 @rule.register
-def _jitter(disturbance: Jitter) -> Rule | None:
-    import random
-
+def _swing(disturbance: Swing, system: System) -> Rule | None:
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
-        if worker.kind != "IPU" or work.stage == NONE:
-            return _FULL, None
-        key = disturbance.seed, worker.name, int(work.kind), work.stage, work.micro_batch, work.execution
-        return Fraction(100, 100 + random.Random(repr(key)).randrange(100)), None
+        return _FULL, None
 
-    return Rule(pace, None)
+    def delay(worker: Resource, work: Work, cycle: int) -> int:
+        is_its = worker == Resource("IPU", disturbance.ipu) and work.stage != NONE
+        return disturbance.swing if is_its and work.micro_batch % 3 == 0 else 0
+
+    return Rule(pace, None, delay)
 """
 SCENARIO = """\
 system: {name: m2000, auto_select_ipus: 2}
@@ -46,53 +49,66 @@ pipeline:
 """
 RUN = """
 import json, sys
-from dataclasses import replace
-from ipusim.hardware import disturbances
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.app.scenario import load_request
 from ipusim.timeline.kinds import PASSES
 request = load_request("s.yaml", sys.argv[1:])
-plain = execute(assemble(request))
-run = execute(assemble(replace(request, disturbances=(disturbances.Jitter(7),))))
+plain, run = (execute(assemble(request.replace({"disturbances": of}))) for of in ([], [{"ipu": 1, "swing": "1 us"}]))
 line = run.timeline
 rows = line.rows(*PASSES)
-spans = zip(*(getattr(line, name)[rows].tolist() for name in ("ipu", "kind", "stage", "micro_batch", "execution")))
+spans = zip(*(getattr(line, name)[rows].tolist() for name in ("ipu", "kind", "micro_batch")))
 print(json.dumps({
     "passes": sorted([*span, took] for span, took in zip(spans, (line.end - line.start)[rows].tolist())),
     "blocks": [len(plain.timeline.repeats), len(line.repeats)],
     "ends": [plain.summary.makespan_cycles, run.summary.makespan_cycles],
 }))
 """
+COMMAND = "from ipusim.app.cli import main; main()"
 
 
-def test_it_disturbs_a_run_pass_by_pass(tmp_path):
-    """Each pass of each execution is drawn by itself, and the same in every schedule and mode; nothing is jumped."""
-    package = copy_package(tmp_path)
-    (tmp_path / "s.yaml").write_text(SCENARIO)
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """A folder with a copy of the package that has another kind of disturbance, and a scenario."""
+    folder = tmp_path_factory.mktemp("changed")
+    package = copy_package(folder)
+    (folder / "s.yaml").write_text(SCENARIO)
     add(package / "hardware" / "disturbances.py", VALUE)
     add(package / "machine" / "disturbances.py", RULE)
     imported = package / "machine" / "disturbances.py"
-    imported.write_text(
-        imported.read_text().replace("import Disturbance, Slower", "import Disturbance, Jitter, Slower")
-    )
-    runs = [outcome(tmp_path, f"pipeline.{of}") for of in ("sync=lock_step", "sync=point_to_point", "schedule=1f1b")]
-    for run in runs:
-        assert run["passes"] == runs[0]["passes"]
-        assert run["blocks"][0], "the same run repeats itself undisturbed"
-        assert not run["blocks"][1]
-        assert run["ends"][1] > run["ends"][0]
-    took = {tuple(key): cycles for *key, cycles in runs[0]["passes"]}
-    assert len(took) == 2 * 2 * 80 * 6
-    forward = [cycles for (_, kind, *_), cycles in took.items() if kind == 0]
-    assert min(forward) >= 1000
-    assert max(forward) < 2000
-    assert sum(forward) / len(forward) == pytest.approx(1495, abs=30)
+    imported.write_text(imported.read_text().replace("Slower, Stall\n", "Slower, Stall, Swing\n", 1))
+    return folder
 
 
-def outcome(place, *words):
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
-        done = interpreter.run(RUN, *words, folder=place)
+@pytest.mark.parametrize("change", ["sync=lock_step", "sync=point_to_point", "schedule=1f1b"])
+def test_it_disturbs_a_run_pass_by_pass(changed, change):
+    """Each pass of every third micro-batch on one IPU, in every schedule and mode; nothing is jumped."""
+    run = outcome(changed, f"pipeline.{change}")
+    assert run["blocks"][0], "the same run repeats itself undisturbed"
+    assert not run["blocks"][1]
+    assert run["ends"][1] > run["ends"][0]
+    assert len(run["passes"]) == 2 * 2 * 80 * 6
+    for ipu, kind, micro_batch, took in run["passes"]:
+        late = 1325 if ipu == 1 and micro_batch % 3 == 0 else 0
+        assert took == (2000 if kind else 1000) + late
+
+
+def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
+    with Interpreter(PYTHONPATH=str(changed)) as interpreter:
+        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "swin": 3}]'
+        done = interpreter.run(COMMAND, *words, folder=changed)
+        assert done.returncode == 2
+        assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in done.stderr
+        assert "swing, such as" in done.stderr
+        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]'
+        done = interpreter.run(COMMAND, *words, folder=changed)
+        assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
+        assert "in every third micro-batch" in interpreter.run(COMMAND, "schema", folder=changed).stdout
+
+
+def outcome(folder, *words):
+    with Interpreter(PYTHONPATH=str(folder)) as interpreter:
+        done = interpreter.run(RUN, *words, folder=folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
+from yaml import safe_load
 
 from ipusim.app.scenario.load import load_request
 from ipusim.app.scenario.write import scenario_text
@@ -16,21 +16,23 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Keys
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from ipusim.base.errors import OptionError
-from ipusim.hardware.disturbances import Slower
-from ipusim.hardware.resources import Resource
+from ipusim.base.errors import OptionError, ProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from tests.places import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")
-SLOW = replace(PLAIN, disturbances=(Slower(Resource("IPU", 2), Fraction(1, 2)),))
+DISTURBED = [{"ipu": 2, "slower": 2}, {"link": [0, 1], "delay": "1 us"}, {"jitter": "5 %", "seed": 7}]
+SLOW = PLAIN.replace({"disturbances": DISTURBED})
 
 
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 def test_arithmetic_is_the_same_to_the_bit_and_time_is_not(sync):
     request = load_request(SCENARIOS / "digits_training.yaml", ["steps=2", f"pipeline.sync={sync}"])
-    plain, slow = (execute(assemble(replace(request, disturbances=of))) for of in ((), SLOW.disturbances))
+    plain, slow = (execute(assemble(request.replace({"disturbances": of}))) for of in ([], DISTURBED))
     assert slow.timeline.makespan_cycles > plain.timeline.makespan_cycles
     assert slow.learning.losses == plain.learning.losses
     for name, array in plain.learning.weights.items():
@@ -48,8 +50,32 @@ def test_points_of_a_sweep_are_as_disturbed_as_its_request(workers):
     assert Keys().of(SLOW) != Keys().of(PLAIN)
 
 
-def test_no_scenario_says_disturbances_so_that_none_is_written_or_suggested():
-    assert scenario_text(PLAIN, Path()) is not None
-    assert scenario_text(SLOW, Path()) is None
-    with pytest.raises(OptionError, match="expected a system without disturbances, got 1"):
+def test_a_written_scenario_says_them_and_none_is_suggested_for():
+    text = scenario_text(SLOW, Path())
+    assert text is not None
+    assert safe_load(text)["disturbances"] == [*DISTURBED[:2], {"jitter": 0.05, "seed": 7}]
+    with pytest.raises(OptionError, match="expected a system without disturbances, got 3"):
         suggest(SLOW)
+
+
+def pipelined(disturbances):
+    """A pipeline of two stages in Graphcore's names, on a disturbed device."""
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.disturbances = disturbances
+    stages = [anp.tanh, anp.tanh]
+    queue = IPUOutfeedQueue()
+    run = pipeline(stages, 4, inputs=[anp.ones(4)], outfeed_queue=queue, repeat_count=3, config=config)
+    return run.timeline.makespan_cycles, queue.dequeue()
+
+
+def test_graphcores_door_takes_the_same_items():
+    plain, slow = pipelined([]), pipelined([{"ipu": 1, "slower": 2}, {"link": [0, 1], "delay": 1000}])
+    assert slow[0] > plain[0]
+    np.testing.assert_array_equal(plain[1], slow[1])
+    for item, text in (
+        ({"ipu": 5, "slower": 2}, r"IPUConfig\.disturbances\.0\.ipu: expected an IPU from 0 to 1 of m2000, got 5"),
+        ({"ipu": 1, "slowr": 2}, r"IPUConfig\.disturbances\.0: .* expected a disturbance, which has a key out of"),
+    ):
+        with pytest.raises(ProgramError, match=text):
+            pipelined([item])

@@ -10,30 +10,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipusim.base.errors import DeviceError
 from ipusim.hardware.build import build_system
+from ipusim.hardware.disturbances import Dead
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.topology import Topology
 from ipusim.pipeline.standstill import all_end, circle_of
+from tests.effort import draws_everything
 
 
-@lru_cache
-def shortest(topology: Topology) -> dict[tuple[int, int], list[int]]:
-    """The shortest path of each pair; of equals the one that takes the rung first, then the one by lower numbers."""
+def graph_of(topology: Topology) -> nx.Graph:
+    """The cables between IPUs, but for those that are dead."""
     graph = nx.Graph()
     graph.add_nodes_from(topology.ipus)
     graph.add_edges_from((ipu, ipu + 1) for ipu in topology.ipus[::2] if ipu + 1 in topology.ipus)
     graph.add_edges_from((ipu, ipu + 2) for ipu in topology.ipus[:-2])
     if topology.looped and topology.count > 4:
         graph.add_edges_from(zip(topology.ipus[-2:], topology.ipus[:2], strict=True))
-    return {
-        (source, target): min(
-            nx.all_shortest_paths(graph, source, target),
-            key=lambda path: (path[1:2] != [path[0] ^ 1], path),
-        )
-        for source, target in product(topology.ipus, repeat=2)
-    }
+    graph.remove_edges_from(topology.dead)
+    return graph
+
+
+def shortest_path(graph: nx.Graph, source: int, target: int) -> list[int]:
+    """The shortest path; of equals the one that takes the rung first, then the one by lower numbers."""
+    return min(
+        nx.all_shortest_paths(graph, source, target),
+        key=lambda path: (path[1:2] != [path[0] ^ 1], path),
+    )
+
+
+@lru_cache
+def shortest(topology: Topology) -> dict[tuple[int, int], list[int]]:
+    """The shortest path of each pair."""
+    graph = graph_of(topology)
+    return {pair: shortest_path(graph, *pair) for pair in product(topology.ipus, repeat=2)}
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -49,6 +61,60 @@ def test_every_route_of_every_machine_is_the_path_that_networkx_finds(name: str,
                 route = system.route(source, target)
                 path = paths[system.ipus[source], system.ipus[target]]
                 assert [(hop.source, hop.target) for hop in route] == [*pairwise(path)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_dead_rung_reroutes_as_networkx_says_or_is_refused(name: str, order: str) -> None:
+    """On every device within a pod: routes of the rung's own IPUs, and of some that crossed it."""
+    for size in MACHINES[name].sizes:
+        if not 1 < size <= POD_IPUS:
+            continue
+        system = build_system(name, mapping=range(size), ipus=size, selection_order=order)
+        logical = {physical: number for number, physical in enumerate(system.ipus)}
+        rungs = [*zip(system.topology.ipus[::2], system.topology.ipus[1::2], strict=True)]
+        for rung in rungs if draws_everything() else rungs[:: max(1, len(rungs) // 3)]:
+            one, other = (logical[ipu] for ipu in rung)
+            if size == 2:
+                with pytest.raises(DeviceError, match=f"without which IPU {logical[rung[1]]} is cut off"):
+                    system.disturbed([Dead((one, other), True)])
+                continue
+            disturbed = system.disturbed([Dead((one, other), True)])
+            assert isinstance(disturbed.topology, Topology)
+            graph = graph_of(disturbed.topology)
+            assert not graph.has_edge(*rung)
+            for source, target in product((one, other), range(size)):
+                route = disturbed.route(source, target)
+                path = shortest_path(graph, system.ipus[source], system.ipus[target])
+                assert [(hop.source, hop.target) for hop in route] == [*pairwise(path)]
+                assert (source, target) not in ((one, other), (other, one)) or route[1].channel == "rung crossing"
+
+
+@pytest.mark.parametrize("name", [name for name, machine in MACHINES.items() if machine.count > POD_IPUS])
+def test_dead_cables_between_pods_and_in_them_take_shortest_paths(name: str) -> None:
+    """Through gateways of machines, each of which joins the IPUs of one position in two pods."""
+    size = 2 * POD_IPUS
+    system = build_system(name, mapping=range(4), ipus=size, selection_order="ZIGZAG")
+    assert system.cables[0][-1] == POD_IPUS, "the GW-Link of the first machine"
+    disturbed = system.disturbed([Dead((0, POD_IPUS), True), Dead((64, 65), True), Dead((0, 1), True)])
+    graph = nx.Graph()
+    for first in (0, POD_IPUS):
+        torus = Topology(first, POD_IPUS, True, dead=frozenset([(0, 1), (64, 65)]))
+        graph.add_edges_from(graph_of(torus).edges)
+    graph.add_edges_from((ipu, ipu + POD_IPUS) for ipu in range(4, POD_IPUS))
+    for source, target in product((0, 1, 3, 17, 64, 65), range(0, size, 3)):
+        route = disturbed.route(source, target)
+        assert len(route) == nx.shortest_path_length(graph, source, target)
+    assert [(hop.source, hop.target) for hop in disturbed.route(0, 64)] == [(0, 62), (60, 124), (126, 64)]
+
+
+def test_the_cable_that_cuts_an_ipu_off_is_refused_by_name() -> None:
+    system = build_system("m2000", mapping=range(4), selection_order="ZIGZAG")
+    with pytest.raises(DeviceError, match=r"disturbance 1: link: .* got one without which IPU 3 is cut off"):
+        system.disturbed([Dead((1, 3), True), Dead((2, 3), True)])
+    assert system.disturbed([Dead((1, 3), True), Dead((2, 3), False)]).route(3, 1) == system.disturbed(
+        [Dead((1, 3), True)]
+    ).route(3, 1)
 
 
 @pytest.mark.parametrize("first", [0, 8, 16, 48])

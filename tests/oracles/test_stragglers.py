@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
-
 import pytest
 
 from ipusim.app.explain.stragglers import stragglers
-from ipusim.hardware.disturbances import Slower
-from ipusim.hardware.resources import Resource
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -66,8 +61,8 @@ def test_one_slower_stage_under_1f1b_point_to_point(slower):
 def test_a_disturbed_ipu_is_the_slowest():
     stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
     data = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 24, "stages": stages}}
-    slow = Slower(Resource("IPU", 1), Fraction(1, 2))
-    job = assemble(replace(Request.from_dict(data), disturbances=(slow,)))
+    data["disturbances"] = [{"ipu": 1, "slower": 2}]
+    job = assemble(Request.from_dict(data))
     found = of(job)
     assert found.slowest == (1,)
     assert found.by_ipu[1] == found.by_type["disturbances"] == found.slowdown > 1.1

@@ -17,8 +17,6 @@ from ipusim.analysis.memory import memory_curves
 from ipusim.app.regression.expectations import judged_before
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import IpusimError
-from ipusim.hardware.disturbances import Slower
-from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.recurrence import Mark, size_of
 from ipusim.machine.simulate import simulate
@@ -92,8 +90,9 @@ def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path:
     for number, (name, job) in enumerate(jobs({sort: SORTS[sort]}, tmp_path, seed=1)):
         length = int(execute(job).timeline.makespan_cycles)
         first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
-        slow = Slower(Resource("IPU", job.program.shape.mapping[-1]), Fraction(3, 4), first, until)
-        disturbed = assemble(replace(job.request, disturbances=(slow,)))
+        slow = {"ipu": job.program.shape.mapping[-1], "slower": 1.25, "from": first}
+        slow |= {} if until is None else {"until": until}
+        disturbed = assemble(job.request.replace({"disturbances": [slow]}))
         part, whole = execute(disturbed), execute(disturbed, jump=False)
         assert part.timeline.expanded() == whole.timeline, (name, slow)
         assert part.summary.to_dict() == whole.summary.to_dict(), (name, slow)

@@ -1,4 +1,4 @@
-"""Runs in which one IPU, link direction, host port, host or Streaming Memory works at half its speed for a while.
+"""Runs in which one IPU, cable, part of the host or Streaming Memory works at half its speed for a while.
 
 Whatever is slower, and whenever: IPUs' spans still tile the run, it ends where the clock says, and whoever is slower
 has done exactly what its work costs.
@@ -7,18 +7,15 @@ has done exactly what its work costs.
 from __future__ import annotations
 
 import random
-import re
-from dataclasses import replace
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from ipusim.app.scenario import load_job
-from ipusim.base.errors import DeviceError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.disturbances import Slower
-from ipusim.hardware.resources import Resource
+from ipusim.hardware.disturbances import Dead, Delayed, HostPart, Jitter, Slower, Stall
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.simulate import Machine
@@ -30,6 +27,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
@@ -42,21 +40,13 @@ from tests.properties.test_machine_invariants import drawn
 from tests.ran_programs import once
 from tests.tiling import check_tiling
 
-HALF = Fraction(1, 2)
 #: One of each kind of resource, of which at least one is at work in every run.
-SLOW = (
-    Resource("IPU", 1),
-    Resource("link", "0→1 rung"),
-    Resource("host port", 0, HostTrack.INFEED),
-    Resource("host port", 0, HostTrack.OUTFEED),
-    Resource("host", 0, HostTrack.INFEED),
-    Resource("Streaming Memory", 0),
-)
+SLOW = ({"ipu": 1}, {"link": (0, 1)}, {"host": "infeed"}, {"host": "outfeed"}, {"streaming_memory": 0})
 
 
 def executed(plan, program, system, costs, *disturbances):
     """The Timeline of a run without arithmetic, whose clock has ended where its last IPU has."""
-    executions, system = program.repeat_count, replace(system, disturbances=disturbances)
+    executions, system = program.repeat_count, system.disturbed(disturbances)
     together = Replicas((NullExecutor(),) * system.replicas)
     machine = Machine(plan, program, system, costs, together, executions)
     machine.run()
@@ -65,29 +55,24 @@ def executed(plan, program, system, costs, *disturbances):
     return timeline
 
 
-def has(system, resource):
-    """Whether a system has a resource."""
-    try:
-        resource.check(system.resources)
-    except DeviceError:
-        return False
-    return True
-
-
 def check_slowdowns(plan, program, system, costs, *slow, whole=False):
-    """Run without and with each slowdown, in the middle or as long as that; return those that make the run longer.
+    """Run without and with each thing at half its speed, in the middle or as long as that; return what makes it longer.
 
     What the system has not is left out.
     """
     length = int(executed(plan, program, system, costs).end.max())
     first, last = (1, length) if whole else (length // 5, length // 2 + 1)
-    longer = set()
-    for worker in filter(lambda resource: has(system, resource), slow):
-        run = executed(plan, program, system, costs, Slower(worker, HALF, first, last))
-        longer |= {worker} if run.end.max() > length else set()
+    longer = []
+    for worker in slow:
+        half = Slower(Fraction(2), **worker, from_=first, until=last)
+        if [*half.problems(system)]:
+            continue
+        run = executed(plan, program, system, costs, half)
+        longer += [worker] if run.end.max() > length else []
         for row in run.rows(*PASSES).tolist():
             start, end, kind = int(run.start[row]), int(run.end[row]), int(run.kind[row])
-            lost = max(0, min(end, last) - max(start, first)) * HALF if Resource("IPU", run.ipu[row]) == worker else 0
+            is_slow = run.ipu[row] == worker.get("ipu")
+            lost = max(0, min(end, last) - max(start, first)) * Fraction(1, 2) if is_slow else 0
             cycles = costs.passes[KIND_OF_PASS.tolist().index(kind), int(run.stage[row])]
             assert cycles <= end - start - lost < cycles + 1
     return longer
@@ -124,9 +109,9 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
         price_plan(plan, program, system),
         name == "breadth_first",
     )  # in the middle of which no IPU waits for copies
-    longer = check_slowdowns(plan, program, system, costs, Resource("IPU", 0), *SLOW, whole=whole)
-    assert {Resource("IPU", 0), Resource("host port", 0, HostTrack.INFEED)} <= longer
-    assert alone or {Resource("IPU", 1), Resource("link", "0→1 rung")} <= longer
+    longer = check_slowdowns(plan, program, system, costs, {"ipu": 0}, *SLOW, whole=whole)
+    for worker in ({"ipu": 0}, {"host": "infeed"}, *(() if alone else ({"ipu": 1}, {"link": (0, 1)}))):
+        assert worker in longer
 
 
 @pytest.mark.parametrize("sync", list(Sync))
@@ -143,9 +128,10 @@ def test_any_order_tiles_whatever_is_slower(seed, sync):
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_tables_on_the_host_and_sums_over_hosts_tile(load, sync, hosts):
     job = load(TABLES, "numerics=off", f"pipeline.sync={sync.value}", f"system.host.count={hosts}")
-    slow = Resource("host", 0, HostTrack.TABLES), Resource("host port", 0, HostTrack.TABLES), Resource("network")
+    slow = {"host": "tables"}, {"host": "network"}
     longer = check_slowdowns(job.plan, job.program, job.system, job.costs, *slow, *SLOW)
-    assert {*slow[:2], *slow[2 : 1 + hosts]} <= longer
+    for worker in slow[:hosts]:
+        assert worker in longer
 
 
 @pytest.mark.parametrize("sync", list(Sync))
@@ -154,23 +140,26 @@ def test_passes_with_collectives_tile(sync):
     job = assemble(request_of(program).replace({"pipeline.schedule": "grouped", "pipeline.sync": sync.value}))
     assert job.costs.collectives
     rounds = [each for calls in job.costs.collectives.values() for call in calls for each in call.cost.rounds]
-    slow = [Resource("link", label) for label in {load.direction.label for each in rounds for load in each.links}]
-    assert set(slow) <= check_slowdowns(job.plan, job.program, job.system, job.costs, *slow, *SLOW)
+    ends = {(load.direction.source, load.direction.target) for each in rounds for load in each.links}
+    slow = [{"link": tuple(map(job.system.ipus.index, pair))} for pair in sorted(ends)]
+    longer = check_slowdowns(job.plan, job.program, job.system, job.costs, *slow, *SLOW)
+    for worker in slow:
+        assert worker in longer
 
 
 def test_passes_with_host_computation_tile():
     job = once("outside_compilation").recorded[-1].job
-    slow = Resource("host", 0, HostTrack.OUTSIDE), Resource("host port", 0, HostTrack.OUTSIDE)
-    assert set(slow) <= check_slowdowns(job.plan, job.program, job.system, job.costs, *slow)
+    slow = {"host": "outside"}
+    assert check_slowdowns(job.plan, job.program, job.system, job.costs, slow) == [slow]
 
 
 @pytest.mark.parametrize(
     ("name", "slow"),
     [
-        ("overlapped_io", Resource("host port", 0, HostTrack.INFEED)),
-        ("variables_on_host", Resource("host", 0, HostTrack.VARIABLES)),
-        ("optimizer_state_offload", Resource("Streaming Memory", 0)),
-        ("data_parallel_4x4", Resource("link", "0→1 rung")),
+        ("overlapped_io", {"host": "infeed"}),
+        ("variables_on_host", {"host": "variables"}),
+        ("optimizer_state_offload", {"streaming_memory": 0}),
+        ("data_parallel_4x4", {"link": (0, 1)}),
     ],
 )
 def test_scenarios_with_each_facility_tile(name, slow):
@@ -188,10 +177,19 @@ def test_a_disturbance_that_changes_nothing_changes_nothing(sync):
     plan = complete(lower(order, sync), program, system.replicas)
     costs = price_plan(plan, program, system)
     plain = executed(plan, program, system, costs)
-    worker = Resource("IPU", 1)
-    for idle in (Slower(worker, Fraction(1)), Slower(worker, HALF, 100, 100)):
-        assert executed(plan, program, system, costs, idle) == plain
-    late = executed(plan, program, system, costs, Slower(worker, HALF, int(plain.end.max())))
+    idle = (
+        Slower(Fraction(1), ipu=1),
+        Slower(Fraction(2), ipu=1, from_=100, until=100),
+        Slower(Fraction(1), link=(0, 1)),
+        Delayed((0, 1), 0),
+        Delayed((0, 1), 100, 50, 50),
+        Jitter(Fraction(0)),
+        Stall("infeed", 0, 100),
+        Dead((0, 1), dead=False),
+    )
+    for each in idle:
+        assert executed(plan, program, system, costs, each) == plain
+    late = executed(plan, program, system, costs, Slower(Fraction(2), ipu=1, from_=int(plain.end.max())))
     for name in ("start", "end", "kind", "ipu", "stage", "micro_batch", "link", "bytes"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(late, name), err_msg=name)
 
@@ -201,30 +199,75 @@ def test_disturbances_act_together():
     program, order, system = drawn(3)
     plan = complete(lower(order, Sync.POINT_TO_POINT), program, system.replicas)
     costs = price_plan(plan, program, system)
-    slow = Slower(Resource("IPU", 0), HALF)
+    slow = Slower(Fraction(2), ipu=0)
     run = executed(plan, program, system, costs, slow, slow)
     for row in run.rows(*PASSES).tolist():
         cycles = costs.passes[KIND_OF_PASS.tolist().index(run.kind[row]), int(run.stage[row])]
         assert run.end[row] - run.start[row] == cycles * (1 if run.ipu[row] else 4)
 
 
-@pytest.mark.parametrize(
-    ("disturbance", "text"),
-    [
-        (Slower(Resource("IPU", 4), HALF), "expected a resource of the kind 'IPU' out of numbers from 0 to 3, got 4"),
-        (Slower(Resource("ipu", 0), HALF), "got 'ipu'; did you mean IPU?"),
-        (Slower(Resource("link", "0→3 rung"), HALF), "of the kind 'link' out of 0→1 rung, .*, got '0→3 rung'"),
-        (Slower(Resource("IPU", 0), Fraction(2)), "expected a speed from 0, only until some cycle, to 1, got 2"),
-        (Slower(Resource("IPU", 0), Fraction(0), 5), "expected a speed .*, got 0 from cycle 5 on"),
-        (Slower(Resource("IPU", 0), HALF, 5, 4), "got from cycle 5 until 4"),
-    ],
-)
-def test_what_a_system_cannot_have_is_refused(disturbance, text):
-    with pytest.raises(DeviceError, match=re.escape(text).replace(r"\.\*", ".*")):
-        replace(build_system("m2000", mapping=(0, 1, 2, 3)), disturbances=(disturbance,))
-    request = load_job(SCENARIOS / "overlapped_io.yaml", ["numerics=off"]).request
-    with pytest.raises(RequestError, match="disturbances: expected"):
-        assemble(replace(request, disturbances=(replace(disturbance, first=-1),)))
+#: Items of a scenario on an m2000, and what is said of each: the key and the text.
+REFUSED = [
+    ({"ipu": 4, "slower": 2}, "ipu: expected an IPU from 0 to 3 of m2000, got 4"),
+    ({"ipu": 0, "slower": "50 %"}, "slower: expected times in one of x such as '1.5', got '50 %'"),
+    (
+        {"ipu": 0, "slower": 0.5},
+        "slower: expected times from 1 to 1000000, as a number or with a unit such as 1.5, got",
+    ),
+    (
+        {"link": [0, 2], "slower": 2},
+        "link: expected two IPUs that a cable joins, got 0 and 2: those of IPU 0 go to 1 and 3; those of IPU 2 go to "
+        "1 and 3",
+    ),
+    ({"link": [0, 7], "delay": 10}, "link: expected two IPUs from 0 to 3 of m2000, got 7"),
+    ({"link": [1, 1], "delay": 10}, "link: expected two IPUs that a cable joins, got 1 and 1: those of IPU 1 go to"),
+    (
+        {"ipu": 0, "slower": 2, "from": 5, "until": 4},
+        "until: expected an end no earlier than its begin in cycle 5, got",
+    ),
+    ({"slower": 2}, "slower: expected one thing that is slower: ipu, link, host or streaming_memory, got none of them"),
+    ({"slower": 2, "ipu": 0, "host": "infeed"}, "streaming_memory, got ipu and host"),
+    ({"slower": 2, "ipu": 0, "delay": 3}, "delay: expected a delay of a link only, got one of something else"),
+    ({"streaming_memory": 1, "slower": 2}, "streaming_memory: expected a machine of the device, out of 0, got 1"),
+    (
+        {"host": "infeeds", "slower": 2},
+        "host: expected infeed, outfeed, tables, variables, outside, network or program,",
+    ),
+    ({"ipu": 9, "jitter": "5 %"}, "ipu: expected an IPU from 0 to 3 of m2000, got 9"),
+    ({"ipu": 0, "jiter": "5 %"}, "expected a disturbance, which has a key out of slower, delay, jitter, stall"),
+    ({"ipu": 0, "jitter": "5 %", "sed": 1}, "sed: expected one of the keys jitter, ipu, seed, got 'sed'; did you mean"),
+]
+
+
+@pytest.mark.parametrize(("item", "text"), REFUSED)
+def test_what_a_system_cannot_have_is_refused_by_its_key(item, text):
+    with pytest.raises(RequestError) as refused:
+        assemble(requested(item))
+    (problem,) = refused.value.problems
+    assert problem.path[:2] == ("disturbances", 0)
+    assert text in str(problem)
+
+
+def requested(*items):
+    """The request of four stages on an m2000 with disturbances."""
+    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
+    pipeline = {"gradient_accumulation_count": 8, "stages": stages}
+    return Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": items})
+
+
+def test_all_that_is_wrong_is_said_in_one_go():
+    with pytest.raises(RequestError) as refused:
+        assemble(requested(*(item for item, _ in (REFUSED[0], REFUSED[3], REFUSED[6]))))
+    assert [problem.path for problem in refused.value.problems] == [
+        ("disturbances", 0, "ipu"),
+        ("disturbances", 1, "link"),
+        ("disturbances", 2, "until"),
+    ]
+
+
+def test_every_track_of_the_host_can_be_disturbed():
+    parts = {track.word for track in HostTrack} | {"program"}
+    assert set(get_args(HostPart)) == parts
 
 
 def test_a_worker_that_stands_still_goes_on_where_it_stopped():
@@ -233,7 +276,7 @@ def test_a_worker_that_stands_still_goes_on_where_it_stopped():
     costs = price_plan(plan, program, system)
     length = int(executed(plan, program, system, costs).end.max())
 
-    still = [Slower(Resource("IPU", ipu), Fraction(0), 1, length) for ipu in range(system.count)]
-    run = executed(plan, program, system, costs, *still)
+    parts = ("infeed", "outfeed", "tables", "variables", "outside")
+    run = executed(plan, program, system, costs, *(Stall(part, length, 1) for part in parts))
     assert length < run.end.max() <= 2 * length
     assert SpanKind.FORWARD in run.kind

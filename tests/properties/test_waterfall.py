@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.hardware.disturbances import Slower
-from ipusim.hardware.resources import Resource
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
@@ -36,8 +32,9 @@ def job_of(seed):
             stage |= {"parameter_bytes": 40_000, "state_bytes": rng.choice((0, 80_000))}
     request = Request.from_dict(scenario, name="drawn", folder=Path())
     if rng.random() < 0.3:
-        slow = Slower(Resource("IPU", rng.randrange(2)), Fraction(1, 2), rng.randrange(2000), rng.choice((None, 9_000)))
-        request = replace(request, disturbances=(slow,))
+        slow = {"ipu": rng.randrange(2), "slower": 2, "from": rng.randrange(2000)}
+        slow |= rng.choice(({}, {"until": 9_000}))
+        request = request.replace({"disturbances": [slow]})
     return assemble(request)
 
 

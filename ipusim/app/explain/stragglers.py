@@ -138,8 +138,8 @@ def _name(kind: int) -> str:
 
 def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
     """Return the IPU of a replica that a disturbance is of; None where it is of anything else."""
-    resource = getattr(disturbance, "resource", None)
-    return int(resource.name) % job.system.shards if resource is not None and resource.kind == "IPU" else None
+    ipu: int | None = getattr(disturbance, "ipu", None)
+    return None if ipu is None else ipu % job.system.shards
 
 
 def _cycles(

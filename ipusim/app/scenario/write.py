@@ -26,13 +26,12 @@ _DIGITS: Final = 60
 def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> str | None:
     """Return the scenario that, as a file in ``folder``, asks for what ``request`` does; None where no scenario can.
 
-    None can of stages that are Python functions of a program, of a schedule that a program has registered, of
-    disturbances, of a number that has no decimals, and of more than a scenario may hold. ``head`` are lines of comment
-    behind the description. A name that no scenario could give itself is left out, so that the file's own names the run.
+    None can of stages that are Python functions of a program, of a schedule that a program has registered, of a number
+    that has no decimals, and of more than a scenario may hold. ``head`` are lines of comment behind the description. A
+    name that no scenario could give itself is left out, so that the file's own names the run.
     """
     schedule = request.options.pipeline.schedule
-    no_text = request.functions is not None or bool(request.disturbances)
-    if no_text or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
+    if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
         return None
     try:
         given = _written(request.given(folder))

@@ -112,9 +112,9 @@ def _with_listed_stages(request: Request) -> Request:
 def given_of(request: Request) -> Given:
     """Return the plan that ``request`` has, legal or not.
 
-    Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which no
-    scenario says. Stages that run at the same time stay as they are, too: raises RequestError where those are refused,
-    RequestMemoryError where they do not fit.
+    Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which
+    bounds know nothing of. Stages that run at the same time stay as they are, too: raises RequestError where those are
+    refused, RequestMemoryError where they do not fit.
     """
     request = _with_listed_stages(request)
     options = request.options
@@ -122,8 +122,8 @@ def given_of(request: Request) -> Given:
         raise OptionError(
             "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
         )
-    if request.disturbances:
-        raise OptionError("scenario", f"expected a system without disturbances, got {len(request.disturbances)}")
+    if options.disturbances:
+        raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import joblib
 
-from ipusim.api import Request, Schedule, hardware, runs, schedules
+from ipusim.api import Request, Schedule, runs, schedules
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.base.cache import Cache
 from ipusim.base.errors import MissingPackageError, OptionError, OutputError
@@ -136,7 +136,6 @@ class _Errand:
         data: the options.
         name, description, folder: of the request.
         schedules: that were registered here beside the house's own.
-        disturbances: of the request.
     """
 
     sweep: str
@@ -145,19 +144,17 @@ class _Errand:
     description: str
     folder: str
     schedules: Sequence[Schedule] = field(default=())
-    disturbances: tuple[hardware.Disturbance, ...] = ()
 
     @classmethod
     def of(cls, request: Request) -> _Errand:
         """Take down a request."""
         own = tuple(each for each in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(each))
         data, folder = runs.plain(runs.given(request.options)), str(request.folder)
-        return cls(uuid4().hex, data, request.name, request.description, folder, own, request.disturbances)
+        return cls(uuid4().hex, data, request.name, request.description, folder, own)
 
     def request(self) -> Request:
         """Return the request again."""
-        same = Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
-        return replace(same, disturbances=self.disturbances)
+        return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
 
 
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:

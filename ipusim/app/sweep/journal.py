@@ -44,8 +44,7 @@ class Keys:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
         asked = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
         files = {name: self._content(path) for name, path in sorted(_files(asked, request.folder))}
-        disturbed = [repr(request.disturbances)] if request.disturbances else []
-        text = json.dumps([asked, files, *disturbed], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
+        text = json.dumps([asked, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _content(self, path: Path) -> str:

@@ -226,6 +226,8 @@ def _request(
     if distribution is not None:
         options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(asked, functions.parts)
+    if config.disturbances:
+        options["disturbances"] = config.disturbances
     if uses_synthetic_data():
         options["use_synthetic_data"] = True
     if asked.infeed is not None:
@@ -268,6 +270,8 @@ def _argument(path: KeyPath) -> str:
             if path[: len(row.path)] == row.path:
                 return prefix + runs.dotted((row.name, *path[len(row.path) :]))
     section, *rest = path
+    if section == "disturbances":
+        return runs.dotted(("IPUConfig", *path))
     return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
 
 

@@ -29,7 +29,7 @@ from ipusim.runs.assemble.schedule_options import with_schedule_options, without
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
-from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan
+from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, resolve_plan, with_disturbances
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
@@ -90,8 +90,7 @@ def assemble(request: Request) -> Job:
     if layers is not None and plan is not None:
         check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
     if system is not None:
-        with findings.at(("disturbances",)):
-            system = replace(system, disturbances=request.disturbances)
+        system = with_disturbances(options, system, findings)
     requested, schedule, system = findings.settled(requested), findings.settled(schedule), findings.settled(system)
     plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
     offload = findings.settled(resolve_offloads(options, system, training, requested[0].name, findings))

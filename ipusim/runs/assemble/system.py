@@ -10,6 +10,7 @@ from typing import Final
 from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.base.units import format_numbers
 from ipusim.hardware.build import build_system, join_hosts
+from ipusim.hardware.disturbances import problems_of
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import RATES, Rates
@@ -33,6 +34,7 @@ from ipusim.runs.assemble.plans import checked_sync, plan_of
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
+from ipusim.runs.request.disturbance_spec import disturbance_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
@@ -105,6 +107,15 @@ def resolve_system(
         text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
         findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
     return None
+
+
+def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
+    """Return a system with the disturbances of the options; None after noting all that is wrong with them."""
+    found = tuple(map(disturbance_of, options.disturbances))
+    wrong = list(problems_of(found, system))
+    for number, key, text in wrong:
+        findings.add(("disturbances", number, key), text)
+    return None if wrong else system.disturbed(found) if found else system
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:

@@ -6,15 +6,23 @@ from dataclasses import MISSING, is_dataclass
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import Field, Strict, create_model
 
+from ipusim.base.units import Unit
 from ipusim.model.layers.keys import Called, EarlierLayer, OneOf
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.rows import Key, Row, row_of
-from ipusim.runs.request.fields import Choice, Name, Node, expects
+from ipusim.runs.request.fields import Choice, CycleCount, Name, Node, Quantity, expects
+
+#: How numbers with a unit are read. At most some hours of cycles, so that the longest run fits 64 bits.
+_UNITS: Final[dict[str, Any]] = {
+    "cycles": CycleCount(10**14),
+    "share": Quantity("share", 0, 10, "0 to 1000 %", whole=False),
+    "times": Quantity("times", 1, 10**6, "1 to 1000000", whole=False),
+}
 
 
 class RowSpec(Node):
@@ -63,7 +71,7 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
     if origin is Literal:
         return Annotated[hint, Choice(args)]
     if isinstance(hint, type) and is_dataclass(hint):
-        return _part(hint)
+        return keys_of(hint)
     if origin in (Union, UnionType):
         return reduce(or_, (_read_as(argument, inner) for argument in args))
     if origin is NamedLayer:
@@ -76,7 +84,7 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
 
 
 @cache
-def _part(made: Any) -> type[Any]:
+def keys_of(made: Any) -> type[Any]:
     """Return the class of the keys of a dataclass that stands for itself, without a type."""
     row = row_of(made)
     return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
@@ -86,6 +94,8 @@ def _mark(mark: Any) -> Any:
     """Return a mark of an annotation as one that pydantic knows."""
     if isinstance(mark, OneOf):
         return Choice(mark.names)
+    if isinstance(mark, Unit):
+        return _UNITS[mark.kind]
     return Field(title=mark.name) if isinstance(mark, Called) else mark
 
 
@@ -95,7 +105,7 @@ def _as_many(items: tuple[Any, ...]) -> Any:
     _, *bounds = get_args(each)
     least = next(bound.ge for bound in bounds if isinstance(bound, Ge))
     most = next(bound.le for bound in bounds if isinstance(bound, Le))
-    text = f"two whole numbers from {least} to {most}, such as [3, 3]"
+    text = f"two whole numbers from {least} to {most}, such as {[3, 3] if least else [0, 1]}"
     size = len(items)
     return Annotated[_list_of(each), Field(min_length=size, max_length=size, json_schema_extra=expects(text))]
 

@@ -53,8 +53,8 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     elif error["loc"][-1:] == (_KEY,):
         got, names, of_key = path[-1], [], True
         expected = describe(node, schema)
-    elif error["type"].startswith("union_tag") and isinstance(got, dict):
-        path, got, names = (*path, "type"), got.get("type"), _kinds(node, schema)
+    elif error["type"].startswith("union_tag") and isinstance(got, dict) and (names := _kinds(node, schema)):
+        path, got = (*path, "type"), got.get("type")
         expected = _one_of(names, got)
     else:
         names, expected = node.get("x-names", []), describe(node, schema)

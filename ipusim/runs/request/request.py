@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
-from ipusim.hardware.disturbances import Disturbance
 from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.expectation import Expectation
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
@@ -39,7 +38,6 @@ class Request:
         name: names the run and its folder.
         description: a sentence about it.
         folder: names of files in the options are relative to it.
-        disturbances: what works otherwise than the rates say, which no option can say yet.
         functions: the stages where they are Python functions that were tried already; None where the options say
             what the stages are.
 
@@ -56,7 +54,6 @@ class Request:
     name: str = "pipeline"
     description: str = ""
     folder: Path = Path()
-    disturbances: tuple[Disturbance, ...] = ()
     functions: Functions | None = field(default=None, repr=False)
 
     @classmethod

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Strict
 
 from ipusim.model.learning.table import rows as optimizers
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.data_spec import DataSpec
+from ipusim.runs.request.disturbance_spec import DisturbanceSpec
 from ipusim.runs.request.expectation import ExpectationsField
 from ipusim.runs.request.fields import (
     NONE,
@@ -139,6 +140,12 @@ class Options(Node, title="scenario"):
         OutfeedSpec, Argument("mode ALL or LAST, buffer depth, bytes and host rates", name="outfeed_queue")
     ] = Field(default_factory=OutfeedSpec, description="the queue to the host")
     evaluate: EvaluateSpec | None = Field(default=None, description="evaluation on held-out data")
+    disturbances: Annotated[tuple[DisturbanceSpec, ...], Strict(False)] = Field(
+        default=(),
+        max_length=1024,
+        description="what works otherwise than the rates say: slow IPUs, bad cables, a host that stalls; the run is "
+        "compared with the same one without them",
+    )
     expect: Annotated[Mapping[str, Any], ExpectationsField()] | None = Field(
         default=None,
         description="what is expected of the run, by names of figures or paths in summary.json: a comparison, a range "

@@ -104,7 +104,7 @@ def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
             "sed=1",
             "--set sed: got 'sed'; did you mean seed? Expected one of the keys name, system, data, model, pipeline, "
             "optimizer, training, steps, seed, precision, numerics, memory, code_bytes, use_synthetic_data, infeed, "
-            "outfeed, evaluate, expect, rates",
+            "outfeed, evaluate, disturbances, expect, rates",
         ),
         (
             "model.layers.hidden={name: hidden, type: dense}",

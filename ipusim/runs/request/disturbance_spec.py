@@ -1,0 +1,45 @@
+"""The disturbances that a scenario can name, told apart by the key that has the name of their kind."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Discriminator, Field, Tag
+
+from ipusim.hardware.disturbances import Disturbance
+from ipusim.model.rows import classes, row_of
+from ipusim.runs.problems import one_of
+from ipusim.runs.request.derived import RowSpec, keys_of
+from ipusim.runs.request.fields import expects, kind_of
+
+_KINDS: Final = {each.kind: each for each in classes(["ipusim.hardware.disturbances"])}
+
+
+def disturbance_of(spec: RowSpec) -> Disturbance:
+    """Return the disturbance that an item of a scenario says."""
+    made: Disturbance = spec.row.makes(**{key.argument: getattr(spec, key.argument) for key in spec.row.keys})
+    return made
+
+
+def _kind(value: object) -> str | None:
+    kinds = [kind for kind in _KINDS if isinstance(value, dict) and kind in value]
+    return f"<{kinds[0]}>" if kinds else kind_of(value)
+
+
+if TYPE_CHECKING:
+    DisturbanceSpec = RowSpec
+else:
+    #: What works otherwise than the rates say.
+    DisturbanceSpec = Annotated[
+        reduce(or_, (Annotated[keys_of(made), Tag(f"<{kind}>")] for kind, made in _KINDS.items())),
+        Discriminator(_kind),
+        Field(
+            json_schema_extra=expects(
+                f"a disturbance, which has a key out of {one_of(_KINDS)}, such as {{ipu: 2, slower: 1.5}}"
+            )
+        ),
+    ]
+#: The kinds of disturbance in order, by the key that tells them apart.
+KINDS: Final = {kind: row_of(made) for kind, made in _KINDS.items()}
