@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table
+from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table, products_in_half
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
-from ipusim.app.suggest.words import with_less_memory
+from ipusim.app.suggest.words import verdict, with_less_memory
+from ipusim.app.suggest.writing import write_suggested
 from ipusim.base.units import format_seconds
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
@@ -188,3 +189,58 @@ def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
     )
     assert in_vain.startswith("Tried, and no help: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: ")
     assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain
+
+
+#: A transformer of six layers on two IPUs, which fits with smaller products alone.
+TRANSFORMER = """\
+system: {name: pod16, auto_select_ipus: 2}
+data: {type: synthetic_tokens, length: 256, vocabulary: 16384, samples: 1000000}
+model:
+  layers:
+    - {name: tokens, type: embedding, input_dim: 16384, output_dim: 768}
+    - {name: positions, type: position_embedding}
+    - repeat: 6
+      layers:
+        - name: attention
+          type: residual
+          layers:
+            - {name: norm, type: layer_norm}
+            - {name: heads, type: multi_head_attention, num_heads: 12, causal: true}
+        - name: feedforward
+          type: residual
+          layers:
+            - {name: norm, type: layer_norm}
+            - {name: up, type: dense, units: 3072, activation: gelu}
+            - {name: down, type: dense, units: 768}
+    - {name: logits, type: dense, units: 16384}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  splits: [attention3]
+  allow_recompute: true
+  micro_batch_size: 4
+  gradient_accumulation_count: 8
+optimizer: {type: adam, learning_rate: 0.001}
+precision: float16
+numerics: off
+"""
+
+
+@pytest.mark.parametrize("recompute", [None, ("yes",)], ids=["any plan", "recomputing"])
+def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(tmp_path, recompute, monkeypatch):
+    scenario, best = tmp_path / "s.yaml", tmp_path / "best.yaml"
+    scenario.write_text(TRANSFORMER)
+    limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=recompute)
+    found = suggest(load_request(scenario), limits, runners_up=0)
+    assert not found.own.fits
+    assert found.moved == products_in_half(found.own.job)
+    assert found.gap == 0.0
+    assert found.beside.best == found.searched.best  # without them nothing is faster
+    assert [*with_less_memory(found)] == []
+    assert next(verdict(found)).endswith(", with products in half their room.")
+    write_suggested(found, scenario, (), best)
+    job = load_job(best)
+    assert not job.memory.over
+    assert period(job) == pytest.approx(float(found.trial.period / job.system.clock_hz), rel=1e-9)
+    monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda _job: {})
+    without = suggest(load_request(scenario), limits, runners_up=0)
+    assert without.searched.best is None or without.searched.best > found.searched.best

@@ -30,6 +30,8 @@ _USED: Final = {"recompute": "recomputation"}
 _WAIT: Final = "host_wait"
 #: The modes of recomputation, and where passes are then.
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
+#: What halving the room of products is called.
+PRODUCTS_IN_HALF: Final = "products in half their room"
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 
@@ -249,10 +251,16 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 },
             )
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True}
-    if any(profile.temporary_bytes for profile in program.stages):
-        of = options.system.matmuls.poplar_options.availableMemoryProportion or _PROPORTION
-        name = "system.{}.poplar_options.availableMemoryProportion"
-        yield "products in half their room", "products", {name.format(kind): of / 2 for kind in _OF_PRODUCTS}
+    if changes := products_in_half(job):
+        yield PRODUCTS_IN_HALF, "products", changes
+
+
+def products_in_half(job: Job) -> dict[str, Any]:
+    """Return the options by which products take half as much memory at most; none where there are no products."""
+    if not any(profile.temporary_bytes for profile in job.program.stages):
+        return {}
+    of = job.request.options.system.matmuls.poplar_options.availableMemoryProportion or _PROPORTION
+    return {f"system.{kind}.poplar_options.availableMemoryProportion": of / 2 for kind in _OF_PRODUCTS}
 
 
 def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move | None:

@@ -46,6 +46,11 @@ class Budget:
     def _until_search(self, seconds: float) -> float:
         return self._began + seconds - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
 
+    def part(self, share: float) -> Budget:
+        """Return a budget of its own for a first search: a ``share`` of the time that is left, and as much work."""
+        seconds = None if self._until is None else max(share * (self._until - time.monotonic()), 1e-3)
+        return Budget(seconds, self._most, self._interrupted)
+
     @property
     def seconds(self) -> float:
         """Seconds since the search began."""

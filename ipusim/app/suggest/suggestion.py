@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, Request, machine
+from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Choice, Limits
@@ -97,6 +99,9 @@ class Suggestion:
         searched: how the search went.
         one_ipu: the whole model on a single IPU of one host, with the same global batch.
         limits: what the search was limited to.
+        moved: options that the search began with, by their dotted names, as the given plan fits with them alone.
+        kept: the given plan with these; None without them, and where the limits leave it out.
+        beside: another search, for plans without these options, or with them.
     """
 
     given: Given
@@ -104,13 +109,16 @@ class Suggestion:
     searched: Searched
     one_ipu: Trial
     limits: Limits
+    moved: Mapping[str, Any] = field(default_factory=dict)
+    kept: Trial | None = None
+    beside: Searched | None = None
 
     @property
     def outcome(self) -> Outcome:
         """Whether there is a plan, or proof that none fits, or neither."""
         if self.searched.best is not None or self.given.concurrent:
             return Outcome.PLAN
-        return Outcome.NONE_FITS if self.searched.left is None else Outcome.NONE_FOUND
+        return Outcome.NONE_FITS if self.left is None else Outcome.NONE_FOUND
 
     @property
     def why_none(self) -> str:
@@ -133,13 +141,13 @@ class Suggestion:
     @property
     def trial(self) -> Trial:
         """What came of the suggested plan, or of the given one where that is best."""
-        return self.own if self.plan is None else self.plan.trial
+        return self.plan.trial if self.plan is not None else self.kept or self.own
 
     @property
     def changes(self) -> dict[str, Any]:
         """The options of the suggested plan, by their dotted names; none where the given plan is best."""
         plan = self.plan
-        return {} if plan is None else plan.choice.changes(self.given, plan.units, plan.cuts)
+        return {**self.moved, **({} if plan is None else plan.choice.changes(self.given, plan.units, plan.cuts))}
 
     @property
     def job(self) -> Job:
@@ -168,9 +176,20 @@ class Suggestion:
         return "" if self.own.job is None else ceiling_of(self.own.job)
 
     @property
+    def left(self) -> int | None:
+        """The lowest bound of what was not looked at; None where that is everything."""
+        found = (self.searched, *([] if self.beside is None else [self.beside]))
+        return min((one.left for one in found if one.left is not None), default=None)
+
+    @property
+    def stopped(self) -> str:
+        """What ended the search before all was looked at; empty where all was."""
+        return self.searched.stopped or ("" if self.beside is None else self.beside.stopped)
+
+    @property
     def gap(self) -> float:
         """By which share any plan that was not looked at could be faster; 0 where this one is proven the best."""
-        return self.searched.gap(self.searched.left)
+        return self.searched.gap(self.left)
 
 
 @sharing
@@ -241,19 +260,70 @@ def suggest(
             raise OptionError(asked[0], f"{said}{' and {}' * len(asked[1:])}", *asked)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
-    known = own.cycles if own.fits and limits == Limits() else None
-    search = Search(given, limits, most=simulations, budget=budget, known=known)
+    searches = [_Begun({}, given, own if own.fits and limits == Limits() else None, budget)]
+    if (with_room := _with_products_in_half(given, own, limits)) is not None:
+        moved, other, kept = with_room
+        searches.insert(0, _Begun(moved, other, kept, budget.part(0.5)))
     with (
         machine.one_blas_thread()
     ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
-        found = search.run(lambda searched: told(given, searched))
-        if found.best is None:
-            refuse_limits(given, limits, search)
-            return Suggestion(given, own, found, Trial(None), limits)
+        found: list[Search] = []
+        for begun in searches:
+            fastest = min((one.found.best for one in found if one.found.best is not None), default=None)
+            found.append(begun.run(limits, simulations, told, fastest))
+        best = min(found, key=lambda one: inf if one.found.best is None else one.found.best)
+        beside = next((one.found for one in found if one is not best), None)
+        if best.found.best is None:
+            refuse_limits(given, limits, found[-1])
+            return Suggestion(
+                given, own, found[-1].found, Trial(None), limits, beside=found[0].found if beside else None
+            )
         budget.begin_afterwards()
-        search.runners_up(runners_up)
-    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(given, limits, search)
-    return Suggestion(given, own, found, one, limits)
+        best.runners_up(runners_up)
+    begun = searches[found.index(best)]
+    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(begun.given, limits, best)
+    return Suggestion(given, own, best.found, one, limits, begun.moved, begun.known if begun.moved else None, beside)
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A search to be made.
+
+    Attributes:
+        moved: options that differ from the given ones.
+        given: the given plan with them.
+        known: what came of it; None where it does not fit, or the limits leave it out.
+        budget: what the search may take.
+    """
+
+    moved: Mapping[str, Any]
+    given: Given
+    known: Trial | None
+    budget: Budget
+
+    def run(self, limits: Limits, most: int, told: Callable[[Given, Searched], None], fastest: int | None) -> Search:
+        """Search for what takes less than the given plan, and than the ``fastest`` of an earlier search; return it."""
+        own = None if self.known is None else self.known.cycles
+        known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
+        search = Search(self.given, limits, most=most, budget=self.budget, known=known)
+        search.run(lambda searched: told(self.given, searched))
+        return search
+
+
+def _with_products_in_half(
+    given: Given, own: Trial, limits: Limits
+) -> tuple[Mapping[str, Any], Given, Trial | None] | None:
+    """Return the options by which the given plan, which does not fit, fits as products take half as much memory.
+
+    With the plan under them, and what comes of it where the limits do not leave it out; None where that is no way out.
+    """
+    if own.fits or given.job is None or not given.limited:
+        return None
+    changes = products_in_half(given.job)
+    kept = laid_out(changed(given.request, {**TIME_ALONE, **changes})) if changes else own
+    if not kept.fits:
+        return None
+    return changes, given_of(changed(given.request, changes)), simulated(kept) if limits == Limits() else None
 
 
 def _one_ipu(given: Given, limits: Limits, search: Search) -> Trial:

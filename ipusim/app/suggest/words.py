@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import Job
-from ipusim.app.explain.memory_moves import memory_moves, options_of
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.given import Given
 from ipusim.app.suggest.searched import Searched
@@ -27,17 +27,19 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield suggestion.why_none
         return
     job, trial = suggestion.job, suggestion.trial
+    room = f" with {PRODUCTS_IN_HALF}" if suggestion.moved else ""
     if suggestion.plan is None:
-        yield f"Keep the given plan: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
+        keep = "Take" if suggestion.moved else "Keep"
+        yield f"{keep} the given plan{room}: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
-        yield f"Take {plan_words(job)}."
+        yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
     yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
-    if suggestion.plan is not None:
+    if trial is not suggestion.own:
         yield _against_given(suggestion)
     yield _against_one(suggestion)
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
-    if suggestion.plan is not None and suggestion.own.job is not None:
+    if trial is not suggestion.own and suggestion.own.job is not None:
         yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
 
 
@@ -98,9 +100,9 @@ def _proof(suggestion: Suggestion) -> str:
     searched = suggestion.searched
     if not searched.choices:
         return "was looked for, as stages that run at the same time stay as they are"
-    if searched.left is None:
+    if suggestion.left is None:
         return "is among the plans that were searched, which is proven"
-    return f"was found up to {searched.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
+    return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
 
 
 def _against_given(suggestion: Suggestion) -> str:
@@ -167,6 +169,8 @@ def plan_table(suggestion: Suggestion) -> Table:
     first = int(suggestion.plan is None)
     shown = enumerate(suggestion.searched.shown[: RUNNERS_UP + 1 - first], first)
     trials = [(_PLACES[number], plan.trial) for number, plan in shown]
+    if suggestion.plan is None and suggestion.kept is not None:
+        trials.insert(0, (_PLACES[0], suggestion.kept))
     if suggestion.own.job is not None:
         trials.append(("given", suggestion.own))
     for name, trial in trials:
@@ -219,7 +223,11 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         f"rule and {found.too_large} too large under any cut; {found.bounded:,} cuts bounded, {found.misfits} of them "
         f"too large after all, {found.assembled} plans assembled, {found.simulated} simulated."
     )
-    if found.left is None:
+    if (beside := suggestion.beside) is not None:
+        room = "the room that the scenario gives them" if suggestion.moved else "half their room"
+        yield f"Searched too, with products in {room}: {beside.choices} ways, {beside.simulated} plans simulated."
+    if suggestion.left is None:
         yield "Proven: no bound of what was not simulated is below the best simulated time."
     else:
-        yield f"Not proven: {found.stopped} ended the search; any other plan is {suggestion.gap:.1%} faster at most."
+        gap = f"{suggestion.gap:.1%}"
+        yield f"Not proven: {suggestion.stopped} ended the search; any other plan is {gap} faster at most."
