@@ -6,7 +6,7 @@ What is left out costs nothing, and all else what it costs in the run. The Plan,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.ops import Pass
-from ipusim.pricing.costs import Costs, HostCosts, ReplicaCollective, Send
+from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import timeline_of
@@ -28,6 +28,7 @@ from ipusim.timeline.timeline import Timeline
 #: Cycles of each (pass, stage).
 Passes = Mapping[tuple[int, int], int]
 _Collective = TypeVar("_Collective", bound=ReplicaCollective)
+_Value = TypeVar("_Value")
 
 
 def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
@@ -130,21 +131,29 @@ def _without_streams(_: Job, costs: Costs) -> Costs:
     )
 
 
-def _without_host(_: Job, costs: Costs) -> Costs:
+def with_host(costs: Costs, takes: Callable[[int], int]) -> Costs:
+    """Return costs in which everything of the host takes as many cycles as ``takes`` says of those that it takes."""
+
+    def alike(value: _Value, *names: str) -> _Value:
+        return replace(value, **{name: takes(getattr(value, name)) for name in names})  # type: ignore[type-var]
+
     update = costs.host_update
     return replace(
         costs,
-        host=HostCosts(0, 0, 0, 0),
+        host=alike(costs.host, *(field.name for field in fields(costs.host))),
         tables={
-            stage: replace(table, ids=0, gather=0, rows=0, gradients=0, apply=0)
-            for stage, table in costs.tables.items()
+            stage: alike(table, "ids", "gather", "rows", "gradients", "apply") for stage, table in costs.tables.items()
         },
         host_calls={
-            key: tuple(replace(call, send=0, drain=0, compute=0, fill=0, read=0) for call in calls)
+            key: tuple(alike(call, "send", "drain", "compute", "fill", "read") for call in calls)
             for key, calls in costs.host_calls.items()
         },
-        host_update=None if update is None else replace(update, write=0, apply=0, read=0),
+        host_update=None if update is None else alike(update, "write", "apply", "read"),
     )
+
+
+def _without_host(_: Job, costs: Costs) -> Costs:
+    return with_host(costs, lambda _cycles: 0)
 
 
 def _without_recomputation(job: Job, costs: Costs) -> Costs:

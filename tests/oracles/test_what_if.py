@@ -16,7 +16,7 @@ from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.session import Session
-from ipusim.runs.waterfall import priced
+from ipusim.runs.waterfall import priced, with_host
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.places import SCENARIOS
@@ -170,3 +170,46 @@ def test_a_run_that_takes_no_time_saves_none(load):
     stages = "{name: a, forward: 0}, {name: b, forward: 0}"
     job = load(f"system: {{name: free}}\npipeline: {{gradient_accumulation_count: 4, stages: [{stages}]}}")
     assert {found.gain for found in what_if(job, Session(job).run(job.executions))} == {0.0}
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "1f1b"])
+def test_balanced_stages_give_what_stages_of_their_mean_give(schedule):
+    slow = ("pipeline.stages.stage2.forward=2000", "pipeline.stages.stage2.backward=4000")
+    own = f"pipeline.schedule={schedule}"
+    found = by_words(own, *slow)["an equal part of all passes on every IPU, if they could be cut so"]
+    job, _ = run_of(own, *slow)
+    means = [
+        f"pipeline.stages.stage{stage + 1}.{kind}={sum(job.costs.passes[key, each] for each in range(4)) // 4}"
+        for key, kind in ((0, "forward"), (1, "backward"))
+        for stage in range(4)
+    ]
+    assert found.after == seconds(own, *means)
+    assert found.cause[0] == "imbalance of stages"
+
+
+def test_a_host_that_is_twice_as_fast_takes_half_as_long():
+    scenario, host = (
+        SCENARIOS / "mnist_cnn.yaml",
+        ("numerics=off", "evaluate=null", "steps=1", "pipeline.repeat_count=2"),
+    )
+    job, _ = run_of(*host, scenario=scenario)
+    found = by_words(*host, scenario=scenario)["the host twice as fast"]
+    costs = with_host(job.costs, lambda cycles: (cycles + 1) // 2)
+    assert costs.host.infeed == (job.costs.host.infeed + 1) // 2 > 0
+    faster = simulate(job.plan, job.program, job.system, costs=costs)
+    assert found.change.machine
+    assert found.after < found.before
+    assert faster.end.max() < simulate(job.plan, job.program, job.system, costs=job.costs).end.max()
+    assert "the host twice as fast" not in by_words("system.name=free")
+
+
+def test_a_rate_that_gives_nothing_names_the_one_that_does():
+    job, timeline = run_of(scenario=SCENARIOS / "transformer_eight_ipus.yaml")
+    (found,), _ = asked(job, timeline, ["rates.link=x2"])
+    (other, both), _ = asked(job, timeline, ["rates.machine_rung=x2", "rates.link=x2 rates.machine_rung=x2"])
+    assert (found.gain, found.after) == (0.0, found.before)
+    assert found.instead.endswith(
+        f"with rates.machine_rung=x2 it saves {both.gain:.1%}, of which rates.machine_rung=x2 alone gives "
+        f"{other.gain:.1%}."
+    )
+    assert other.instead == both.instead == ""

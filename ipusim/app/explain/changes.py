@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Costs, Job, Sync, System, analysis, hardware, schedules
+from ipusim.api import Costs, Job, Sync, System, analysis, hardware, runs, schedules, timelines
 from ipusim.app.explain.splits import better_splits
 from ipusim.app.explain.trial import Change
 
@@ -17,7 +17,7 @@ _TWICE: Final = 2
 #: By how much faster stages are.
 _FASTER: Final = Fraction(1, 10)
 #: The rates of links in one direction.
-_LINKS: Final = ("link", "machine_rung", "gateway_link")
+LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
@@ -66,20 +66,32 @@ def _stages(job: Job) -> Iterator[Change]:
         }
         return replace(of.costs, passes=passes), of.system
 
+    def even(of: Job) -> tuple[Costs, System]:
+        return replace(of.costs, passes=runs.balanced(of, of.costs.passes)), of.system
+
+    part = timelines.TimePart.IMBALANCE
+    every = "an equal part of all passes on every IPU, if they could be cut so"
+    yield Change("balanced stages", every, priced=even, shortens=part)
     words = f"{analysis.stage_words(slowest, names)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)
 
 
 def _hardware(job: Job) -> Iterator[Change]:
-    """Yield links that are twice as fast, machines of other generations, and twice as many IPUs."""
+    """Yield links and a host that are twice as fast, machines of other generations, and twice as many IPUs."""
     system, options = job.system, job.request.options
     if not system.free and not isinstance(options.rates, str):
         rates = {rate.name: rate for rate in hardware.RATES}
         faster: dict[str, Any] = {}
-        for name in _LINKS:
+        for name in LINKS:
             value = _TWICE * Fraction(getattr(system.rates, rates[name].attribute))
             faster[f"rates.{name}"] = f"{float(value):.17g} B/s"
         yield Change("faster links", "every link twice as fast", faster, machine=True)
+
+    def quicker(of: Job) -> tuple[Costs, System]:
+        return runs.with_host(of.costs, lambda cycles: -(-cycles // _TWICE)), of.system
+
+    if quicker(job)[0] != job.costs:
+        yield Change("faster host", "the host twice as fast", priced=quicker, machine=True)
     known: set[str] = {system.ipu.name}
     measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # cycles hold on theirs alone
     for machine in () if measured else hardware.MACHINES.values():

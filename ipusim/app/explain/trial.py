@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, runs
+from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, runs, timelines
 from ipusim.api import machine as machines
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
@@ -31,6 +31,7 @@ class Change:
         priced: what costs and system then are; None where ``values`` say it all.
         machine: whether the hardware is another, and not what runs on it.
         idealised: whether IPUs that meet would no longer.
+        shortens: the part of the time that becomes shorter, where the change says which.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Change:
     priced: Callable[[Job], tuple[Costs, System]] | None = None
     machine: bool = False
     idealised: bool = False
+    shortens: timelines.TimePart | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class WhatIf:
         too_large: by how many bytes the fullest IPU is, where it does not fit.
         cause: the part of the time that becomes shorter most, with its share of the run's time now; None where that
             was not looked at.
+        instead: what does matter where the change gives nothing, a sentence; empty where that is not known.
     """
 
     change: Change
@@ -60,6 +63,7 @@ class WhatIf:
     refusal: str = ""
     too_large: int = 0
     cause: tuple[str, float] | None = None
+    instead: str = ""
 
     @property
     def gain(self) -> float:

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Final
 
 from ipusim.api import Job, Sync, Timeline, analysis, runs
-from ipusim.app.explain.changes import changes
+from ipusim.app.explain.changes import LINKS, changes
 from ipusim.app.explain.settings import settings
 from ipusim.app.explain.trial import Change, Trial, WhatIf
 from ipusim.base.errors import OptionError
@@ -55,11 +55,14 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     kinds: set[str] = set()
     for found, other, ran in tried:
         helps = found.gain >= HELP and not found.change.machine and not found.too_large
-        first = found.change.kind not in kinds and len(kinds) < _EXPLAINED and found.change.priced is None
-        if helps and first and other is not None and ran is not None:
+        first = found.change.kind not in kinds and len(kinds) < _EXPLAINED
+        known = found.change.priced is None or found.change.shortens is not None
+        if helps and first and known and other is not None and ran is not None:
             kinds.add(found.change.kind)
             now = runs.waterfall_of(job, timeline) if now is None else now
-            explained.append(replace(found, cause=_cause(now, timeline, other, ran)))
+            part = found.change.shortens
+            cause = (part.words, now.share(part)) if part is not None else _cause(now, timeline, other, ran)
+            explained.append(replace(found, cause=cause))
         else:
             explained.append(found)
     return tuple(explained)
@@ -76,6 +79,25 @@ def _cause(now: analysis.Waterfall, before: Timeline, other: Job, after: Timelin
 def _cycle(timeline: Timeline) -> Fraction:
     """Return the seconds per sample that a cycle of a run stands for."""
     return Fraction(1, max(analysis.throughput_of(timeline).samples, 1) * timeline.info.clock_hz)
+
+
+def _instead(trial: Trial, found: WhatIf) -> str:
+    """Return which rate of links does matter where another one was changed and nothing came of it; else nothing."""
+    names, words = {f"rates.{name}" for name in LINKS}, found.change.words
+    if found.after != found.before or not found.change.values or not found.change.values.keys() <= names:
+        return ""
+
+    def gain(text: str) -> float:
+        return trial.of(Change(ASKED, text, settings(trial.job, text)), asked=True)[0].gain
+
+    both = {other: gain(f"{words} {other}=x2") for other in sorted(names - found.change.values.keys())}
+    best = max(both, key=lambda other: both[other], default="")
+    if both.get(best, 0.0) < HELP:
+        return f"{words} gives nothing: no copy of this run waits for the rate of its links."
+    return (
+        f"{words} gives nothing, as the slowest copies do not go at that rate: with {best}=x2 it saves "
+        f"{both[best]:.1%}, of which {best}=x2 alone gives {gain(f'{best}=x2'):.1%}."
+    )
 
 
 def asked(job: Job, timeline: Timeline, wanted: Sequence[str]) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
@@ -99,7 +121,7 @@ def asked(job: Job, timeline: Timeline, wanted: Sequence[str]) -> tuple[tuple[Wh
         if each.after is None:
             large = f", by {format_bytes(each.too_large)}" if each.too_large else ""
             problems.append(f"{text}: {each.refusal}{large}")
-        found.append(each)
+        found.append(replace(each, instead=_instead(trial, each)))
     if problems:
         raise OptionError("what", "\n".join(problems))
     pairs = []

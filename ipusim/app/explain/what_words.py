@@ -20,13 +20,14 @@ _LISTED: Final = 6
 def help_words(found: Sequence[WhatIf]) -> Iterator[str]:
     """Yield what would help most: the best change of each kind that helps, and which part of the time it shortens."""
     if any(each.change.kind == ASKED for each in found):
+        yield from (each.instead for each in found if each.instead)
         return
     best = _best([each for each in found if not each.change.machine])
     if best:
         named = [f"{each.change.kind} ({each.change.words}) {each.gain:.1%}" for each in best[:_NAMED]]
         yield f"What would save most of the time per sample: {', '.join(named)}."
         causes = dict.fromkeys(each.cause for each in best[:_NAMED] if each.cause)
-        if causes:
+        if causes and best[0].cause:
             less = " and less ".join(f"{words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all less {less}."
         if any(each.change.idealised for each in best[:_NAMED]):
@@ -105,4 +106,5 @@ def what_if_dict(found: WhatIf) -> dict[str, Any]:
         "excess_bytes": found.too_large,
         "shortens": None if found.cause is None else found.cause[0],
         "refusal": found.refusal,
+        "instead": found.instead,
     }
