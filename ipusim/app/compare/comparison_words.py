@@ -110,12 +110,14 @@ def comparison_table(found: Comparison) -> Table:
     )
     known = any(row.memory is not None for row in found.rows)
     losses = any(row.last_loss is not None for row in found.rows)
-    header = ["run", time, "samples per s", "to the first", "bubble"]
+    several = len({_ipus(row) for row in found.ran}) > 1
+    header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
+    header += ["to the first" if found.of_time else "samples/s to the first", "bubble"]
     header += ["peak memory"] if known else []
     header += ["mean loss"] if losses else []
     rows = []
     for row, label in zip(found.rows, found.labels, strict=True):
-        cells = [label, *_numbers(found, row)]
+        cells = [label, *([_ipus(row)] if several else []), *_numbers(found, row)]
         cells += [_peak(row)] if known else []
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
         rows.append((*cells, mark(found, row)))
@@ -123,6 +125,11 @@ def comparison_table(found: Comparison) -> Table:
     if found.first is not found.rows[0]:
         title += f"; the first that ran is {found.label(found.first)}"
     return Table(title, (*header, "mark"), tuple(rows))
+
+
+def _ipus(row: Row) -> str:
+    """Return on how many IPUs a row is."""
+    return "-" if row.times is None else str(len(row.times.ipus))
 
 
 def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
@@ -145,7 +152,7 @@ def mark(found: Comparison, row: Row) -> str:
     if not row.fits:
         return "too large"
     words = ["best"] if row is found.best else []
-    words += ["front"] if row in found.front else []
+    words += ["front"] if row in found.front and len(found.front) > 1 else []
     return ", ".join(words) or ("fits" if row.memory is not None else "")
 
 

@@ -34,6 +34,7 @@ _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "i
 PRODUCTS_IN_HALF: Final = "products in half their room"
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
+_SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
         if not offload.weight_update_variables:
             yield "optimizer state in Streaming Memory", "state", remote
         if job.system.replicas > 1 and not offload.sharded_state:
-            shard = {**remote, "pipeline.replicated_optimizer_state_sharding": True}
+            shard = {**remote, _SHARDING: True}
             yield "optimizer state there, in parts of replicas", "state", shard
         if not offload.gradient_accumulation_buffers:
             yield (
@@ -250,7 +251,9 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
                     "pipeline.offload_weights": True,
                 },
             )
-        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True}
+        # The IPUs have no part of the update then, and so no state that lies elsewhere.
+        without = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
+        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **without}
     if changes := products_in_half(job):
         yield PRODUCTS_IN_HALF, "products", changes
 

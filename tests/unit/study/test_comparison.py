@@ -272,7 +272,7 @@ def test_models_training_and_ipus_that_differ_are_said():
         "sample is not the same work in each: throughput decides, in samples/s."
     )
     assert ipus == "The runs are on 2 and 4 IPUs."
-    assert comparison_table(Comparison(compare(asked))).header[1] == "time per update or execution"
+    assert comparison_table(Comparison(compare(asked))).header[1:3] == ("IPUs", "time per update or execution")
     alone = Comparison(compare(asked[2].what, ["grouped"]))
     assert comparison_table(alone).header[1] == "time per execution"
     assert said(alone)[0].endswith(" per execution.")
