@@ -387,6 +387,18 @@ def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
             )
 
 
+def test_on_a_narrow_screen_every_figure_of_the_overview_is_in_sight(open_page, both):
+    page = open_page(both, width=390)
+    region = page.locator(".table.wide").first
+    assert region.evaluate("(region) => region.scrollWidth <= region.clientWidth")
+    cells = region.locator("td").evaluate_all(
+        "(all) => all.map((each) => [each.dataset.head, each.textContent, each.getBoundingClientRect().right])"
+    )
+    heads = region.locator("thead th").evaluate_all("(all) => all.map((each) => each.textContent)")
+    assert [head for head, _, _ in cells] == heads[1:] * (len(cells) // (len(heads) - 1))
+    assert all(text and right <= 390 for _, text, right in cells)
+
+
 def test_the_first_screen_has_the_verdict_the_parts_of_the_time_what_would_help_and_the_trace(open_page, one, both):
     page = open_page(one)
     shown = [".figures", ".bars", ".verdict", "canvas.trace"]

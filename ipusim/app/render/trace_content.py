@@ -93,16 +93,21 @@ class TraceContent:
     """
 
     def __init__(
-        self, timeline: Timeline, memory: Sequence[analysis.MemoryCurve] = (), route: Route | None = None
+        self,
+        timeline: Timeline,
+        memory: Sequence[analysis.MemoryCurve] = (),
+        route: Route | None = None,
+        waterfall: analysis.Waterfall | None = None,
     ) -> None:
         """Take a run, and what else is known of it.
 
         ``memory`` is what IPUs hold over time, a curve for each; ``route`` names the link directions from
-        one logical IPU to another, and without it links do not tell what they carry. Copies of blocks that are no
+        one logical IPU to another, and without it links do not tell what they carry; ``waterfall`` are
+        the parts of its time. Copies of blocks that are no
         rows of ``timeline`` are left out.
         """
         self.left_out = tuple(left_out(timeline))
-        self.counters: tuple[Counter, ...] = counters(timeline, memory)
+        self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
         self.timeline = timeline.rows_alone()
         once = timeline.contiguous()
         _, further, *_ = timeline.blocks.added(timeline.execution)

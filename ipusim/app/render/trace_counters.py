@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,8 +32,14 @@ class Counter:
     ipu: int | None = None
 
 
-def counters(timeline: Timeline, memory: Sequence[analysis.MemoryCurve] = ()) -> tuple[Counter, ...]:
+def counters(
+    timeline: Timeline,
+    memory: Sequence[analysis.MemoryCurve] = (),
+    waterfall: analysis.Waterfall | None = None,
+) -> tuple[Counter, ...]:
     """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it.
+
+    The parts of the run's time, where they are known, are numbers that stay as they are from its start on.
 
     Where copies of blocks are no rows, what holds when they begin is shown throughout.
     """
@@ -53,8 +59,20 @@ def counters(timeline: Timeline, memory: Sequence[analysis.MemoryCurve] = ()) ->
     )
     return (
         *(_counter(clock_hz, name, unit, in_the_run(run, at), level) for name, unit, (at, level) in of_all),
+        *_parts(waterfall),
         *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
     )
+
+
+def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
+    """Yield a counter for each part of the run's time, in cycles; its name has the share that the verdict tells."""
+    at = np.zeros(1, dtype=np.int64)
+    if waterfall is None:
+        return
+    for part, cycles in waterfall.cycles.items():
+        if cycles:
+            name = f"time goes into {part.words}, {waterfall.share(part):.1%}"
+            yield Counter(name, "cycles", at, np.array([cycles], dtype=np.int64))
 
 
 def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:

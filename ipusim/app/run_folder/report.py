@@ -113,6 +113,7 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
         timeline,
         run_curves(result, timeline),
         lambda source, target: [link.label for link in system.route(source, target)],
+        result.summary.waterfall,
     )
     file = Gzip()
     _TRACES[trace_format](content, file.write)

@@ -15,6 +15,7 @@ from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.packets import filled
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.verdict import waterfall_words
 from ipusim.app.run_folder.report import trace_file
 from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Op, Pass
@@ -193,6 +194,16 @@ def test_memory_of_every_ipu_is_a_counter_in_bytes(read_perfetto):
         (path,) = (path for path in memory if re.match(rf"replica 2, IPU {ipu}\b", path[1]))
         assert max(value for _, value in memory[path]) == curve.allocated_bytes.max()
         assert "stage" in path[1]
+
+
+def test_parts_of_the_time_are_counters_with_the_shares_of_the_verdict(read_perfetto):
+    result = execute(load_job("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
+    trace = read_perfetto(gzip.decompress(trace_file(result)[1]))
+    parts = {path[-1]: values for path, values in trace.counters.items() if path[-1].startswith("time goes into ")}
+    assert sum(cycles for ((_, cycles),) in parts.values()) == result.summary.waterfall.run_cycles
+    told = waterfall_words(result.summary.waterfall)
+    shares = [name.removeprefix("time goes into ").replace(", ", " ") for name in parts]
+    assert [share for share in shares if share in told] == [share for share in shares if not share.endswith(" 0.0%")]
 
 
 def test_counters_tell_the_state_at_each_time(lock_step, read_perfetto):

@@ -1,11 +1,16 @@
 // Tables that sort themselves, and bars that add up.
 
+// Columns that a telephone has room for.
+const NARROW_COLUMNS = 4;
+
 // Return a table; its headers are buttons that sort by their column, rising, falling, and as it was.
 function tableOf({ title, header, rows, sorts }) {
   const numbers = header.map((_, column) => column > 0 && rows.every((row) => typeof row[column].sort === "number" || !row[column].text));
   const body = make("tbody", {});
   const draw = (order) => body.replaceChildren(...order.map((row) => make("tr", {},
-    ...row.map((cell, column) => make(column ? "td" : "th", { class: numbers[column] ? "number" : null, scope: column ? null : "row" }, cell.text)))));
+    ...row.map((cell, column) => make(column ? "td" : "th", {
+      class: numbers[column] ? "number" : null, scope: column ? null : "row", "data-head": column ? header[column] : null,
+    }, cell.text)))));
   draw(rows);
   const heads = header.map((words, column) => {
     if (!sorts) return make("th", { scope: "col", class: numbers[column] ? "number" : null }, words);
@@ -20,7 +25,9 @@ function tableOf({ title, header, rows, sorts }) {
   });
   const named = header.some((words) => words);
   const table = make("table", {}, make("caption", {}, title), named ? make("thead", {}, make("tr", {}, ...heads)) : null, body);
-  return make("div", { class: "table", tabindex: 0, role: "region", "aria-label": title }, table);
+  // On a narrow screen each row of a wide table is a list of its cells, with the header's words before each.
+  const wide = named && header.length > NARROW_COLUMNS;
+  return make("div", { class: wide ? "table wide" : "table", tabindex: 0, role: "region", "aria-label": title }, table);
 }
 
 function compareCells(one, other) {
