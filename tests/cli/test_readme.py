@@ -101,8 +101,11 @@ def test_every_command_is_listed_and_tried():
     }
 
 
-def test_what_a_scenario_may_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
-    wanted, workflow = blocks(SCENARIOS, "yaml")
+def test_what_a_scenario_may_have_and_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
+    disturbed, wanted, workflow = blocks(SCENARIOS, "yaml")
+    (tmp_path / "disturbed.yaml").write_text(dump(timed(4)) + disturbed)
+    said = YAML(typ="safe").load(disturbed)["disturbances"]
+    assert len(load_job(tmp_path / "disturbed.yaml", ["system.name=m2000"]).request.options.disturbances) == len(said)
     (tmp_path / "mine.yaml").write_text(dump(timed(2)) + wanted)
     assert len(load_job(tmp_path / "mine.yaml").request.options.expect) == 7
     steps = YAML(typ="safe").load(workflow)["jobs"]["plans"]["steps"]
