@@ -11,7 +11,7 @@ from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, HostPart, J
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.jitter import factors
+from ipusim.machine.jitter import speed_of_pass
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
@@ -100,12 +100,12 @@ def _stall(disturbance: Stall, system: System) -> Rule | None:
 def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
     if not disturbance.jitter:
         return None
-    drawn = partial(factors, disturbance.seed, disturbance.jitter)
+    drawn = partial(speed_of_pass, disturbance.seed, disturbance.jitter)
 
     def pace(worker: Resource, work: Work, _: int) -> Pace:
         if work.stage == NONE or worker.kind != "IPU" or disturbance.ipu not in (None, worker.name):
             return _FULL, None
-        return 1 / drawn(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
+        return drawn(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
 
     return Rule(pace, None)
 
@@ -158,6 +158,8 @@ def speed_of(system: System) -> Speed | None:
     def speed(worker: Resource, what: What, cycle: int) -> Pace:
         work = what if isinstance(what, Work) else Work(what)
         found = [pace(worker, work, cycle) for pace in paces]
+        if len(found) == 1:
+            return found[0]
         product = _FULL
         for part, _ in found:
             product *= part

@@ -15,10 +15,10 @@ _BLOCK: Final = 64
 _PARTS: Final = 2**24
 
 
-def factors(
+def speed_of_pass(
     seed: int, deviation: Fraction, ipu: int, kind: int, stage: int, execution: int, micro_batch: int
 ) -> Fraction:
-    """Return how many times as long a pass takes, drawn from a lognormal distribution with the mean 1.
+    """Return how fast a pass goes on: it takes as many times as long as is drawn lognormally, with the mean 1.
 
     Args:
         seed: of the draws.
@@ -33,11 +33,11 @@ def factors(
 
 @lru_cache(maxsize=4096)
 def _drawn(seed: int, deviation: Fraction, *of: int) -> tuple[Fraction, ...]:
-    """Return the factors of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
+    """Return the speeds of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
     key = int.from_bytes(blake2b(repr((seed, *of)).encode(), digest_size=16).digest(), "big")
     bits = np.random.Philox(key=key).random_raw(2 * _BLOCK)
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
     normal = np.sqrt(-2 * np.log(uniform[:_BLOCK])) * np.cos(2 * np.pi * uniform[_BLOCK:])
     variance = np.log1p(float(deviation) ** 2)
     parts = np.rint(np.exp(np.sqrt(variance) * normal - variance / 2) * _PARTS).astype(np.int64)
-    return tuple(Fraction(max(each, 1), _PARTS) for each in parts.tolist())
+    return tuple(Fraction(_PARTS, max(each, 1)) for each in parts.tolist())
