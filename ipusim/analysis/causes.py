@@ -111,6 +111,7 @@ def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Col
         (TimePart.HOST.value, cycles[Idle.HOST]),
         (TimePart.STREAMING.value, cycles[Idle.STREAMING]),
         (TimePart.UPDATE.value, cycles[Idle.UPDATE] + idle.updating),
+        (TimePart.DISTURBANCES.value, cycles[Idle.DISTURBANCES]),
         (Idle.NO_STAGE.value, cycles[Idle.NO_STAGE]),
     )
 
@@ -256,6 +257,17 @@ def _waits(track: _Track) -> _Intervals:
     ]
     ipu, begun, ended, cause, stage, of = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
     return ipu, begun, ended, cause, stage, of
+
+
+def waits_by_ipu(timeline: Timeline) -> Column:
+    """Return the cycles that each IPU waits for each, by what ends its waits; shape (IPUs, IPUs)."""
+    track = _Track.of(timeline.peeled(None))
+    table = np.zeros((len(timeline.info.ipus),) * 2, dtype=np.int64)
+    at = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
+    source = track.timeline.ipu[released := _released_by(track, at)]
+    at, source = (column[(released != NONE) & (source != track.ipu[at])] for column in (at, source))
+    np.add.at(table, (track.ipu[at], source), (track.end[at] - track.start[at]) * track.times[at])
+    return table
 
 
 def _released_by(track: _Track, at: Column) -> Column:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ipusim.analysis.disturbed import DisturbanceCost
 from ipusim.analysis.effects import effects_of
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fit import Fit
@@ -92,6 +93,7 @@ class Summary(RunTimes):
         learning: what the arithmetic gave; None where only time is simulated.
         verdict: how well the IPUs are used, and the slowest stages.
         find_waterfall: gives the parts of the run's time; None where they are left to who asks for them.
+        find_disturbances: gives what disturbances cost; None without any.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute
@@ -117,11 +119,17 @@ class Summary(RunTimes):
     learning: LearningSummary | None
     verdict: Verdict
     find_waterfall: Callable[[], Waterfall | None] = field(repr=False, compare=False)
+    find_disturbances: Callable[[], DisturbanceCost | None] = field(repr=False, compare=False)
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
         """The parts of the run's time, which is simulated without them when first asked; None where that takes long."""
         return self.find_waterfall()
+
+    @cached_property
+    def disturbances(self) -> DisturbanceCost | None:
+        """What disturbances cost the run, which is simulated without them when first asked; None without any."""
+        return self.find_disturbances()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for ``summary.json``, in a fixed order."""
@@ -130,6 +138,7 @@ class Summary(RunTimes):
             "description": self.description,
             "verdict": as_plain(self.verdict),
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
+            **({} if self.disturbances is None else {"disturbances": self.disturbances.to_dict()}),
             **self.times_dict(),
             "ipu": self.ipu,
             "notes": list(self.notes),
@@ -159,12 +168,14 @@ def summarise(
     notes: Sequence[str] = (),
     steps: int = 1,
     find_waterfall: Callable[[], Waterfall | None] = lambda: None,
+    find_disturbances: Callable[[], DisturbanceCost | None] = lambda: None,
 ) -> Summary:
     """Return the Summary of a run of ``program`` on ``system``, with the times of its first execution.
 
     ``costs`` are what it was priced at, ``fit`` is what it holds, ``orders`` are what each selection order makes of
-    its copies, ``learning`` is what its arithmetic gave, if there was any, ``find_waterfall`` gives the parts of its
-    time; the rest is as it was asked for. Raises TimelineError for a Timeline without an execution.
+    its copies, ``learning`` is what its arithmetic gave, if there was any, ``find_waterfall`` and
+    ``find_disturbances`` give the parts of its time and what disturbances cost; the rest is as it was asked for. Raises
+    TimelineError for a Timeline without an execution.
     """
     times = run_times_of(timeline)
     return Summary(
@@ -191,6 +202,7 @@ def summarise(
         learning=_learning(learning) if learning else None,
         verdict=verdict(timeline, costs),
         find_waterfall=find_waterfall,
+        find_disturbances=find_disturbances,
     )
 
 

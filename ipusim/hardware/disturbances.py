@@ -190,15 +190,40 @@ class Dead:
         yield from _of_link(system, self.link)
 
 
+@dataclass(frozen=True)
+class Lost:
+    """An IPU fails for good: what was done since the last checkpoint is lost, and done again behind a restart."""
+
+    kind: ClassVar[str] = "lost"
+
+    lost: Annotated[_Cycles, Doc("when it fails: cycles of the tile clock, or a time")]
+    ipu: Annotated[Ipu, Doc("logical IPU that fails")]
+    detect: Annotated[_Cycles, Doc("until that is noticed")] = 0
+    restart: Annotated[_Cycles, Doc("until the program runs again")] = 0
+    checkpoint: Annotated[_Cycles, Doc("what writing a checkpoint takes, while all IPUs wait")] = 0
+    checkpoint_every: Annotated[int, Ge(1), Le(10**6), Doc("weight updates from one checkpoint to the next")] = 1
+    spare: Annotated[
+        bool,
+        Doc("whether an IPU of the device without a stage takes its place, with links as good as its own (assumed)"),
+    ] = False
+
+    def problems(self, system: Device) -> Problems:
+        """Yield what is wrong: an IPU that the device has not."""
+        yield from _of_ipu(system, self.ipu)
+
+
 def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator[tuple[int, str, str]]:
     """Yield what is wrong with disturbances on a system that has none: number, key and text.
 
     Dead cables cut an IPU off together: that is said of the last one of them.
     """
     dead: frozenset[tuple[int, int]] = frozenset()
+    saved = next(((each.checkpoint, each.checkpoint_every) for each in disturbances if isinstance(each, Lost)), None)
     for number, disturbance in enumerate(disturbances):
         wrong = list(disturbance.problems(system))
         yield from ((number, *problem) for problem in wrong)
+        if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != saved:
+            yield number, "checkpoint_every", "expected as many checkpoints, as long, as of the first that is lost"
         if isinstance(disturbance, Dead) and not wrong:
             dead |= dead_cables([disturbance], system)
             if lost := system.topology.without(dead).cut_off:

@@ -92,6 +92,13 @@ class System:
         joined = self.topology.neighbours
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
 
+    @property
+    def undisturbed(self) -> System:
+        """The same system without disturbances, all of whose cables carry."""
+        if not self.disturbances:
+            return self
+        return replace(self, topology=replace(self.topology, dead=frozenset()), disturbances=())
+
     def disturbed(self, disturbances: Sequence[Disturbance]) -> System:
         """Return the same system with disturbances, in whose topology dead cables carry nothing.
 

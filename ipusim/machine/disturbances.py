@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, singledispatch
-from typing import Final, NamedTuple, get_args
+from typing import ClassVar, Final, NamedTuple, get_args
 
-from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, HostPart, Jitter, Slower, Stall
+from ipusim.hardware.disturbances import (
+    Dead,
+    Delayed,
+    Device,
+    Disturbance,
+    HostPart,
+    Jitter,
+    Lost,
+    Problems,
+    Slower,
+    Stall,
+)
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
@@ -110,9 +122,10 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
     return Rule(pace, None)
 
 
-@rule.register
-def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: no route takes a dead cable, which prices know."""
+@rule.register(Dead)
+@rule.register(Lost)
+def _timeless(disturbance: Dead | Lost, system: System) -> Rule | None:  # noqa: ARG001
+    """Return nothing: no route takes a dead cable, which prices know, and a loss becomes pauses."""
     return None
 
 
@@ -130,6 +143,47 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
     track = HostTrack[part.upper()]
     kinds = "host", "host port"
     return frozenset(Resource(kind, replica, track) for kind in kinds for replica in range(system.replicas))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Nothing: all is as fast as ever, and simulated as if it might be slower, so that states can be compared."""
+
+    kind: ClassVar[str] = "watched"
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Pause:
+    """All IPUs stand before an execution: what losses of IPUs come to once it is known when they meet the run.
+
+    Attributes:
+        execution: before which they stand.
+        spans: the kind of each span and its cycles.
+    """
+
+    kind: ClassVar[str] = "pause"
+
+    execution: int
+    spans: tuple[tuple[SpanKind, int], ...]
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+@rule.register(Pause)
+def _pause(disturbance: Pause, system: System) -> Rule | None:  # noqa: ARG001
+    """Return nothing: it is between executions."""
+    return None
+
+
+@rule.register
+def _watched(disturbance: Watched, system: System) -> Rule | None:  # noqa: ARG001
+    return Rule(lambda worker, work, cycle: (_FULL, None), 0)  # noqa: ARG005
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:

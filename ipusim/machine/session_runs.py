@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipusim.machine.clock import Spans
+from ipusim.machine.disturbances import Pause
 from ipusim.machine.facility import Context, IpuId
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.pricing.exchanges import HostExchange
@@ -27,9 +28,24 @@ class SessionRuns:
         }
         self._recorded: set[int] = set()
         self._waits = context.described(SpanKind.HOST_CALL, context.ipus())
+        pauses = [each for each in context.system.disturbances if isinstance(each, Pause)]
+        self._pauses = {each.execution: each.spans for each in pauses}
+        kinds = {kind for each in pauses for kind, _ in each.spans}
+        self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
 
     def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait before ``execution`` where a session run begins with it, the last of them behind all; returns a span."""
+        """Wait before ``execution`` where a session run begins with it, or IPUs pause; returns the last span.
+
+        What is behind the last of all executions counts as before one more.
+        """
+        cause = yield from self._between_runs(ipu, execution, step, cause)
+        for kind, cycles in self._pauses.get(execution, ()):
+            start = self._clock.now
+            end: int = yield self._clock.spend((), kind, cycles)
+            cause = self._recorder.record(self._standing[kind][ipu.number], step, start, end, cause)
+        return cause
+
+    def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         if execution % self._executions:
             return cause
         if execution and self._call:

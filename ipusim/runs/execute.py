@@ -17,6 +17,7 @@ from ipusim.analysis.waterfall import Waterfall
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
+from ipusim.runs.disturbed import disturbance_cost
 from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
@@ -99,6 +100,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
         steps=job.steps,
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
+        find_disturbances=lambda: disturbance_cost(job, timeline) if job.system.disturbances else None,
     )
     return Run(job, timeline, summary, learning)
 

@@ -20,6 +20,7 @@ from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
+from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
@@ -228,10 +229,11 @@ class Session:
             if self._together is None:
                 timeline = timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
             else:
+                lost = loses(job.system)
                 timeline = simulate(
                     job.plan,
                     job.program,
-                    job.system,
+                    with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
                     costs=job.costs,
                     executor=together,
                     executions=count,

@@ -18,6 +18,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
+from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
@@ -29,6 +30,10 @@ Priced = Callable[[Job], tuple[Costs, System]]
 
 def _as_it_is(job: Job) -> tuple[Costs, System]:
     return job.costs, job.system
+
+
+def _on(system: System, priced: Priced) -> Priced:
+    return lambda job: (priced(job)[0], system)
 
 
 def timeline_of(
@@ -56,9 +61,13 @@ def timeline_of(
     Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
     """
     count = job.program.repeat_count if executions is None else executions
-    if jump and steady_from(priced(job)[1]) is not None:
+    device, repeats = priced(job)[1], replicas is None and not between
+    if loses(device):
+        device = with_pauses(job.whole, priced(job.whole)[0], device, count, between)
+        priced, repeats = _on(device, priced), False
+    if jump and steady_from(device) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
-        found = run.found(repeats=replicas is None and not between)
+        found = run.found(repeats=repeats)
         if found is not None:
             return found
     whole = job.whole

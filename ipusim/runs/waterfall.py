@@ -20,6 +20,7 @@ from ipusim.lowering.streams import Stream
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
+from ipusim.runs.disturbed import undisturbed
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.time_parts import TimePart
@@ -52,7 +53,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
 
 def priced(job: Job, cuts: int) -> tuple[Costs, System]:
     """Return costs and system of ``job`` without the last so many parts that can be left out, the first one first."""
-    costs, system = job.costs, replace(job.system, disturbances=()) if cuts else job.system
+    costs, system = undisturbed(job) if cuts else (job.costs, job.system)
     for cut in _CUTS[1:cuts]:
         costs = cut(job, costs)
     return costs, system

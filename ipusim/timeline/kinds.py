@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
+from ipusim.timeline import between_rows
 from ipusim.timeline.kind_row import Part, Row, Track, Use
 from ipusim.timeline.time_parts import Idle
 
@@ -329,18 +330,11 @@ class SpanKind(IntEnum):
             use=Use("sync_wait", "sync wait", 5, always=("meets",)),
         ),
     )
-    HOST_CALL = (
-        26,
-        Row(
-            doc="The host has ended a session run and begins the next: its own code, losses, the learning rate.",
-            name="between session runs",
-            category="host",
-            colour="black",
-            look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
-            use=Use("host_call", "host call", 7, idle=Idle.HOST),
-            part=Part.BETWEEN,
-        ),
-    )
+    HOST_CALL = (26, between_rows.HOST_CALL)
+    CHECKPOINT = (32, between_rows.CHECKPOINT)
+    LOST_WORK = (33, between_rows.LOST_WORK)
+    DETECTION = (34, between_rows.DETECTION)
+    RESTART = (35, between_rows.RESTART)
     LINK = (
         6,
         _COPY(

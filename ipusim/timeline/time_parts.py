@@ -49,7 +49,7 @@ _MEANINGS: Final = {
     TimePart.HOST: "feeds, tables, calls, updates, session runs",
     TimePart.STREAMING: "loads from it and stores to it",
     TimePart.UPDATE: "sums, gathers, and weight updates",
-    TimePart.DISTURBANCES: "resources that are slower for a while",
+    TimePart.DISTURBANCES: "what is slower, late, stalled, dead or lost",
 }
 
 
@@ -65,6 +65,7 @@ class Idle(Enum):
     HOST = TimePart.HOST.value
     STREAMING = TimePart.STREAMING.value
     UPDATE = TimePart.UPDATE.value
+    DISTURBANCES = TimePart.DISTURBANCES.value
     NO_STAGE = Look("no stage", "#fafafa", "#b5b5b5", "xxxx")
 
     @property

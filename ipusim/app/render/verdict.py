@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
@@ -29,6 +30,8 @@ def verdict_table(summary: Summary) -> Table:
         ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
+    if summary.disturbances is not None:
+        rows.append(("disturbances", disturbance_words(summary.disturbances, summary)))
     rows += _slowest(summary)
     if found.speed_up:
         rows.append(("against one IPU", _against_one(summary)))
@@ -49,6 +52,25 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
     named = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
     return ". ".join([", ".join(named) or "nothing: it takes no time", *waterfall.remarks()])
+
+
+def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
+    """Return what disturbances cost a run, in a sentence: S, who waits for whom, and until when."""
+    parts = [
+        f"S is {cost.slowdown:.3f}: the run takes {format_seconds(summary.seconds(cost.cycles))}, without them "
+        f"{format_seconds(summary.seconds(cost.plain_cycles))}"
+    ]
+    for source, cycles, ipus in islice(cost.most_waited_for(), 1):
+        more = format_seconds(summary.seconds(cycles))
+        who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} together"
+        waits = "waits" if len(ipus) == 1 else "wait"
+        parts.append(f"{who} {waits} {more} longer for IPU {source}")
+    if cost.recovery is not None:
+        again = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
+        parts.append(f"when they end all goes on as before {again}")
+    elif cost.passes:
+        parts.append("when they end it does not come to go on as before")
+    return "; ".join(parts)
 
 
 def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:

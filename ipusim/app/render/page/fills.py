@@ -59,6 +59,9 @@ _EDGES: Final = {
     "#f7d9c0": Shades("#a6652b", "#e0a070"),
     "#dcd6ee": Shades("#6a5fa0", "#a79ce0"),
     "#fbf8d0": Shades("#847d00", "#b5ad3a"),
+    "#f6d5d5": Shades("#a33a3a", "#d98080"),
+    "#f3e0c8": Shades("#8a5a12", "#cf9a4a"),
+    "#d9e4d2": Shades("#4b6e2f", "#8fb56e"),
     "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
 }
 #: How much of its edge's colour a hollow box is filled with.

@@ -1,0 +1,76 @@
+"""What the disturbances of a run cost: it is simulated again without them, for time alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import dropwhile
+
+from ipusim.analysis.disturbed import DisturbanceCost, more_waits
+from ipusim.analysis.throughput import throughput_of
+from ipusim.hardware.disturbances import Dead
+from ipusim.hardware.system import System
+from ipusim.machine.disturbances import Watched, steady_from
+from ipusim.machine.recurrence import Mark
+from ipusim.machine.simulate import simulate
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.price import price_plan
+from ipusim.runs.job import Job
+from ipusim.runs.time_alone import timeline_of
+from ipusim.timeline.timeline import Timeline
+
+#: Spans of a run up to which its states are noted to find out when it is as if nothing had been.
+_MOST_SPANS = 50_000
+
+
+def undisturbed(job: Job) -> tuple[Costs, System]:
+    """Return costs and system of a Job without disturbances: no cable is dead either."""
+    system = job.system.undisturbed
+    costs = job.costs if system.topology == job.system.topology else price_plan(job.plan, job.program, system)
+    return costs, system
+
+
+def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
+    """Return what disturbances cost the run of a Job, of which ``timeline`` is the whole."""
+    executions = timeline.info.executions
+    plain = timeline_of(job, executions, priced=undisturbed, between=job.between)
+    last = steady_from(job.system)
+    passes = last is not None and 0 < last < timeline.makespan_cycles and _ends(job.system)
+    return DisturbanceCost(
+        throughput_of(timeline).run_cycles,
+        throughput_of(plain).run_cycles,
+        more_waits(timeline, plain),
+        _recovery(job, executions, last or 0) if passes and len(timeline) <= _MOST_SPANS else None,
+        passes,
+    )
+
+
+def _ends(system: System) -> bool:
+    """Whether every disturbance ends: none of them is there for good from some cycle on."""
+    return all(getattr(each, "until", 0) is not None and not isinstance(each, Dead) for each in system.disturbances)
+
+
+def _recovery(job: Job, executions: int, last: int) -> int | None:
+    """Return how many micro-batches begin behind cycle ``last`` until all is as without disturbances; None: never."""
+    whole = job.whole
+    costs, system = undisturbed(whole)
+    plain = _marks(whole, executions, costs, replace(system, disturbances=(Watched(),)))
+    pairs = zip(_marks(whole, executions, whole.costs, whole.system), plain, strict=True)
+    behind = dropwhile(lambda pair: pair[0].cycle < last, pairs)
+    alike = (one.state == other.state and one.positions == other.positions for one, other in behind)
+    return next((number for number, same in enumerate(alike) if same), None)
+
+
+def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:
+    """Return the states of a run at the begin of each micro-batch of the first stage."""
+    marks: list[Mark] = []
+    simulate(
+        job.plan,
+        job.program,
+        system,
+        costs=costs,
+        executions=executions,
+        between=job.between,
+        marked=range(job.plan.shape.micro_batches),
+        note=marks.append,
+    )
+    return [mark for mark in marks if mark.micro_batch >= 0]

@@ -1,0 +1,102 @@
+"""Where an IPU is lost: which executions are, what IPUs do instead, and where the run goes on.
+
+A checkpoint is written behind so many weight updates. What was done since the last one, up to the loss, is one span of
+lost work; behind it come detection and restart, and the executions since that checkpoint as they are done again, with
+feeds as they were there (assumed: the host keeps what it had read).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ipusim.hardware.disturbances import Lost
+from ipusim.hardware.system import System
+from ipusim.machine.disturbances import Pause
+from ipusim.machine.recurrence import Mark
+from ipusim.machine.simulate import simulate
+from ipusim.pipeline.instructions import NONE
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.job import Job
+from ipusim.timeline.kinds import SpanKind
+
+_Spans = list[tuple[SpanKind, int]]
+
+
+def loses(system: System) -> bool:
+    """Whether a system loses an IPU at some time."""
+    return any(isinstance(each, Lost) for each in system.disturbances)
+
+
+def with_pauses(
+    job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
+) -> System:
+    """Return a system in which losses of IPUs, of which there are some, are the pauses that they come to in a run.
+
+    Args:
+        job: what runs, all micro-batches of it.
+        costs: of it.
+        system: that it runs on.
+        executions: of the pipeline.
+        between: what hosts do together before an execution, by its number.
+    """
+    losses = sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost)
+    others = tuple(each for each in system.disturbances if not isinstance(each, Lost))
+    every, writing = losses[0].checkpoint_every, losses[0].checkpoint
+    saved = [(SpanKind.CHECKPOINT, writing)] if writing else []
+    pauses: dict[int, _Spans] = {0: [], **{number: [*saved] for number in range(every, executions, every)}}
+
+    def paused() -> System:
+        spans = (Pause(number, tuple(found)) for number, found in sorted(pauses.items()) if found)
+        return replace(system, disturbances=(*others, *spans))
+
+    for loss in losses:
+        begins, end = _begins(job, costs, paused(), executions, between)
+        if loss.lost >= end:
+            continue
+        # A checkpoint that is being written is none yet.
+        written = {
+            number: begins[number] - sum(cycles for _, cycles in spans) + (writing if number else 0)
+            for number, spans in pauses.items()
+        }
+        last = max(number for number, cycle in written.items() if cycle <= loss.lost)
+        pauses[last] = _until(pauses[last], loss.lost - written[last] + (writing if last else 0))
+        pauses[last] += [
+            (kind, cycles)
+            for kind, cycles in (
+                (SpanKind.LOST_WORK, loss.lost - max(begins[last], written[last])),
+                (SpanKind.DETECTION, loss.detect),
+                (SpanKind.RESTART, loss.restart),
+            )
+            if cycles > 0
+        ]
+    return paused()
+
+
+def _until(spans: _Spans, cycles: int) -> _Spans:
+    """Return the spans of the first so many cycles, of which the last is cut."""
+    found: _Spans = []
+    for kind, length in spans:
+        if cycles > 0:
+            found.append((kind, min(length, cycles)))
+        cycles -= length
+    return found
+
+
+def _begins(
+    job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None
+) -> tuple[dict[int, int], int]:
+    """Return the cycle in which each execution begins, and that in which the run ends."""
+    marks: list[Mark] = []
+    timeline = simulate(
+        job.plan,
+        job.program,
+        system,
+        costs=costs,
+        executions=executions,
+        between=between,
+        marked=(),
+        note=marks.append,
+    )
+    return {mark.execution: mark.cycle for mark in marks if mark.micro_batch == NONE}, timeline.makespan_cycles

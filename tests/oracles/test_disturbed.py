@@ -1,0 +1,182 @@
+"""What disturbances cost, to the cycle: closed forms where there are any, and longest paths of networkx elsewhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+
+from ipusim.analysis.executions import find_execution
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.schedules import registry
+from ipusim.timeline.kinds import SpanKind
+from tests.house_schedules import mapping_of
+from tests.tiling import check_tiling
+
+FORWARD, BACKWARD, TRANSFER = 100, 200, 60
+
+
+def job_of(schedule, ipus, count, disturbances, sync=Sync.POINT_TO_POINT, **pipeline):
+    """Return the Job of equal stages, a stage an IPU, whose tensors take no time on the free system."""
+    mapping = mapping_of(schedule, ipus)
+    stages = [{"name": f"s{number}", "forward": FORWARD, "backward": BACKWARD} for number in range(len(mapping))]
+    for one, other in pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = 1000
+    pipeline |= {"schedule": schedule, "sync": sync.value, "gradient_accumulation_count": count, "stages": stages}
+    pipeline["device_mapping"] = list(mapping)
+    data = {"system": {"name": "free"}, "pipeline": pipeline, "disturbances": disturbances}
+    return assemble(Request.from_dict(data))
+
+
+def cycles_of(*of, **options):
+    return execute(job_of(*of, **options)).timeline.makespan_cycles
+
+
+def longest_path(ipus, count, slow, factor):
+    """Return the length of 1F1B in point-to-point, of its passes and what they need."""
+    graph = nx.DiGraph()
+    for ipu in range(ipus):
+        ahead = min(ipus - 1 - ipu, count)
+        passes = [("F", number) for number in range(ahead)]
+        for number in range(count):
+            passes += [("F", ahead + number)] if ahead + number < count else []
+            passes.append(("B", number))
+        for kind, number in passes:
+            cycles = FORWARD if kind == "F" else BACKWARD
+            graph.add_edge(
+                (ipu, kind, number), (ipu, kind, number, "end"), weight=cycles * (factor if ipu == slow else 1)
+            )
+            if kind == "F" and ipu:
+                graph.add_edge((ipu - 1, "F", number, "end"), (ipu, "F", number), weight=0)
+            if kind == "B" and ipu < ipus - 1:
+                graph.add_edge((ipu + 1, "B", number, "end"), (ipu, "B", number), weight=0)
+        for one, other in pairwise(passes):
+            graph.add_edge((ipu, *one, "end"), (ipu, *other), weight=0)
+    return nx.dag_longest_path_length(graph)
+
+
+@pytest.mark.parametrize("slow", range(5))
+@pytest.mark.parametrize("factor", [1.1, 1.25, 1.5])
+def test_a_slow_ipu_under_1f1b_by_its_position(slow, factor):
+    """m (f' + b') + (p - 1) (f + b) - (p - 1 - s) ((f' + b') - (f + b)) as long as neither f' nor b' is above f + b."""
+    count, both = 32, FORWARD + BACKWARD
+    more = round(both * factor) - both
+    assert BACKWARD * factor <= both
+    right = count * (both + more) + 4 * both - (4 - slow) * more
+    assert (
+        cycles_of("1f1b", 5, count, [{"ipu": slow, "slower": factor}]) == right == longest_path(5, count, slow, factor)
+    )
+
+
+@pytest.mark.parametrize("slow", range(4))
+@pytest.mark.parametrize("factor", [2, 3.5, 10])
+def test_a_very_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
+    for count in (3, 8, 33):
+        found = cycles_of("1f1b", 4, count, [{"ipu": slow, "slower": factor}])
+        assert found == longest_path(4, count, slow, factor)
+
+
+@pytest.mark.parametrize("name", [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs])
+@pytest.mark.parametrize("which", [min, max])
+def test_in_lock_step_a_slow_ipu_costs_its_excess_at_each_meeting_that_it_is_the_last_at(name, which):
+    slow = which(mapping_of(name, 4))
+    job = job_of(name, 4, 16, [{"ipu": slow, "slower": 1.75}], Sync.LOCK_STEP)
+    plan, lengths = job.whole.plan, defaultdict(int)
+    columns = (getattr(plan, of).tolist() for of in ("time_step", "ipu", "kind", "stage"))
+    for step, ipu, kind, stage in zip(*columns, strict=True):
+        cycles = job.costs.passes[kind, stage]
+        assert cycles * 7 % 4 == 0
+        lengths[step, ipu] += cycles * 7 // 4 if ipu == slow else cycles
+    longest = defaultdict(int)
+    for (step, _), cycles in lengths.items():
+        longest[step] = max(longest[step], cycles)
+    assert execute(job).timeline.makespan_cycles == sum(longest.values())
+
+
+@pytest.mark.parametrize("ipus", [3, 4, 8])
+def test_a_late_cable_costs_1f1b_a_delay_a_micro_batch_and_eager_1f1b_two_in_all(ipus):
+    """With slack 1 c (m - 2 floor((p - 2 - l) / 2)), at m >= 2 p; with slack 2 2 c, as long as c <= (f + b) / 2."""
+    count = 4 * ipus
+    plain = (count + ipus - 1) * (FORWARD + BACKWARD)
+    for link in range(ipus - 1):
+        late = [{"link": [link, link + 1], "delay": TRANSFER}]
+        one = TRANSFER * (count - 2 * ((ipus - 2 - link) // 2))
+        assert cycles_of("1f1b", ipus, count, late) == plain + one
+        assert cycles_of("eager_1f1b", ipus, count, late) == plain + 2 * TRANSFER
+
+
+#: What a loss takes: detection, restart, and what writing a checkpoint takes.
+LOSS = {"detect": 700, "restart": 300, "checkpoint": 50, "checkpoint_every": 3}
+ONE = (8 + 3) * (FORWARD + BACKWARD)
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+@pytest.mark.parametrize(
+    ("lost", "kept"),
+    [
+        (100, 0),
+        (2 * ONE, 0),
+        (3 * ONE + 49, 0),
+        (3 * ONE + 50, 3),
+        (5 * ONE + 1234, 3),
+        (6 * ONE + 100, 6),
+        (8 * ONE, 6),
+        (100 * ONE, None),
+    ],
+)
+def test_a_loss_costs_what_was_done_since_the_last_checkpoint_and_detection_and_restart(sync, lost, kept):
+    """Of eight executions, with checkpoints behind three and six: one that is being written is none yet."""
+    job = job_of("grouped", 4, 8, [{"ipu": 1, "lost": lost, **LOSS}], sync, repeat_count=8)
+    run = execute(job)
+    timeline, written = run.timeline, 8 * ONE + 2 * 50
+    again = 0 if kept is None else lost - kept * ONE - kept // 3 * 50
+    right = written if kept is None else written + again + 1000
+    assert timeline.makespan_cycles == check_tiling(timeline.expanded()) == right
+    for kind, cycles in ((SpanKind.LOST_WORK, again), (SpanKind.DETECTION, 700), (SpanKind.RESTART, 300)):
+        rows = timeline.rows(kind)
+        found = {(int(timeline.start[row]), int(timeline.end[row])) for row in rows.tolist()}
+        assert len(rows) == (4 if kept is not None and cycles else 0)
+        assert {end - start for start, end in found} <= {cycles}
+        if kind is SpanKind.DETECTION and kept is not None:
+            assert found == {(lost, lost + 700)}
+    if kept is not None:
+        assert find_execution(timeline, kept).start == lost + 1000
+    assert run.summary.disturbances.plain_cycles == 8 * ONE
+    assert execute(job, jump=False).timeline == timeline.expanded()
+
+
+def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
+    again = [{"ipu": 1, "lost": lost, **LOSS} for lost in (5 * ONE, 5 * ONE + 200, 9 * ONE)]
+    timeline = execute(job_of("grouped", 4, 8, again, repeat_count=8)).timeline
+    first = 5 * ONE - 3 * ONE - 50
+    begins = 5 * ONE + 200 + 1000
+    second = begins + 3 * ONE + 50
+    lost = 9 * ONE - (begins if second > 9 * ONE else second)
+    assert timeline.makespan_cycles == 8 * ONE + 100 + first + 200 + 1000 + lost + 1000
+
+
+def test_arithmetic_behind_a_loss_is_that_without_it():
+    data = {
+        "system": {"name": "m2000"},
+        "data": {"type": "synthetic", "shape": [5], "classes": 3, "samples": 48},
+        "model": {
+            "layers": [
+                {"name": "hidden", "type": "dense", "units": 8, "activation": "tanh"},
+                {"name": "scores", "type": "dense", "units": 3},
+                {"name": "far", "type": "softmax_cross_entropy"},
+            ]
+        },
+        "pipeline": {"splits": ["scores"], "micro_batch_size": 2, "gradient_accumulation_count": 4},
+        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "steps": 6,
+    }
+    plain = execute(assemble(Request.from_dict(data)))
+    lost = [{"ipu": 1, "lost": plain.timeline.makespan_cycles // 2, **LOSS}]
+    run = execute(assemble(Request.from_dict(data | {"disturbances": lost})))
+    assert run.timeline.makespan_cycles > plain.timeline.makespan_cycles
+    assert run.learning.losses == plain.learning.losses

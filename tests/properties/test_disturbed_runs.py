@@ -1,0 +1,102 @@
+"""Drawn sets of disturbances of drawn runs: IPUs' spans tile them, jumping changes nothing, idle time has its cause."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.causes import idle_causes
+from ipusim.analysis.throughput import throughput_of
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from tests.effort import seeds
+from tests.properties.test_repeats import drawn
+from tests.tiling import check_tiling
+
+#: A training of two stages with arithmetic.
+LEARNING = {
+    "system": {"name": "m2000", "auto_select_ipus": 4},
+    "data": {"type": "synthetic", "shape": [5], "classes": 3, "samples": 48},
+    "model": {
+        "layers": [
+            {"name": "hidden", "type": "dense", "units": 8, "activation": "tanh"},
+            {"name": "scores", "type": "dense", "units": 3},
+            {"name": "far", "type": "softmax_cross_entropy"},
+        ]
+    },
+    "pipeline": {"splits": ["scores"], "micro_batch_size": 2, "gradient_accumulation_count": 4},
+    "optimizer": {"type": "sgd", "learning_rate": 0.1},
+    "steps": 3,
+}
+
+
+def drawn_disturbances(rng, system, length):
+    """One to four disturbances that a system can have, within a run of such a length or beyond it."""
+
+    def time():
+        return rng.randrange(max(1, length * 5 // 4))
+
+    def during():
+        first = time()
+        return rng.choice(({}, {"from": first}, {"until": first}, {"from": first, "until": first + time()}))
+
+    ipus = range(system.count)
+    links = [(one, other) for one in ipus for other in system.cables[one]]
+    parts = ("infeed", "outfeed", "tables", "variables", "outside", "network", "program")
+    saved = {"checkpoint": rng.randrange(100), "checkpoint_every": rng.randint(1, 3)}
+    makers = [
+        lambda: {"ipu": rng.choice(ipus), "slower": rng.choice((1, 1.3, 2, 7.5)), **during()},
+        lambda: {"ipu": rng.choice(ipus), "jitter": f"{rng.randint(0, 30)} %", "seed": rng.randrange(100)},
+        lambda: {"jitter": "5 %", "seed": rng.randrange(100)},
+        lambda: {"host": rng.choice(parts), "slower": rng.choice((1.5, 4)), **during()},
+        lambda: {"host": rng.choice(parts), "stall": time(), "at": time()},
+        lambda: {"streaming_memory": system.streaming_memory_of(0), "slower": 2, **during()},
+        lambda: {"ipu": rng.choice(ipus), "lost": time(), "detect": time(), "restart": time(), **saved},
+    ]
+    if links:
+        makers += [
+            lambda: {"link": list(rng.choice(links)), "slower": rng.choice((1, 4)), "delay": rng.randrange(500)},
+            lambda: {"link": list(rng.choice(links)), "delay": rng.randrange(500), **during()},
+        ]
+    if system.count > 2:
+        makers.append(lambda: {"link": list(links[0]), "dead": True})
+    return [rng.choice(makers)() for _ in range(rng.randint(1, 4))]
+
+
+@pytest.mark.parametrize("seed", seeds(300))
+def test_any_disturbances_of_any_run(seed):
+    rng, plain = random.Random(seed), None
+    while plain is None:
+        with suppress(RequestError):  # of a count that its schedule cannot lay out
+            plain = assemble(Request.from_dict(drawn(rng.randrange(10**6)), name="drawn", folder=Path()))
+    length = execute(plain).timeline.makespan_cycles
+    disturbances = drawn_disturbances(rng, plain.system, length)
+    job = assemble(plain.request.replace({"disturbances": disturbances}))
+    run, whole = execute(job), execute(job, jump=False)
+    assert run.timeline.expanded() == whole.timeline, disturbances
+    assert run.summary.disturbances == whole.summary.disturbances, disturbances
+    check_tiling(whole.timeline)
+    idle = idle_causes(run.timeline)
+    holders = list(run.timeline.info.stages_of_ipu)
+    np.testing.assert_array_equal((idle.cycles.sum(axis=1) + idle.busy)[holders], idle.window_cycles)
+    cost = run.summary.disturbances
+    assert cost.plain_cycles == throughput_of(execute(plain).timeline).run_cycles
+    assert all(cycles > 0 for cycles in cost.waits.values())
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_arithmetic_is_the_same_to_the_bit_under_any_disturbances(seed):
+    rng = random.Random(seed)
+    data = LEARNING | {"pipeline": {**LEARNING["pipeline"], "sync": rng.choice(("lock_step", "point_to_point"))}}
+    plain = execute(assemble(Request.from_dict(data)))
+    disturbances = drawn_disturbances(rng, plain.job.system, plain.timeline.makespan_cycles)
+    run = execute(assemble(Request.from_dict(data | {"disturbances": disturbances})))
+    assert run.learning.losses == plain.learning.losses
+    for name, array in plain.learning.weights.items():
+        np.testing.assert_array_equal(run.learning.weights[name], array)
