@@ -20,6 +20,7 @@ from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.lstm import LSTM
+from ipusim.model.work import VectorWork, Work
 from ipusim.runs.execute import execute
 from tests.formulas import gru, lstm
 
@@ -181,6 +182,27 @@ def test_ctc_costs_what_the_cores_does():
         counted = count_several(stage(reduce), [scores], [0], [0], weights=[], itemsize=4)
         assert counted.forward[0] == cost.forward
         assert cost.backward in counted.backward
+
+
+@pytest.mark.parametrize("log_probabilities", [False, True])
+def test_ctc_costs_what_its_states_and_outputs_come_to(log_probabilities):
+    """2 samples, 5 time steps, 4 classes, 2 labels: 40 outputs and 2 * 5 * 5 states, counted from the docstring."""
+    cost = CTC(2, log_probabilities=log_probabilities).cost((5, 4), 2, 4)
+    # Of a state: three logarithms are summed as two and two, by a maximum, a difference, a sum, exp and log.
+    summed = VectorWork(50 * (2 * 3 + 1), transcendentals=50 * 2 * 2)
+    softmax = VectorWork(0) if log_probabilities else VectorWork(40, reductions=80, transcendentals=40)
+    assert cost.forward == Work(
+        vector=summed + softmax + VectorWork(reductions=2),
+        sram_bytes=4 * (2 * 40 + 2 * 50),
+        exchange_bytes=4 * (40 + 50),
+        compute_sets=5 + 2 + (0 if log_probabilities else 5),
+    )
+    assert cost.backward == Work(
+        vector=summed + VectorWork(50 + 2 * 40, reductions=50, transcendentals=50),
+        sram_bytes=4 * (2 * 40 + 3 * 50),
+        exchange_bytes=4 * (40 + 50),
+        compute_sets=5 + 3,
+    )
 
 
 #: Of Graphcore's own tests of histograms: values, levels, and counts.

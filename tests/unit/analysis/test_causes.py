@@ -1,5 +1,7 @@
 """Idle causes, the critical path and the verdict of a pipeline whose every cycle can be counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,56 @@ def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
     waiting[waiting[:, 1] == timeline.makespan_cycles, 2] = SpanKind.SYNC_WAIT
     with pytest.raises(TimelineError, match="expected something but waits to end in the run's last cycle 33500"):
         critical_path_of(Timeline(timeline.info, waiting))
+
+
+def made_of(ipus, replicas, *spans):
+    """Return a Timeline of spans whose causes nobody has recorded, each of start, end, kind, IPU and stage."""
+    shards = range(ipus // replicas)
+    info = replace(run().info, ipus=tuple(range(ipus)), replicas=replicas, stages=(*"abc",)[: len(shards)])
+    info = replace(info, mapping=tuple(shards))
+    rows = [(*span, -1, 0, 0, -1, 0, -1, span[3] // len(shards)) for span in sorted(spans)]
+    return Timeline(info, np.array(rows))
+
+
+FORWARD, EXCHANGE, WAIT = SpanKind.FORWARD, SpanKind.EXCHANGE, SpanKind.SYNC_WAIT
+
+
+def waited(timeline, ipu, until):
+    """Return each wait of an IPU that ends by a cycle, with its cause and the stage that it waits for."""
+    found = idle_causes(timeline)
+    own = (found.ipu == ipu) & (found.end <= until)
+    columns = (found.start[own], found.end[own], found.cause[own], found.stage[own])
+    return [
+        (start, end, CAUSES[cause], stage)
+        for start, end, cause, stage in zip(*(of.tolist() for of in columns), strict=True)
+    ]
+
+
+def test_a_wait_without_a_recorded_cause_is_for_what_ended_with_it_in_its_replica():
+    ends = [(100, 200, FORWARD, ipu, ipu % 2) for ipu in range(4)]
+    timeline = made_of(4, 2, (0, 100, WAIT, 0, -1), (0, 100, FORWARD, 1, 1), (0, 100, EXCHANGE, 3, -1), *ends)
+    assert waited(timeline, 0, 100) == [(0, 100, Idle.PASSES, 1)]
+    # Nothing of its own replica ends then: it is what another one's IPU did.
+    timeline = made_of(4, 2, (0, 100, WAIT, 0, -1), (0, 90, FORWARD, 1, 1), (0, 100, EXCHANGE, 3, -1), *ends)
+    assert waited(timeline, 0, 100) == [(0, 100, Idle.COPIES, -1)]
+
+
+def test_of_several_that_end_with_a_wait_the_last_of_its_replica_is_its_cause():
+    ends = [(100, 200, FORWARD, ipu, ipu) for ipu in range(3)]
+    timeline = made_of(
+        3,
+        1,
+        (0, 100, WAIT, 0, -1),
+        (0, 100, EXCHANGE, 1, -1),
+        (0, 20, EXCHANGE, 2, -1),
+        (20, 100, FORWARD, 2, 2),
+        *ends,
+    )
+    assert waited(timeline, 0, 100) == [(0, 20, Idle.COPIES, -1), (20, 100, Idle.PASSES, 2)]
+
+
+def test_no_wait_is_for_what_took_no_time_another_wait_or_its_own_ipu():
+    ends = [(100, 200, FORWARD, ipu, ipu) for ipu in range(2)]
+    before = ((0, 50, EXCHANGE, 0, -1), (50, 100, WAIT, 0, -1), (0, 60, EXCHANGE, 1, -1), (60, 100, WAIT, 1, -1))
+    timeline = made_of(2, 1, *before, (100, 100, EXCHANGE, 1, -1), *ends)
+    assert waited(timeline, 0, 100) == [(0, 50, Idle.COPIES, -1), (50, 100, Idle.PASSES, -1)]
