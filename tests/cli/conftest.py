@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.commands import ipusim
+from tests.cli.commands import ipusim, leave_pixels_out
 from tests.cli.pages import ROOT
 from tests.printed_tables import recorded
 
@@ -54,12 +54,4 @@ def validate():
 @pytest.fixture
 def without_pixels(monkeypatch):
     """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn, and read."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    draw = Figure.savefig
-
-    def drawn(figure, file, **how):
-        if how["format"] != "png":
-            draw(figure, file, **how)
-
-    monkeypatch.setattr(Figure, "savefig", drawn)
+    leave_pixels_out(monkeypatch)

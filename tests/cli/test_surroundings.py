@@ -18,7 +18,7 @@ import pytest
 
 from ipusim.app.cli import main
 from ipusim.app.cli.app import app
-from tests.cli.commands import HEEDING, ipusim, process
+from tests.cli.commands import HEEDING, ipusim, leave_pixels_out, process
 from tests.effort import draws_everything, slowest
 from tests.places import ROOT
 
@@ -112,6 +112,7 @@ def descriptors(tmp_path):
         os.close(descriptor)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
 def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
     """Every scenario is checked and one run; none knows of the others."""
@@ -135,6 +136,7 @@ def test_a_run_is_whole_when_its_reader_leaves(tmp_path):
     assert is_whole(tmp_path)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @posix
 @pytest.mark.parametrize(("out", "err"), [("closed", "file"), ("closed", "closed"), ("unread", "file")])
 def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err):
@@ -144,6 +146,7 @@ def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err
     assert is_whole(tmp_path / "out")
 
 
+@pytest.mark.usefixtures("without_pictures")
 @posix
 def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path, descriptors):
     if "full" not in descriptors:
@@ -187,7 +190,7 @@ pipeline:
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory):
-    """A folder with a scenario of each name, and the results of its run.
+    """A folder with a scenario of each name, and the results of its run, of whose pictures those of lines are drawn.
 
     One of them goes to the folder that is its own by default, once more.
     """
@@ -197,13 +200,16 @@ def named(tmp_path_factory):
         path = os.fsencode(place) + b"/" + name + b".yaml"
         Path(os.fsdecode(path)).write_text(TINY)
         lines.append((b"run", path, b"--out", path.removesuffix(b".yaml")))
-    for words in lines:
-        done = ipusim(*words, cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+    with pytest.MonkeyPatch.context() as patch:
+        leave_pixels_out(patch)
+        for words in lines:
+            done = ipusim(*words, cwd=place)
+            assert (done.returncode, done.stderr) == (0, "")
     return place
 
 
 @posix
+@pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize(("name", "called"), ANY_NAMES.items(), ids=ANY_NAMES.values())
 def test_a_scenario_may_have_any_name(named, name, called):
     folder = named / os.fsdecode(name)

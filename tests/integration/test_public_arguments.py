@@ -76,13 +76,19 @@ def functions(shown):
                 yield f"{name}.{method}", getattr(shown[name], method), {"folder": shown["folder"] / "saved"}
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_wrong_values_of_any_parameter_are_one_message(shown, tmp_path, monkeypatch):
     def not_done(*_, **__):
         raise IpusimError("what fits is not done")
 
-    works = ("app.notebook.run.execute", "app.suggest.suggestion.suggest", "app.compare.compare.compare")
-    for work in (*works, "app.sweep.sweep.sweep", "app.page.page.report_page"):
-        monkeypatch.setattr(f"ipusim.{work}", not_done)
+    works = (
+        "notebook.run.execute",
+        "suggest.suggestion.suggest",
+        "compare.compare.compare",
+        "explain.explanation.what_if",
+    )
+    for work in (*works, "sweep.sweep.sweep", "page.page.report_page"):
+        monkeypatch.setattr(f"ipusim.app.{work}", not_done)
     monkeypatch.chdir(tmp_path)
     wrong = []
     for name, function, needed in functions(shown):

@@ -87,7 +87,7 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
 def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
     """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
     slowed = jumped = 0
-    for number, (name, job) in enumerate(jobs({sort: SORTS[sort]}, tmp_path, seed=1)):
+    for number, (name, job) in enumerate(jobs({sort: share(SORTS[sort])}, tmp_path, seed=1)):
         length = int(execute(job).timeline.makespan_cycles)
         first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
         slow = {"ipu": job.program.shape.mapping[-1], "slower": 1.25, "from": first}
@@ -177,7 +177,7 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
 
 def test_a_run_that_does_not_repeat_itself_is_simulated_whole() -> None:
     """GPipe keeps all micro-batches before it goes back: its Order has no period, and each execution is whole."""
-    data = flight(0, 2, 10, 20, 64).request.given()
+    data = flight(0, 2, 10, 20, 24).request.given()
     data["pipeline"]["schedule"] = "gpipe"
     job = assemble(Request.from_dict(data, name="gpipe"))
     timeline = timeline_of(job)
