@@ -1,5 +1,7 @@
 """Every pair of operations of small Plans, swapped: each swap is noticed, and by the right one of three guards.
 
+By default one pair in five is.
+
 If it breaks a dependency (or puts a pass on an IPU without its weights), the
 check says so, and with the check off the machine stops because a tensor is
 missing. If it does not, training still gives a result, and the order check says
@@ -9,7 +11,7 @@ that this is not the compiler's order.
 from __future__ import annotations
 
 from functools import cache
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
+from tests.effort import draws_everything
 from tests.grids import with_table
 from tests.price_and_run import price_and_run
 
@@ -74,7 +77,7 @@ def test_every_swap_is_noticed(schedule, shape):
     plan = plan_of(find(schedule), shape)
     machine(plan)
     harmless = stopped = 0
-    for first, second in combinations(range(len(plan.table)), 2):
+    for first, second in islice(combinations(range(len(plan.table)), 2), 0, None, 1 if draws_everything() else 5):
         table = plan.table.copy()
         table[[first, second], 2:] = table[[second, first], 2:]
         swapped = with_table(plan, table)
