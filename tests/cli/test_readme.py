@@ -20,6 +20,7 @@ from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
+from tests.effort import draws_everything
 from tests.interpreter import Interpreter
 from tests.scenario_data import timed
 
@@ -32,6 +33,7 @@ OWN = SCENARIOS.split("## A schedule of your own")[1].split("\n## ")[0]
 _CONSOLE = [
     commands(f"```console\n{block}```\n") for text in (README, SCENARIOS, PROGRAMS) for block in blocks(text, "console")
 ]
+DIGITS = "scenarios/digits_training.yaml"
 WALKS = [block for block in _CONSOLE if any("reports/" in command for command in block)]
 SINGLY = [block for block in _CONSOLE if block not in WALKS]
 #: The kinds of block of each page; a test runs every one of them.
@@ -61,9 +63,14 @@ def test_the_readme_is_a_page():
 
 
 def tried(command, workspace):
-    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``."""
+    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``.
+
+    By default the digits are trained on for two steps: seven trainings to their end are for ``--all``.
+    """
     program, *words = shlex.split(command)
     assert program == "ipusim"
+    if not draws_everything() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
+        words += ["--set", "steps=2"]
     with mock.patch("joblib.cpu_count", return_value=1):
         done = ipusim(*words, cwd=workspace, columns=None)
     assert done.returncode == 0, done.stderr
