@@ -44,6 +44,15 @@ Vary = Annotated[
 Zip = Annotated[
     bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
 ]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        help="run a scenario with jitter N times, each with seeds of its own, and say how its time is distributed",
+        show_default=False,
+    ),
+]
 MeasureName = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +76,7 @@ def sweep(
     scenario: ScenarioOrStudy,
     vary: Vary = None,
     side_by_side: Zip = False,
+    seeds: Seeds = None,
     measure: MeasureName = None,
     losses: Losses = False,
     workers: Workers = None,
@@ -82,22 +92,26 @@ def sweep(
     from ipusim.app.scenario.load import load_request
     from ipusim.app.sweep.ceiling import ceilings
     from ipusim.app.sweep.crew import Crew
+    from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, without_disturbances
     from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.measures import measure_of
     from ipusim.app.sweep.report import SWEEP_FILES, check_format, sweep_files
     from ipusim.app.sweep.study_file import read_study
 
-    study = read_study(scenario, vary or (), side_by_side)
+    study = read_study(scenario, vary or (), side_by_side, seeds=seeds)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
     check_format(table_format)
     crew = Crew(workers, backend, address)
     crew.check()
     request = load_request(study.scenario, overrides or ())
+    study = study.with_seeds_of(request)
     folder = out or Path("reports") / request.name
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, SWEEP_FILES, reads=request.paths(scenario, study.scenario)) as results,
+        ResultsFolder(
+            folder, (*SWEEP_FILES, *ENSEMBLE_FILES), reads=request.paths(scenario, study.scenario)
+        ) as results,
         Journal(results) as journal,
         _Landing(results) as landing,
     ):
@@ -109,11 +123,17 @@ def sweep(
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
+        ensemble = None if seeds is None else Ensemble(found, without_disturbances(request))
         limits = ceilings(found)
-        files = sweep_files(found, limits, chosen, table_format)
+        files = sweep_files(found, limits, chosen, table_format, drawn=ensemble is None)
+        files |= {} if ensemble is None else ensemble.files()
         heed()
         landing.end(files)
-    _print(found, limits, chosen)
+    if ensemble is None:
+        _print(found, limits, chosen)
+    else:
+        print_text(*ensemble.words())
+        print_table(ensemble.table())
     print_text(f"{folder}: {', '.join(files)}")
 
 

@@ -109,12 +109,14 @@ def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
     return pa.array(values)
 
 
-def sweep_files(found: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str) -> dict[str, bytes]:
-    """Return the files of a whole sweep: the rows, and the chart of a measure where any point has that."""
+def sweep_files(
+    found: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str, *, drawn: bool = True
+) -> dict[str, bytes]:
+    """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
     files = {"sweep.csv": sweep_csv(found)}
     if form == "parquet":
         files["sweep.parquet"] = sweep_parquet(found)
-    if any(outcome.ran and measure.of(outcome) is not None for _, outcome in found.finished):
+    if drawn and any(outcome.ran and measure.of(outcome) is not None for _, outcome in found.finished):
         chart = chart_of(found, limits, measure)
         files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
     return files

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.sweep.crew import Crew
+from ipusim.app.sweep.ensemble import seed_axes
 from ipusim.app.sweep.journal import Journal
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.sweep import Sweep, sweep
@@ -39,6 +40,7 @@ class Study:
         together: whether the axes go side by side.
         measure: what points are judged by; None where nobody says.
         place_of: where an axis is written, by its path.
+        seeds: runs with seeds of their own, which are the axes then; None for other axes.
     """
 
     scenario: Path
@@ -46,6 +48,14 @@ class Study:
     together: bool
     measure: str | None
     place_of: Callable[[str], runs.Place]
+    seeds: int | None = None
+
+    def with_seeds_of(self, request: Request) -> Study:
+        """Return the study with the seeds of the scenario's jitter as its axes, where these are wanted.
+
+        Raises OptionError for a scenario without jitter.
+        """
+        return self if self.seeds is None else replace(self, axes=seed_axes(request, self.seeds))
 
     def run(
         self,
@@ -76,13 +86,19 @@ class Study:
         return job_of(apply_overrides(source, changes, self.place_of))
 
 
-def read_study(path: Path, varied: Sequence[str], together: bool) -> Study:
+def read_study(path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None) -> Study:
     """Return what ``path``, a scenario or a study file, and options of a command ask for.
+
+    ``seeds`` are runs of a scenario with seeds of their own.
 
     Raises OptionError for ``varied`` that is no option with values, for none with a scenario, and for some beside a
     study file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
+    if seeds is not None:
+        if varied or together or {"vary", "scenario"} & source.data.keys():
+            raise OptionError("seeds", "expected a scenario and no other values to vary, got some")
+        return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds)
     if not {"vary", "scenario"} & source.data.keys():
         if not varied:
             text = "expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"

@@ -1,0 +1,59 @@
+"""How many runs take how long: a histogram, with times that stand out marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from ipusim.app.render.axes import second_unit
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.base.units import format_seconds
+
+#: Bars at most, and of few runs so many runs to a bar at least.
+_MOST_BARS: Final = 40
+_RUNS_TO_A_BAR: Final = 5
+#: Colours and dashes of the lines at marks.
+_LINES: Final = (SERIES[1], SERIES[6], SERIES[0], SERIES[0])
+_DASHES: Final = ("-", "-", "--", ":")
+
+
+class Mark(NamedTuple):
+    """A time that stands out: its seconds, and what it is."""
+
+    seconds: float
+    name: str
+
+
+@own_settings()
+def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str, width_in: float = 10.0) -> Chart:
+    """Return how many runs take how many ``seconds``; the ``marks`` are lines across, named in the legend.
+
+    Args:
+        seconds: of each run.
+        marks: times that stand out.
+        what: the times are.
+        title: of the picture.
+        width_in: of the picture, in inches.
+    """
+    figure = Chart(figsize=(width_in, 3.6))
+    axes = figure.subplots()
+    figure.subplots_adjust(left=0.065, right=0.985, top=0.87, bottom=0.15)
+    figure.text(0.1 / width_in, 0.93, title, fontsize=TITLE_SIZE)
+    factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
+    shown = np.array(seconds) / factor
+    bars = int(np.clip(len(seconds) // _RUNS_TO_A_BAR, 1, _MOST_BARS))
+    axes.hist(shown, bins=bars, color=SERIES[5][0], edgecolor="white", linewidth=0.6)
+    for mark, (colour, _), dash in zip(marks, _LINES, _DASHES, strict=False):
+        label = f"{mark.name}, {format_seconds(mark.seconds)}"
+        axes.axvline(mark.seconds / factor, color=colour, linestyle=dash, linewidth=1.4, label=label)
+    axes.set_xlabel(f"{what}, {unit}", fontsize=TEXT_SIZE)
+    axes.set_ylabel("runs", fontsize=TEXT_SIZE)
+    axes.tick_params(labelsize=TEXT_SIZE, color=LINE)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.ticklabel_format(axis="x", useOffset=False)
+    axes.legend(fontsize=TEXT_SIZE, frameon=False)
+    return figure

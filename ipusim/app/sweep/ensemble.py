@@ -1,0 +1,145 @@
+"""A scenario with jitter, run again and again, each time with seeds of its own: how its time is distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.api import Request, runs
+from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.histogram import Mark, histogram
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.app.sweep.sweep import Sweep
+from ipusim.app.sweep.vary import MOST_POINTS, Axis
+from ipusim.base.errors import OptionError
+from ipusim.base.units import format_seconds
+
+#: Every file that an ensemble may write beside the rows.
+ENSEMBLE_FILES: Final = ("ensemble.json", "ensemble.png", "ensemble.svg")
+#: Percentiles that a table has, and those between which nine of ten runs are.
+_PERCENTILES: Final = (0, 5, 25, 50, 75, 95, 100)
+_MOST_RUNS: Final = (5, 95)
+
+
+def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
+    """Return an axis for the seed of each jitter of a request: its own one and those that follow.
+
+    Raises OptionError for a request without jitter, and for too many runs or none.
+    """
+    if not 1 <= number <= MOST_POINTS:
+        raise OptionError("seeds", f"expected from 1 to {MOST_POINTS:,} runs, got {number:,}")
+    jitters = [(at, each.seed) for at, each in enumerate(request.options.disturbances or ()) if hasattr(each, "seed")]
+    if not jitters:
+        example = "such as {jitter: 5 %}"
+        raise OptionError("seeds", f"expected a scenario with jitter among its disturbances, {example}, got none")
+    span = 2**32
+    return tuple(
+        Axis(f"disturbances.{at}.seed", tuple((first + run) % span for run in range(number))) for at, first in jitters
+    )
+
+
+def without_disturbances(request: Request) -> Outcome:
+    """Return what a request comes to with nothing that disturbs it, for time alone."""
+    return outcome_of(request, {"disturbances": [], "numerics": "off"})
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Runs that differ in their draws alone.
+
+    Attributes:
+        found: the runs.
+        calm: what comes of a run without disturbances.
+    """
+
+    found: Sweep
+    calm: Outcome
+
+    @cached_property
+    def ran(self) -> list[Outcome]:
+        """What came of the runs that ran."""
+        return [outcome for _, outcome in self.found.finished if outcome.ran]
+
+    @cached_property
+    def times_s(self) -> list[float]:
+        """Seconds of a weight update, of each run that ran."""
+        return [outcome.weight_update_period_s or 0.0 for outcome in self.ran]
+
+    @cached_property
+    def slowdowns(self) -> list[float]:
+        """S of each run that ran: its time over that of the run without disturbances."""
+        calm = max(self.calm.run_cycles, 1)
+        return [outcome.run_cycles / calm for outcome in self.ran]
+
+    def _percentile(self, of: Sequence[float], share: int) -> float:
+        return float(np.percentile(of, share))
+
+    def words(self) -> Iterator[str]:
+        """Yield how the time is distributed, and what the jitter costs."""
+        low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
+        middle, slow = self._percentile(self.times_s, 50), self._percentile(self.slowdowns, 50)
+        what = f"{len(self.ran)} runs" if len(self.ran) > 1 else "One run"
+        yield (
+            f"{what}: {format_seconds(middle)} for a weight update in the middle one, nine of ten from "
+            f"{format_seconds(low)} to {format_seconds(high)}."
+        )
+        yield (
+            f"Without disturbances it takes {format_seconds(self.calm.weight_update_period_s or 0.0)}: S = {slow:.4f} "
+            f"in the middle run, {max(self.slowdowns):.4f} in the slowest."
+        )
+        refused = [outcome.message for _, outcome in self.found.finished if not outcome.ran]
+        if refused:
+            yield f"{len(refused)} did not run, such as: {refused[0]}"
+        if self.found.taken:
+            yield f"{self.found.taken} of {len(self.found.points)} runs are taken from an earlier ensemble of the same."
+
+    def table(self) -> Table:
+        """Return the percentiles of the time of a weight update, of the makespan and of the slowdown."""
+        makespans = [outcome.makespan_s or 0.0 for outcome in self.ran]
+        rows = tuple(
+            (
+                {0: "fastest", 50: "middle", 100: "slowest"}.get(share, f"{share} %"),
+                format_seconds(self._percentile(self.times_s, share)),
+                format_seconds(self._percentile(makespans, share)),
+                f"{self._percentile(self.slowdowns, share):.4f}",
+            )
+            for share in _PERCENTILES
+        )
+        title = f"{len(self.ran)} runs, each with seeds of its own"
+        return Table(title, ("percentile", "time per weight update", "makespan", "S"), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        return {
+            "name": self.found.request.name,
+            "runs": len(self.ran),
+            "weight_update_period_s": {str(share): self._percentile(self.times_s, share) for share in _PERCENTILES},
+            "mean_weight_update_period_s": float(np.mean(self.times_s)),
+            "without_disturbances_s": self.calm.weight_update_period_s,
+            "slowdown": {str(share): self._percentile(self.slowdowns, share) for share in _PERCENTILES},
+            "slowdowns": self.slowdowns,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file but the rows, by its name."""
+        request = self.found.request
+        title = f"{runs.title_of(request.description) or request.name}: {len(self.ran)} runs with seeds of their own"
+        low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
+        marks = [
+            Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),
+            Mark(self._percentile(self.times_s, 50), "middle run"),
+            Mark(low, "5th percentile"),
+            Mark(high, "95th percentile"),
+        ]
+        chart = histogram(self.times_s, marks, "time per weight update", title)
+        return {
+            "ensemble.json": json_bytes(self.to_dict()),
+            "ensemble.png": to_png(chart),
+            "ensemble.svg": to_svg(chart),
+        }

@@ -1,0 +1,93 @@
+"""Runs with seeds of their own, as the command line says them, whoever runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.throughput import throughput_of
+from ipusim.app.scenario.load import load_job
+from ipusim.runs.execute import execute
+from tests.cli.commands import ipusim
+from tests.effort import slowest
+from tests.places import SCENARIOS
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %, seed: 8}]", "--set", "expect=null")
+FILES = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
+
+
+def ensemble(folder, *words):
+    done = ipusim("sweep", FOUR, *JITTER, "--seeds", 12, *words, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def times_of(*overrides):
+    """Return the time of a weight update and of the run, of the scenario run by itself."""
+    rates = throughput_of(execute(load_job(FOUR, ["expect=null", *overrides])).timeline)
+    return rates.weight_update_period_s, rates.run_cycles
+
+
+def test_each_run_is_the_scenario_with_seeds_of_its_own(tmp_path):
+    lines = ensemble(tmp_path, "--workers", 1)
+    said = json.loads((tmp_path / "ensemble.json").read_text())
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["disturbances.0.seed"], row["disturbances.1.seed"]) for row in rows] == [
+        (str(3 + run), str(8 + run)) for run in range(12)
+    ]
+    calm_s, calm = times_of()
+    assert said["without_disturbances_s"] == calm_s
+    runs = [
+        times_of(f"disturbances=[{{jitter: 20 %, seed: {3 + run}}}, {{ipu: 1, jitter: 5 %, seed: {8 + run}}}]")
+        for run in range(12)
+    ]
+    assert [float(row["weight_update_period_s"]) for row in rows] == [seconds for seconds, _ in runs]
+    assert said["slowdowns"] == [cycles / calm for _, cycles in runs]
+    assert len(set(said["slowdowns"])) == 12
+    for share, seconds in said["weight_update_period_s"].items():
+        assert seconds == np.percentile([seconds for seconds, _ in runs], int(share))
+    assert lines[0].startswith("12 runs: ")
+    assert f"S = {np.median(said['slowdowns']):.4f} in the middle run, {max(said['slowdowns']):.4f} in" in lines[1]
+
+
+@slowest
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    ensemble(tmp_path / "one", "--workers", 1)
+    ensemble(tmp_path / "two", "--workers", 2)
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        worker = next(iter(cluster.workers.values()))
+        killing = threading.Timer(1.0, lambda: os.kill(worker.pid, signal.SIGKILL))
+        killing.start()
+        ensemble(tmp_path / "cluster", "--backend", "dask", "--address", cluster.scheduler_address)
+        killing.join()
+    for name in FILES:
+        first = (tmp_path / "one" / name).read_bytes()
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "cluster" / name).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--seeds", 5),
+            "--seeds: expected a scenario with jitter among its disturbances, such as {jitter: 5 %}, got ",
+        ),
+        (("--seeds", 0, *JITTER), "--seeds: expected from 1 to 100,000 runs, got 0"),
+        (("--seeds", 5, "--vary", "steps=1,2", *JITTER), "--seeds: expected a scenario and no other values to vary"),
+    ],
+)
+def test_what_makes_no_ensemble_is_refused(tmp_path, words, text):
+    done = ipusim("sweep", FOUR, *words, "--out", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+    assert not list(tmp_path.iterdir())
