@@ -81,6 +81,16 @@ def _third_chunks(case: Case) -> int:
     return 4 * case.ipus - (5 if case.ipus % 3 else 7)
 
 
+def _v_chunks(case: Case) -> int:
+    """Return what 1F1B-V waits in forward passes of a stage; 2, 3 and 9 IPUs fit no form."""
+    return {2: 4, 3: 8, 9: 36}.get(case.ipus, 5 * case.ipus - (8, 5, 7)[case.ipus % 3])
+
+
+def _waves(case: Case) -> Fraction:
+    backward, units = case.first + case.second, Fraction(case.count, case.ipus)
+    return Fraction(_way(case), 2) * (case.busy + (2 * units - 1) * abs(case.forward - backward))
+
+
 _WHOLE: Final = "(N - 1)(F + I + W)"
 _RAMPS: Final = (_WHOLE, lambda case: _way(case) * case.busy)
 _HALF_RAMPS: Final = (f"{_WHOLE} / 2", lambda case: Fraction(_way(case) * case.busy, 2))
@@ -112,6 +122,26 @@ FORMS: Final[tuple[Form, ...]] = (
         "(3 N - 1) / 2",
         lambda case: Fraction(3 * case.ipus - 1, 2),
         "Narayanan et al. 2021, Megatron-LM: ramps of one stage of several; m a multiple of N",
+    ),
+    Form(
+        "1f1b_v",
+        2,
+        "(5 N - 5) F / 2, N = 3 k + 2 (5 N - 7) F / 2, N = 3 k (5 N - 8) F / 2; N = 2, 3, 9: 4, 8, 36 F / 2",
+        lambda case: Fraction(_v_chunks(case) * case.forward, 2),
+        "floor(2 N / 3) + 1",
+        lambda case: 2 * case.ipus // 3 + 1,
+        "Qi et al. 2024: two thirds of 1F1B's memory with whole backward passes",
+        only_equal=True,
+    ),
+    Form(
+        "hanayo",
+        2,
+        "(N - 1)(F + I + W + (2 m / N - 1) abs(I + W - F)) / 2",
+        _waves,
+        "N",
+        lambda case: case.ipus,
+        "after Liu et al. 2023: ramps of one stage of several without a way round; where forward is as long as "
+        "backward, or m is N",
     ),
     Form(
         "breadth_first",

@@ -122,6 +122,8 @@ FOREIGN: Final[Mapping[str, str]] = {
     "zbv": "zbv_zero_bubble",
     "breadth_first": "looped_bfs bfs looped",
     "eager_1f1b": "eager",
+    "1f1b_v": "v_1f1b v1f1b",
+    "hanayo": "waves wave",
     "single": "none no_pipeline",
     "sharded": "model_parallel naive",
     "lock_step": "bsp synchronous sync barrier",

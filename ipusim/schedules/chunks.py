@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 
 import numpy as np
@@ -36,20 +36,29 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
     return found
 
 
-def v_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return the two chunks of each IPU, there and back, IPUs in the order in which a micro-batch first comes to them.
+def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> dict[int, list[tuple[int, ...]]]:
+    """Return the chunks of each IPU, two a wave, IPUs in the order in which a micro-batch first comes to them.
 
-    Raises UnsupportedProgramError unless stages go over the IPUs and back, as a V: the last is where the first is.
+    A wave goes over the IPUs and back: one of them is a V. Raises UnsupportedProgramError for stages that do not go in
+    up to ``most_waves`` of them, so that the last is where the first is.
     """
-    half = shape.stages // 2
-    runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(half), key=shape.mapping.__getitem__)]
-    if shape.mapping != shape.mapping[::-1] or shape.stages % 2 or len(dict(runs)) < len(runs):
-        raise UnsupportedProgramError(
-            f"The schedule '{schedule}' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 "
-            f"(device_mapping: v); the mapping is {', '.join(map(str, shape.mapping))}."
-        )
-    last = shape.stages - 1
-    return {ipu: [stages, tuple(last - stage for stage in reversed(stages))] for ipu, stages in runs}
+    for waves in range(1, most_waves + 1):
+        half = shape.stages // (2 * waves)
+        there = shape.mapping[:half]
+        runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(half), key=there.__getitem__)]
+        if (there + there[::-1]) * waves == shape.mapping and len(dict(runs)) == len(runs):
+            return {ipu: list(_waves(stages, half, waves)) for ipu, stages in runs}
+    raise UnsupportedProgramError(
+        f"The schedule '{schedule}' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 "
+        f"(device_mapping: v); the mapping is {', '.join(map(str, shape.mapping))}."
+    )
+
+
+def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int, ...]]:
+    """Yield an IPU's chunks of the way there and back, wave by wave, by the stages of its first."""
+    for begin in range(0, 2 * half * waves, 2 * half):
+        yield tuple(begin + stage for stage in stages)
+        yield tuple(begin + 2 * half - 1 - stage for stage in reversed(stages))
 
 
 def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
@@ -85,6 +94,18 @@ def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int]
         shape,
         {ipu: ([chunk], passes(len(chunks) - rank, rank)) for rank, (ipu, chunk) in enumerate(chunks.items())},
     )
+
+
+def repeated(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:
+    """Yield an IPU's passes with ``more`` micro-batches put in behind a period of one.
+
+    ``period`` passes from ``begin`` on repeat themselves.
+    """
+    first = passes.index(begin) if more else 0
+    parts = ((passes[:first], 0), *((passes[first : first + period], further) for further in range(more)))
+    for part, further in (*parts, (passes[first:], more)):
+        for kind, chunk, micro_batch in part:
+            yield kind, chunk, micro_batch + further
 
 
 def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Table:

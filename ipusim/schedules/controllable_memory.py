@@ -21,7 +21,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, order_of, v_chunks_of
+from ipusim.schedules.chunks import order_of, repeated, zigzag_chunks_of
 
 #: Passes of a micro-batch on an IPU in the order of its way: forward there and back, backward there and back, and the
 #: weights' halves, which stand behind the others wherever an IPU is free.
@@ -93,26 +93,16 @@ def _third(ipus: int, rank: int) -> tuple[int, ...]:
 def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int, ...]]) -> Order:
     check_stages(shape.positions)
     check_count(shape.micro_batches, 1)
-    chunks = v_chunks_of(shape, name)
+    chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 2)  # with which each IPU has a period between its ramps
     lanes = _laid_out([pattern(ipus, rank) for rank in range(ipus)], few)
+    begin = (*_PASSES[_THERE], ipus + 1)
     passes = {
-        ipu: (own, _repeated(lane, ipus + 1, count - few))
+        ipu: (own, repeated([(*_PASSES[number], batch) for number, batch in lane], begin, _PERIOD, count - few))
         for (ipu, own), lane in zip(chunks.items(), lanes, strict=True)
     }
     return order_of(name, shape, passes)
-
-
-def _repeated(lane: list[_Placed], begin: int, more: int) -> Iterator[ChunkPass]:
-    """Yield an IPU's passes, with the period that begins with micro-batch ``begin`` ``more`` times more often."""
-    first = lane.index(_Placed(_THERE, begin)) if more else 0
-    period = lane[first : first + _PERIOD] if more else []
-    parts = ((lane[:first], 0), *((period, further) for further in range(more)), (lane[first:], more))
-    for part, further in parts:
-        for number, micro_batch in part:
-            kind, chunk = _PASSES[number]
-            yield kind, chunk, micro_batch + further
 
 
 def _laid_out(patterns: list[tuple[int, ...]], count: int) -> list[list[_Placed]]:

@@ -13,7 +13,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, order_of, v_chunks_of
+from ipusim.schedules.chunks import ChunkPass, order_of, zigzag_chunks_of
 
 #: The two stages of an IPU: on a micro-batch's way there, and on its way back.
 _THERE, _BACK = 0, 1
@@ -28,7 +28,7 @@ def order(shape: PlanShape) -> Order:
     """
     check_stages(shape.positions)
     check_count(shape.micro_batches, 1)
-    chunks = v_chunks_of(shape, "zbv")
+    chunks = zigzag_chunks_of(shape, "zbv")
     passes = {
         ipu: (own, _passes(shape.micro_batches, rank, len(chunks))) for rank, (ipu, own) in enumerate(chunks.items())
     }

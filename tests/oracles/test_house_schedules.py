@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -15,7 +16,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
-from ipusim.schedules import controllable_memory
+from ipusim.schedules import controllable_memory, v_1f1b
 from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
@@ -211,6 +212,56 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
         assert list(map(str, passes)) == right
 
 
+#: Cycles in which an IPU does not work under 1F1B-V, of 2 IPUs, 3 and so on, in forward passes of a stage, where a
+#: backward pass takes two: the authors' code gives 4 8 15 22 33 75 for 2, 3, 4, 6, 8 and 16.
+V_WAITS = [4, 8, 15, 18, 22, 30, 33, 36, 45, 48, 52, 60, 63, 67, 75]
+
+
+@pytest.mark.parametrize("ipus", range(2, 17))
+def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
+    mapping = zigzag(2 * ipus, 2)
+    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1):
+        assert free("1f1b_v", mapping, count, EQUAL[:2]) == 6 * count + V_WAITS[ipus - 2]
+    assert max(most_kept("1f1b_v", mapping, 3 * ipus, "B")) == 2 * (2 * ipus // 3 + 1)
+
+
+@pytest.mark.parametrize("ipus", [1, 2, 3, 4, 7, 9, 12])
+def test_a_long_execution_of_1f1b_v_is_laid_out_as_one_that_is_moved_together_whole(ipus):
+    count = 4 * ipus + 9
+    order = find("1f1b_v").order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
+    for ipu, lane in enumerate(v_1f1b._laid_out(ipus, count)):
+        stages = (ipu, 2 * ipus - 1 - ipu)
+        right = [f"{kind.letter}{stages[chunk]}.{micro_batch}" for kind, chunk, micro_batch in lane]
+        assert passes_of(order)[ipu] == right
+
+
+@pytest.mark.parametrize("waves", [1, 2, 4])
+@pytest.mark.parametrize("ipus", [2, 3, 4, 8])
+def test_waves_wait_twice_the_way_over_the_ipus_whatever_their_number(ipus, waves):
+    """Where forward and backward take equally long; else twice their difference more with each further unit."""
+    mapping, chunks = zigzag(2 * ipus * waves, 2 * waves), 2 * waves
+    for units, (forward, backward) in ((1, (1, 1)), (2, (1, 1)), (3, (2, 2)), (1, (1, 2)), (2, (1, 2)), (3, (5, 2))):
+        count = units * ipus
+        wait = (ipus - 1) * (forward + backward + (2 * units - 1) * abs(backward - forward))
+        assert free("hanayo", mapping, count, (forward, backward)) == count * chunks * (forward + backward) + wait
+        assert max(most_kept("hanayo", mapping, count, "B")) == chunks * ipus
+
+
+def test_waves_run_in_slots_of_which_an_ipu_has_one_pass_each():
+    """Chimera's slots on the joined way, of all micro-batches at once; the last unit may be a part of one."""
+    for ipus, waves, count in ((2, 1, 4), (3, 1, 3), (4, 2, 11), (3, 3, 9)):
+        mapping = zigzag(2 * ipus * waves, 2 * waves)
+        stages = len(mapping)
+        right = {ipu: {} for ipu in range(ipus)}
+        for micro_batch, (stage, ipu) in product(range(count), enumerate(mapping)):
+            enters = 2 * (micro_batch % ipus) + 2 * stages * (micro_batch // ipus)
+            for letter, slot in (("F", enters + stage), ("B", enters + 2 * stages - 1 - stage)):
+                assert slot not in right[ipu]
+                right[ipu][slot] = f"{letter}{stage}.{micro_batch}"
+        right = {ipu: [slots[slot] for slot in sorted(slots)] for ipu, slots in right.items()}
+        assert passes_of(find("hanayo").order(PlanShape(mapping=mapping, micro_batches=count))) == right
+
+
 @pytest.mark.parametrize(
     ("mapping", "text"),
     [
@@ -222,3 +273,5 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
 def test_what_is_no_v_is_refused(mapping, text):
     with pytest.raises(UnsupportedProgramError, match=text):
         find("zbv").order(PlanShape(mapping=mapping, micro_batches=4))
+    with pytest.raises(UnsupportedProgramError, match="needs stages that go over all IPUs and back"):
+        find("hanayo").order(PlanShape(mapping=mapping, micro_batches=4))

@@ -9,6 +9,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.waterfall import balanced
 from ipusim.schedules import registry
 from ipusim.timeline.time_parts import TimePart
+from tests.house_schedules import goes_around, is_a_v, mapping_of
 from tests.scenario_data import job_from
 
 FORWARD, BACKWARD, COUNT = 100, 200, 24
@@ -20,7 +21,7 @@ FILL = {
     "sequential": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
     "sharded": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
 }
-#: The same where tensors go point to point: stages of the last four come round the IPUs twice, or are as many of three
+#: The same where tensors go point to point: stages of some come round the IPUs twice, or are as many of three
 #: equal halves; what those halves leave idle is the way of the first micro-batch down the IPUs alone.
 FREE = {
     "1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
@@ -30,14 +31,6 @@ FREE = {
     "zero_bubble_h1": lambda p: (p - 1) * FORWARD,
     "zero_bubble_h2": lambda p: (p - 1) * FORWARD,
     "zbv": lambda p: (p - 1) * FORWARD,
-}
-#: Schedules with two stages on each IPU: their mapping on so many.
-TWICE = {
-    "interleaved_1f1b": lambda p: [*range(p)] * 2,
-    "breadth_first": lambda p: [*range(p)] * 2,
-    "zbv": lambda p: [*range(p), *reversed(range(p))],
-    "v_half": lambda p: [*range(p), *reversed(range(p))],
-    "v_min": lambda p: [*range(p), *reversed(range(p))],
 }
 
 
@@ -62,7 +55,8 @@ def parts_of(job):
 @pytest.mark.parametrize("name", sorted(registry.HOUSE - {"single"}))
 def test_equal_stages_have_no_imbalance_and_fill_and_drain_is_the_closed_form(name, ipus):
     schedule = registry.find(name)
-    mapping = TWICE[name](ipus) if name in TWICE else [*range(ipus)]
+    twice = goes_around(name) or is_a_v(name)
+    mapping = [*mapping_of(name, 2 * ipus)] if twice else [*range(ipus)]
     count = 48 if name == "grouped" else COUNT
     for sync in schedule.syncs:
         parts = parts_of(job_of(name, [(FORWARD, BACKWARD)] * len(mapping), sync, mapping, count))

@@ -1,0 +1,120 @@
+"""1F1B-V: two stages on each IPU, placed as a V, with two thirds of 1F1B's activations and whole backward passes.
+
+Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). As for V-Half, a micro-batch's passes have
+a pattern of slots that begins anew every six slots, of which a backward pass takes two. Each pass then moves to the
+first slots that are free behind what it needs, a forward pass as far as the pattern's peak of activations allows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
+
+#: Passes of a micro-batch on an IPU in the order of its way: kind, chunk, and which way along the IPUs it goes.
+_PASSES: Final = (
+    (Pass.FORWARD, 0, 1),
+    (Pass.FORWARD, 1, -1),
+    (Pass.BACKWARD, 1, 1),
+    (Pass.BACKWARD, 0, -1),
+)
+#: Slots of each of these, and from one micro-batch to the next.
+_LENGTHS: Final = (1, 1, 2, 2)
+_PERIOD: Final = sum(_LENGTHS)
+
+
+def order(shape: PlanShape) -> Order:
+    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+
+    Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
+    stages that are not placed as a V.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, 1)
+    chunks = zigzag_chunks_of(shape, "1f1b_v")
+    ipus, count = len(chunks), shape.micro_batches
+    few = min(count, 2 * ipus + 6)  # with which each IPU has a period between its ramps
+    passes = {
+        ipu: (own, repeated(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
+        for (ipu, own), lane in zip(chunks.items(), _laid_out(ipus, few), strict=True)
+    }
+    return order_of("1f1b_v", shape, passes)
+
+
+def _pattern(ipus: int, rank: int) -> tuple[int, ...]:
+    """Return the first slots of the first micro-batch's passes.
+
+    Backward passes follow each other along the IPUs, with three slots after every third of them, so that none falls
+    upon a forward pass.
+    """
+    begin, ahead = 2 * ipus + (0 if ipus % 3 else 3), -(ipus + 2) % 3
+    backward = (begin + 2 * turn + 3 * ((ahead + turn) // 3) for turn in (rank, 2 * ipus - 1 - rank))
+    return rank, 2 * ipus - 1 - rank, *backward
+
+
+def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
+    """Return the passes of each IPU in order."""
+    every = sorted(
+        (slot + _PERIOD * micro_batch, rank, number, micro_batch)
+        for rank in range(ipus)
+        for number, slot in enumerate(_pattern(ipus, rank))
+        for micro_batch in range(count)
+    )
+    lanes = [_Lane([one for one in every if one[1] == rank], every[-1][0] + _PERIOD) for rank in range(ipus)]
+    most = max(int(lane.kept.max()) for lane in lanes)
+    for slot, rank, number, micro_batch in every:
+        source = rank - _PASSES[number][2]
+        there = 0 <= source < ipus
+        ready = lanes[source].end_of(number, micro_batch) if there else lanes[rank].end_of(number - 1, micro_batch)
+        lanes[rank].move(slot, number, micro_batch, max(ready, lanes[rank].end_of(number, micro_batch - 1)), most)
+    return [lane.passes() for lane in lanes]
+
+
+class _Lane:
+    """The slots of an IPU.
+
+    Attributes:
+        kept: the micro-batches of both chunks that the IPU keeps in each slot.
+    """
+
+    def __init__(self, passes: list[tuple[int, int, int, int]], slots: int) -> None:
+        """Take the passes as (slot, rank, number, micro-batch)."""
+        change = np.zeros(slots, np.int64)
+        self._taken = np.zeros(slots, bool)
+        self._begin: dict[tuple[int, int], int] = {}
+        for slot, _, number, _ in passes:
+            length = _LENGTHS[number]
+            self._taken[slot : slot + length] = True
+            change[slot + length - 1] += 1 if _PASSES[number][0] is Pass.FORWARD else -1
+        self.kept = np.cumsum(change)
+
+    def end_of(self, number: int, micro_batch: int) -> int:
+        """Return the slot behind a pass that has moved; 0 where there is no such pass."""
+        begin = self._begin.get((number, micro_batch))
+        return 0 if begin is None else begin + _LENGTHS[number]
+
+    def move(self, slot: int, number: int, micro_batch: int, ready: int, most: int) -> None:
+        """Move a pass from ``slot`` to the first one that is free from ``ready`` on, keeping no more than ``most``."""
+        length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
+        if forward:
+            full = np.flatnonzero(self.kept[ready:slot] >= most)
+            ready += int(full[-1]) + 1 if len(full) else 0
+        free = ~self._taken[ready : slot + length - 1]
+        if not forward:
+            free = free[:-1] & free[1:]
+        target = ready + int(free.argmax()) if free[: slot - ready].any() else slot
+        self._begin[number, micro_batch] = target
+        if target < slot:
+            self._taken[slot : slot + length] = False
+            self._taken[target : target + length] = True
+            self.kept[target + length - 1 : slot + length - 1] += 1 if forward else -1
+
+    def passes(self) -> list[ChunkPass]:
+        """Return the passes in the order of their slots."""
+        return [(*_PASSES[number][:2], batch) for number, batch in sorted(self._begin, key=self._begin.__getitem__)]
