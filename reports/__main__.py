@@ -32,6 +32,7 @@ from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
 from reports.programs_page import programs_page
 from reports.scenario_page import scenario_page
+from reports.stragglers_page import stragglers_page, stragglers_pictures
 from reports.suggested_page import PICTURE, suggested_page, suggested_picture
 from reports.sweep_page import sweep_page, sweep_pictures
 
@@ -78,6 +79,7 @@ def main(folder: Path) -> None:
         "programs.md": programs_page(),
         "schedules.md": schedules(),
         "bubbles.md": bubbles_page(),
+        "stragglers.md": stragglers_page(),
         "selection_orders.md": orders(),
         "memory_by_schedule.md": memory(),
         "accumulation_sweep.md": sweep_page(),
@@ -89,6 +91,7 @@ def main(folder: Path) -> None:
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
+    pictures |= stragglers_pictures()
     pictures[PICTURE] = suggested_picture()
     files = {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
     for name, content in files.items():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from itertools import dropwhile
+from typing import cast
 
 from ipusim.analysis.disturbed import DisturbanceCost, more_waits
 from ipusim.analysis.throughput import throughput_of
@@ -56,8 +58,14 @@ def _recovery(job: Job, executions: int, last: int) -> int | None:
     plain = _marks(whole, executions, costs, replace(system, disturbances=(Watched(),)))
     pairs = zip(_marks(whole, executions, whole.costs, whole.system), plain, strict=True)
     behind = dropwhile(lambda pair: pair[0].cycle < last, pairs)
-    alike = (one.state == other.state and one.positions == other.positions for one, other in behind)
+    alike = (_state(one) == _state(other) for one, other in behind)
     return next((number for number, same in enumerate(alike) if same), None)
+
+
+def _state(mark: Mark) -> Hashable:
+    """Return what a mark has noted, whichever of the events of one cycle comes first."""
+    (queue, facilities), ahead = cast(tuple[tuple[tuple[Hashable, ...], Hashable], Hashable], mark.state)
+    return tuple(sorted(queue, key=repr)), facilities, ahead, mark.positions
 
 
 def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:

@@ -1,0 +1,270 @@
+"""The page of stragglers: what one slow IPU, one bad cable, jitter and failures cost, by schedule, as simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, Final
+
+from ipusim.analysis.disturbed import DisturbanceCost
+from ipusim.app.long_runs.renewal import Renewal
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.sweep import ChartAxis, Panel, sweep_chart
+from ipusim.app.render.tables import Table
+from ipusim.hardware.failures import LLAMA3
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.runs.run import Run
+from reports.markdown import markdown
+
+#: Schedules and sync modes of the tables, in order.
+MODES: Final = (
+    ("grouped", Sync.LOCK_STEP),
+    ("1f1b", Sync.LOCK_STEP),
+    ("1f1b", Sync.POINT_TO_POINT),
+    ("eager_1f1b", Sync.LOCK_STEP),
+    ("eager_1f1b", Sync.POINT_TO_POINT),
+    ("zero_bubble_h2", Sync.LOCK_STEP),
+    ("zero_bubble_h2", Sync.POINT_TO_POINT),
+)
+#: Cycles of the passes of a stage: forward, for the gradient of the input, for those of the weights.
+_PASSES: Final = (100_000, 100_000, 100_000)
+_FACTOR: Final = 1.5
+_LATE: Final = 60_000
+_JITTERS: Final = (0, 2, 5, 10, 20, 30)
+_SEEDS: Final = 5
+#: Seconds of a checkpoint, and of a weight update, in the table of failures.
+_CHECKPOINTS_S: Final = (5, 15, 30, 60, 120)
+_UPDATE_S: Final = 4.0
+
+Disturbances = Sequence[Mapping[str, Any]]
+
+
+def ran(schedule: str, sync: Sync, ipus: int, count: int, disturbances: Disturbances) -> Run:
+    """Return the run of equal stages, one on each IPU, whose tensors take no time but for late cables."""
+    forward, first, second = _PASSES
+    stages: list[dict[str, Any]] = [
+        {
+            "name": f"s{number}",
+            "forward": forward,
+            "backward": first + second,
+            "backward_input": first,
+            "backward_weights": second,
+        }
+        for number in range(ipus)
+    ]
+    for one, other in pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = 8
+    pipeline = {"schedule": schedule, "sync": sync.value, "gradient_accumulation_count": count, "stages": stages}
+    data = {"training": True, "system": {"name": "free"}, "pipeline": pipeline, "disturbances": list(disturbances)}
+    return execute(assemble(Request.from_dict(data, name=schedule)))
+
+
+@cache
+def _cost(
+    schedule: str, sync: Sync, ipus: int, count: int, *disturbance: tuple[tuple[str, Any], ...]
+) -> DisturbanceCost:
+    found = ran(schedule, sync, ipus, count, [dict(each) for each in disturbance]).summary.disturbances
+    assert found is not None
+    return found
+
+
+def _mode(schedule: str, sync: Sync) -> str:
+    return f"{schedule} in {'lock-step' if sync is Sync.LOCK_STEP else 'point-to-point'}"
+
+
+def stragglers_page() -> str:
+    """Return the page."""
+    return "\n".join(
+        [
+            "# Stragglers\n",
+            _ASSUMED,
+            "## One slow IPU\n",
+            _OF_SLOW,
+            markdown(_slow()),
+            _OF_PASSING,
+            "![One IPU takes three times as long for a while](stragglers-slow.png)\n",
+            markdown(_passing()),
+            "## One bad cable\n",
+            _OF_CABLES,
+            markdown(_cables()),
+            "![One cable delays what it carries](stragglers-cable.png)\n",
+            "## Jitter\n",
+            _OF_JITTER,
+            "![What jitter costs, by schedule](stragglers-jitter.png)\n",
+            markdown(_jitter()),
+            "## Failures\n",
+            _of_failures(),
+            markdown(_failures()),
+            "`ipusim goodput` follows trainings of one's own. What interrupted that one:\n",
+            markdown(_interruptions()),
+        ]
+    )
+
+
+def _slow() -> Table:
+    rows = []
+    for schedule, sync in MODES:
+        costs = [_cost(schedule, sync, 4, 32, (("ipu", ipu), ("slower", _FACTOR))) for ipu in range(4)]
+        rows.append((_mode(schedule, sync), *(f"{cost.slowdown:.3f}" for cost in costs)))
+    return Table("", ("S", *(f"IPU {ipu}" for ipu in range(4))), tuple(rows))
+
+
+#: A passing disturbance: three times as long from here to there, in which an IPU ends a few passes.
+_PASSING: Final = (("ipu", 1), ("slower", 3), ("from", 1_500_000), ("until", 3_000_000))
+
+
+def _passing() -> Table:
+    rows = []
+    for schedule, sync in MODES:
+        cost = _cost(schedule, sync, 4, 24, _PASSING)
+        lost = cost.cycles - cost.plain_cycles
+        behind = "-" if cost.recovery is None else str(cost.recovery)
+        rows.append((_mode(schedule, sync), f"{lost:,}", f"{cost.slowdown:.3f}", behind))
+    return Table("", ("schedule", "cycles lost", "S", "micro-batches until all goes on as before"), tuple(rows))
+
+
+def _cables() -> Table:
+    ipus, count, rows = 8, 64, []
+    for link in range(ipus - 1):
+        late = (("link", (link, link + 1)), ("delay", _LATE))
+        cells = []
+        for schedule in ("1f1b", "eager_1f1b"):
+            cost = _cost(schedule, Sync.POINT_TO_POINT, ipus, count, late)
+            cells.append(f"{(cost.cycles - cost.plain_cycles) / _LATE:g} c")
+        cost = _cost("grouped", Sync.LOCK_STEP, ipus, count, late)
+        form = count - 2 * ((ipus - 2 - link) // 2)
+        rows.append((f"{link}-{link + 1}", f"{form} c", *cells, f"{(cost.cycles - cost.plain_cycles) / _LATE:g} c"))
+    return Table("", ("cable", "1F1B's form", "1f1b", "eager_1f1b", "grouped in lock-step"), tuple(rows))
+
+
+@cache
+def _jittered(schedule: str, sync: Sync) -> tuple[float, ...]:
+    """Return the mean S of some seeds under each jitter."""
+
+    def slowdown(jitter: int, seed: int) -> float:
+        found = ran(schedule, sync, 4, 32, [{"jitter": f"{jitter} %", "seed": seed}])
+        return found.timeline.makespan_cycles / plain
+
+    plain = ran(schedule, sync, 4, 32, []).timeline.makespan_cycles
+
+    return tuple(fmean(slowdown(jitter, seed) for seed in range(_SEEDS)) if jitter else 1.0 for jitter in _JITTERS)
+
+
+def _jitter() -> Table:
+    rows = (
+        (_mode(schedule, sync), *(f"{slowdown:.3f}" for slowdown in _jittered(schedule, sync)[1:]))
+        for schedule, sync in MODES
+    )
+    return Table("", (f"mean S of {_SEEDS} seeds", *(f"jitter {each} %" for each in _JITTERS[1:])), tuple(rows))
+
+
+def _interruptions() -> Table:
+    total = sum(LLAMA3.counts.values())
+    rows = tuple((name, str(count), f"{count / total:.1%}") for name, count in LLAMA3.counts.items())
+    return Table("", ("unexpected interruptions by", "count", "share"), (*rows, ("all", str(total), "100.0%")))
+
+
+def _mean_time_s() -> float:
+    return 1 / sum(1 / mean for mean in LLAMA3.mtbf_s(LLAMA3.devices).values())
+
+
+def _failures() -> Table:
+    rows = []
+    for checkpoint in _CHECKPOINTS_S:
+        training = Renewal(_UPDATE_S, _mean_time_s(), checkpoint)
+        waste = training.waste(training.updates(training.young_s))
+        rows.append(
+            (
+                f"{checkpoint} s",
+                f"{training.young_s:,.0f} s",
+                f"{training.first_order_waste:.2%}",
+                f"{waste:.2%}",
+                f"{1 - waste:.1%}",
+            )
+        )
+    header = ("writing a checkpoint", "Young's period", "waste, first order", "waste, exact", "effective time")
+    return Table("", header, tuple(rows))
+
+
+def stragglers_pictures() -> dict[str, bytes]:
+    """Draw traces under a slow IPU and a bad cable, and what jitter costs."""
+    shown = [MODES[0], *(mode for mode in MODES if mode[1] is Sync.POINT_TO_POINT)]
+    slow = [_compared(*mode, 16, [dict(_PASSING)]) for mode in shown]
+    late = [{"link": [1, 2], "delay": _LATE}]
+    cables = [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT]
+    return {
+        "stragglers-slow.png": to_png(
+            comparison(slow, title="IPU 1 takes three times as long from 1.5 to 3 million cycles")
+        ),
+        "stragglers-cable.png": to_png(
+            comparison(cables, title=f"The cable of IPUs 1 and 2 delays by {_LATE:,} cycles")
+        ),
+        "stragglers-jitter.png": to_png(_jitter_chart()),
+    }
+
+
+def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> Compared:
+    run = ran(schedule, sync, 4, count, disturbances)
+    cost = run.summary.disturbances
+    assert cost is not None
+    return Compared(run.timeline, _mode(schedule, sync), f"S {cost.slowdown:.3f}")
+
+
+def _jitter_chart() -> Chart:
+    points = [(jitter, _mode(*mode)) for mode in MODES for jitter in _JITTERS]
+    longer = [100 * (slowdown - 1) for mode in MODES for slowdown in _jittered(*mode)]
+    axes = [
+        ChartAxis("jitter, % of a pass (standard deviation)", _JITTERS, True),
+        ChartAxis("schedule", tuple(_mode(*mode) for mode in MODES), False),
+    ]
+    panel = Panel("longer than without, %", longer)
+    title = f"What jitter costs four IPUs and 32 micro-batches, mean of {_SEEDS} seeds"
+    return sweep_chart(axes, points, [panel], fits=[True] * len(points), title=title)
+
+
+def _of_failures() -> str:
+    mean = _mean_time_s()
+    return (
+        f"{LLAMA3.source},\nwith {sum(LLAMA3.counts.values())} unexpected interruptions: one in {mean / 3600:.2f} h, "
+        f"{LLAMA3.per_device_hour:.3g} in an hour of a device.\nEach takes the training back to its last checkpoint. "
+        "Of the time is lost, detection and restart apart, with checkpoints at\nYoung's period in whole weight updates "
+        f"of {_UPDATE_S:g} s, to first order (Young 1974) and exactly for exponential failures (Daly\n2006):\n"
+    )
+
+
+_ASSUMED: Final = """\
+What it costs that something is not as fast as it should be, as `disturbances` of a scenario say it. Four IPUs with a
+stage each, whose forward pass, gradient of the input and gradients of the weights take 100,000 cycles each; copies take
+no time but on cables that are late. S is the time of the run against the same without disturbances.
+"""
+_OF_SLOW: Final = f"""\
+One IPU takes {_FACTOR:g} times as long for everything, 32 micro-batches. In lock-step all wait for it at each meeting
+that it comes to last. In point-to-point 1F1B takes m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' + B' - F - B), where
+stage s is the slow one: nearly as long as if all IPUs were slow. Lock-step under 1F1B seems to bear it better only
+because it is slower to begin with: its time-steps are as long as a backward pass anyway. No schedule hides an IPU that
+is always slow; only less work on it does.
+"""
+_OF_PASSING: Final = """\
+One that is slow for a while uses up the slack that a schedule has. Below IPU 1 takes three times as long from 1.5 to 3
+million cycles, in which it does a million cycles less work. What all get back of that is what the schedule had IPU 1
+wait then. Behind it all goes on as before where IPUs stand to each other as they would have stood; a dash is where they
+do not within the run: equal stages never win slack back that is used up.
+"""
+_OF_CABLES: Final = f"""\
+One cable delays what it carries by c = {_LATE:,} cycles, eight IPUs, 64 micro-batches, and no copy occupies an IPU.
+Under 1F1B a micro-batch goes down and its gradient comes back before the next one may: neighbours have a slack of one,
+and each micro-batch pays c, c (m - 2 floor((N - 2 - l) / 2)) in all for cable l. With a slack of two the delay hides
+behind passes as long as it is at most half of F + B: eager 1F1B pays 2 c in all, for what it keeps more (the slack of
+Adaptra, NSDI 2026). In lock-step every meeting at which something crosses the cable pays c.
+"""
+_OF_JITTER: Final = """\
+Each pass is drawn by itself, lognormal with a mean of 1, the same for all schedules. In lock-step a time-step is as
+long as the longest of its passes; in point-to-point an IPU that is late now may be early later, if its neighbours'
+slack lets it: with a slack of two, or weight gradients to fill waits with, jitter costs next to nothing.
+"""
