@@ -10,6 +10,7 @@ from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
+from ipusim.ipu.runtime.building import once
 from ipusim.ipu.runtime.function_body import device
 from ipusim.ipu.runtime.host import Fetch, Running, Tensor
 from ipusim.ipu.runtime.lay_out import examples, lay_out
@@ -17,7 +18,6 @@ from ipusim.ipu.runtime.layouts import Fed
 from ipusim.ipu.runtime.loop_body import check_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, holds
 from ipusim.ipu.runtime.program_state import using
-from ipusim.ipu.runtime.repeated import once
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.stage_call import Inputs
 

@@ -10,6 +10,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
+from ipusim.ipu.runtime.building import once
 from ipusim.ipu.runtime.host import example
 from ipusim.ipu.runtime.lay_out import examples, lay_out
 from ipusim.ipu.runtime.layouts import Fed
@@ -21,7 +22,6 @@ from ipusim.ipu.runtime.pipeline_options import (
     RecomputationMode,
 )
 from ipusim.ipu.runtime.releases import in_any_release
-from ipusim.ipu.runtime.repeated import once
 from ipusim.ipu.runtime.run import Pipeline
 
 __all__ = [

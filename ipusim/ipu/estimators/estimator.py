@@ -20,7 +20,7 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.base.files import write_file
 from ipusim.ipu.estimators import training
 from ipusim.ipu.estimators.program import EstimatorProgram, Streamed, arguments_of, call_with, dataset_of, examples_of
-from ipusim.ipu.estimators.warm_start import settings_of, warm_start
+from ipusim.ipu.estimators.training import settings_of, warm_start
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig

@@ -1,19 +1,34 @@
-"""How long an estimator trains, and which hooks look on, in TensorFlow's order."""
+"""How long an estimator trains, and which hooks look on, in TensorFlow's order; and what a first training begins with.
+
+With which variables of a checkpoint that is, ``tf.estimator.WarmStartSettings`` says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from contextvars import Context
-from typing import Any
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from ipusim.api import checkpoint
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.estimators.program import EstimatorProgram
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.checkpoint_files import of_checkpoint, read_checkpoint
 from ipusim.ipu.tensorflow.checkpoint_saver_hook import CheckpointSaverHook
-from ipusim.ipu.tensorflow.saver import Saver, get_checkpoint_state, load_variable
+from ipusim.ipu.tensorflow.saver import (
+    Saver,
+    get_checkpoint_state,
+    go_on_from,
+    latest_checkpoint,
+    load_variable,
+    state_now,
+)
 from ipusim.ipu.tensorflow.session import Session
 from ipusim.ipu.tensorflow.session_run_hooks import (
     CheckpointSaverListener,
@@ -165,3 +180,62 @@ def inside(context: Context, iterator: Iterator[Any]) -> Iterator[Any]:
     end = object()
     while (found := context.run(next, iterator, end)) is not end:
         yield found
+
+
+class WarmStartSettings(NamedTuple):
+    """Which variables to take.
+
+    Attributes:
+        ckpt_to_initialize_from: a checkpoint, or the folder of some.
+        vars_to_warm_start: a regular expression of their names, or a list of names or expressions; None for none.
+        var_name_to_vocab_info: must be empty.
+        var_name_to_prev_var_name: from a name here to that in the checkpoint.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any = ".*"
+    var_name_to_vocab_info: Mapping[str, Any] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+
+def settings_of(given: Any) -> WarmStartSettings | None:
+    """Return what to begin with.
+
+    Raises ProgramTypeError for what is no path or settings, ProgramError for vocabularies.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | PathLike):
+        return WarmStartSettings(fspath(given))
+    if not isinstance(given, WarmStartSettings):
+        checks.wrong_type("warm_start_from", "a path, or WarmStartSettings", given)
+    if given.var_name_to_vocab_info:
+        checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", given[2])
+    return given
+
+
+def warm_start(settings: WarmStartSettings) -> None:
+    """Set the variables of the compiled programs; raises ProgramError for those that the checkpoint has not."""
+    place = settings.ckpt_to_initialize_from
+    prefix = latest_checkpoint(place) if Path(place).is_dir() else place
+    if prefix is None:
+        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {place!r}")
+    arrays, before = read_checkpoint(prefix), settings.var_name_to_prev_var_name or {}
+    wanted = {
+        name
+        for name in state_now()
+        if checkpoint.is_variable(name)
+        and name != "global_step"
+        and (name in before or _matches(settings.vars_to_warm_start, name))
+    }
+    with of_checkpoint(prefix):
+        known = {name: before.get(name, name) for name in wanted}
+        found = {name: arrays[there] for name, there in known.items() if there in arrays}
+        go_on_from(found, wanted.__contains__)
+
+
+def _matches(expressions: str | Sequence[str] | None, name: str) -> bool:
+    if expressions is None:
+        return False
+    listed = [expressions] if isinstance(expressions, str) else expressions
+    return any(re.match(each, name) for each in listed)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.tensorflow.tensor_shape import TensorShape
+from ipusim.ipu.tensorflow.shaping import TensorShape
 
 
 def _get_shape(value: Any) -> TensorShape:

@@ -14,14 +14,13 @@ from ipusim.api import functions
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.building import compiling
+from ipusim.ipu.runtime.building import Made, compiling, repeating
 from ipusim.ipu.runtime.compiled_computation import CompiledComputation, TrialError
 from ipusim.ipu.runtime.function_body import FunctionBody, Loop, LoopFound, calls_device, device, running_as
 from ipusim.ipu.runtime.lay_out import ProgramReached, lay_out
 from ipusim.ipu.runtime.loop_body import run_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, trying
 from ipusim.ipu.runtime.program_state import using
-from ipusim.ipu.runtime.repeated import Made, repeating
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves, mapped
 

@@ -45,7 +45,7 @@ _ESTIMATOR: Final = (
         "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",
     )
     | found_in(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
-    | found_in("ipusim.ipu.estimators.warm_start", "WarmStartSettings")
+    | found_in("ipusim.ipu.estimators.training", "WarmStartSettings")
     | found_in("ipusim.ipu.estimators.train_and_evaluate", "EvalSpec TrainSpec train_and_evaluate")
 )
 #: The kinds of errors that programs catch, each one of ipusim's own. Their ``message`` is the whole text, as
@@ -87,10 +87,9 @@ __getattr__, __dir__ = offering(
     | found_in(_ARRAYS, f"{_MATH} {_OF_TF}")
     | found_in(
         f"{_HERE}.shaping",
-        "broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
+        "TensorShape broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
         "strided_slice tile transpose unstack where",
     )
-    | found_in(f"{_HERE}.tensor_shape", "TensorShape")
     | found_in(f"{_HERE}.control_flow", "cond while_loop")
     | found_in(f"{_HERE}.own_gradients", "GradientTape custom_gradient")
     | found_in(

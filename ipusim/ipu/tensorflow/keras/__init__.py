@@ -13,7 +13,7 @@ __getattr__, __dir__ = offering(
     "tf.keras",
     {name: f"{_HERE}.{name}" for name in _MODULES.split()}
     | {"initializers": "ipusim.ipu.runtime.initializers", "ipu": "ipusim.ipu.keras"}
-    | found_in(f"{_HERE}.input_layer", "Input")
+    | found_in(f"{_HERE}.graph", "Input")
     | found_in(f"{_HERE}.model", "Model")
     | found_in(f"{_HERE}.sequential", "Sequential"),
 )

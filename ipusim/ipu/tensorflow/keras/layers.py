@@ -281,5 +281,5 @@ __getattr__, __dir__ = offering(
     | found_in("ipusim.ipu.tensorflow.keras.plain_layers", _PLAIN)
     | {"MaxPool2D": f"{__name__}:MaxPooling2D", "AvgPool2D": f"{__name__}:AveragePooling2D"}
     | {"Layer": "ipusim.ipu.tensorflow.keras.layer:Layer"}
-    | found_in("ipusim.ipu.tensorflow.keras.input_layer", "Input InputLayer"),
+    | found_in("ipusim.ipu.tensorflow.keras.graph", "Input InputLayer"),
 )

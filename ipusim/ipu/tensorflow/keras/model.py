@@ -18,8 +18,7 @@ from ipusim.ipu.runtime.names import model_name
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, plain
 from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension
-from ipusim.ipu.tensorflow.keras.graph import Graph, summary_lines
-from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
+from ipusim.ipu.tensorflow.keras.graph import Graph, InputLayer, summary_lines
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
 from ipusim.ipu.tensorflow.keras.saving import load, save
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors

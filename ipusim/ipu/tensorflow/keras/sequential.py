@@ -9,8 +9,7 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.extensions import SequentialExtension
-from ipusim.ipu.tensorflow.keras.graph import Graph
-from ipusim.ipu.tensorflow.keras.input_layer import Input, InputLayer
+from ipusim.ipu.tensorflow.keras.graph import Graph, Input, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.model import Model
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor

@@ -22,7 +22,7 @@ _MOST: Final = 1 << 28
 
 
 class KerasTensor:
-    """A tensor that a layer will give; its operators are those of :mod:`ipusim.ipu.tensorflow.keras.input_layer`.
+    """A tensor that a layer will give; its operators are those of :mod:`ipusim.ipu.tensorflow.keras.graph`.
 
     Attributes:
         shape: with None for the batch.

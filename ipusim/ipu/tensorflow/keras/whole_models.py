@@ -22,8 +22,7 @@ from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMet
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras import losses, metrics
 from ipusim.ipu.tensorflow.keras.described import described, plain, restored, revived
-from ipusim.ipu.tensorflow.keras.graph import Graph
-from ipusim.ipu.tensorflow.keras.input_layer import InputLayer
+from ipusim.ipu.tensorflow.keras.graph import Graph, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.saving import (
