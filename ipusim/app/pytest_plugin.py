@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         known = [Path(config.invocation_params.dir, arg.partition("::")[0]).resolve() for arg in config.args]
         for folder in config.getini("ipusim_scenarios"):
-            if not any(Path(folder).resolve().is_relative_to(each) for each in known):
+            if not any(Path(folder).resolve().is_relative_to(known_folder) for known_folder in known):
                 config.args.append(str(folder))
 
 
@@ -66,11 +66,11 @@ class ScenarioItem(pytest.Item):
         from ipusim.app.regression.file import write_pin  # noqa: PLC0415 - as above
         from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
-        found = hold(self.path, renew=self.config.getoption("ipusim_update"))
-        if found.new_pin is not None:
-            write_pin(self.path, found.new_pin)
-        if found.ended != "held":
-            raise ScenarioFailure("\n".join(filter(None, [*found.missed, found.difference, found.mistake])))
+        outcome = hold(self.path, renew=self.config.getoption("ipusim_update"))
+        if outcome.new_pin is not None:
+            write_pin(self.path, outcome.new_pin)
+        if outcome.ended != "held":
+            raise ScenarioFailure("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is missed alone, without the lines of this module."""

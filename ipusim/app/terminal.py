@@ -120,23 +120,23 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
     What has come so far is written then, and only after that it ends as an interrupted process does.
     """
-    asked = False
+    requested = False
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
         yield lambda: False
         return
 
     def interrupt(*_: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal requested
+        if requested:
             raise KeyboardInterrupt
-        asked = True
+        requested = True
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield lambda: asked
+        yield lambda: requested
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if asked:
+        if requested:
             sys.stdout.flush()
             signal.raise_signal(signal.SIGINT)
 

@@ -52,7 +52,7 @@ def all_to_all(
 
 def _dimension(name: str, value: int, x: Any) -> int:
     """Return the number of a dimension of ``x``; raises ProgramError for one that it does not have."""
-    found = checks.whole(name, value)
-    if found >= len(x.shape):
-        checks.wrong_value(name, f"a dimension of a tensor of rank {len(x.shape)}", found)
-    return found
+    result = checks.whole(name, value)
+    if result >= len(x.shape):
+        checks.wrong_value(name, f"a dimension of a tensor of rank {len(x.shape)}", result)
+    return result

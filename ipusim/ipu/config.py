@@ -168,15 +168,15 @@ _OTHERS: Final[Mapping[str, Field]] = {
 
 def _fields() -> Fields:
     """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for row in runs.OTHER_ATTRIBUTES:
         *above, name = row.name.split(".")
-        _within(found, above)[name] = replace(_OTHERS.get(row.name, flag()), without_effect=row.effect)
+        _within(result, above)[name] = replace(_OTHERS.get(row.name, flag()), without_effect=row.effect)
     for row in runs.attributes():
         *above, name = row.name.split(".")
-        _within(found, above)[name] = _field(row)
-    _put(found, _OWN)
-    return found
+        _within(result, above)[name] = _field(row)
+    _put(result, _OWN)
+    return result
 
 
 def _field(row: runs.GraphcoreOption) -> Field:
@@ -188,20 +188,20 @@ def _field(row: runs.GraphcoreOption) -> Field:
     return share(row.default) if row.kind is float else options()
 
 
-def _put(found: dict[str, Any], fields: Fields) -> None:
-    """Put attributes in the place of those that are ``found``."""
+def _put(attributes: dict[str, Any], fields: Fields) -> None:
+    """Write the values of ``fields`` into a tree of attributes."""
     for name, field in fields.items():
         if isinstance(field, Field):
-            found[name] = field
+            attributes[name] = field
         else:
-            _put(found.setdefault(name, {}), field)
+            _put(attributes.setdefault(name, {}), field)
 
 
-def _within(found: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
+def _within(result: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
     """Return the mapping below ``above`` in nested ones; those that are missing are made."""
-    for each in above:
-        found = found.setdefault(each, {})
-    return found
+    for item in above:
+        result = result.setdefault(item, {})
+    return result
 
 
 class IPUConfig(Category):
@@ -236,12 +236,12 @@ class IPUConfig(Category):
     @property
     def statistics_group(self) -> int:
         """The replicas that batch normalisations take their statistics of, together."""
-        found: int = self.norms.experimental.distributed_batch_norm_replica_group_size
-        return found
+        result: int = self.norms.experimental.distributed_batch_norm_replica_group_size
+        return result
 
-    def remark(self, given: str, why: str) -> None:
-        """Note that what a program has ``given`` has no effect, and why, where no attribute says it."""
-        self._remarks[given] = f"{given} will have no effect: {why}."
+    def remark(self, setting: str, why: str) -> None:
+        """Note that a ``setting`` of the program has no effect, and why, where no attribute says it."""
+        self._remarks[setting] = f"{setting} will have no effect: {why}."
 
     def notes(self) -> tuple[str, ...]:
         """Return why each value that is not the default has no effect, where it has none."""
@@ -258,7 +258,7 @@ class IPUConfig(Category):
 
     def options(self) -> dict[str, Any]:
         """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for row in runs.attributes():
             value: Any = self
             for name in row.name.split("."):
@@ -266,8 +266,8 @@ class IPUConfig(Category):
             if isinstance(value, dict):
                 value = poplar_options(plan_options(value, row.name))
             *above, key = row.path
-            _within(found, above)[key] = value.value if isinstance(value, Enum) else value
-        return found
+            _within(result, above)[key] = value.value if isinstance(value, Enum) else value
+        return result
 
     def device(
         self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True, ordinal: int = 0
@@ -373,7 +373,7 @@ def get_ipu_config(session: object = None) -> list[IPUConfig]:
 
     ``session`` has no effect: the configuration is the program's, in any session.
     """
-    found = configured()
-    if found is None:
+    result = configured()
+    if result is None:
         raise ProgramStateError("No IPU devices configured.")
-    return [found] * max(1, device_count(found))
+    return [result] * max(1, device_count(result))

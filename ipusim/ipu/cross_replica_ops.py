@@ -57,16 +57,16 @@ def tensor(x: Any, kinds: str = _KINDS) -> Any:
     Raises ProgramTypeError for anything else, and for elements of another of NumPy's ``kinds``, ProgramError for a
     tensor of the host.
     """
-    found = captured(array_functions.tensor(x, "x"))
-    if found.dtype.kind not in kinds:
+    result = captured(array_functions.tensor(x, "x"))
+    if result.dtype.kind not in kinds:
         numbers = "floating-point or whole numbers" if "f" in kinds else "whole numbers"
-        checks.wrong_type("x", f"a tensor of {numbers}", found.dtype.name if isbox(found) else x)
-    return found
+        checks.wrong_type("x", f"a tensor of {numbers}", result.dtype.name if isbox(result) else x)
+    return result
 
 
 def factor(name: str, value: Any) -> int:
     """Return the size of replica groups; raises ProgramTypeError for what is no number, ProgramError out of range."""
-    found = checks.whole(name, value, least=1)
-    if found > _MOST_REPLICAS:
-        checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", found)
-    return found
+    result = checks.whole(name, value, least=1)
+    if result > _MOST_REPLICAS:
+        checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", result)
+    return result

@@ -60,9 +60,9 @@ def cpu_user_operation(
     compiled library, ProgramError and ProgramTypeError for other arguments that cannot be, ModelError for a file or
     functions that are not as above.
     """
-    given = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
+    value = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
     with functions.on_host(checks.text("name", name)):
-        return _operation(inputs, library_path, outs, name, op_name, *given)
+        return _operation(inputs, library_path, outs, name, op_name, *value)
 
 
 def precompiled_user_op(
@@ -87,8 +87,8 @@ def precompiled_user_op(
         raise UnsupportedProgramError(
             f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
         )
-    given = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    return _operation(inputs, library_path, outs, name, op_name, *given)
+    value = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
+    return _operation(inputs, library_path, outs, name, op_name, *value)
 
 
 def _operation(
@@ -104,12 +104,12 @@ def _operation(
 ) -> list[Any]:
     if not isinstance(inputs, list | tuple):
         checks.wrong_type("inputs", "a list of tensors", inputs)
-    given = list(map(tensor, inputs))
+    values = list(map(tensor, inputs))
     places = None if learns is None else tuple(checks.whole("inputs_with_gradients", learn) for learn in learns)
     if places is not None:
-        if max(places, default=0) >= len(given):
-            checks.wrong_value("inputs_with_gradients", f"places of {len(given)} inputs", places)
-        given = [each if at in places else stop_gradient(each) for at, each in enumerate(given)]
+        if max(places, default=0) >= len(values):
+            checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
+        values = [item if at in places else stop_gradient(item) for at, item in enumerate(values)]
     module = _library(checks.text("library_path", library))
     called = checks.text("op_name", op_name)
     if not callable(getattr(module, called, None)):
@@ -126,7 +126,7 @@ def _operation(
         checks.truth("separate_gradients", separate),
         places,
     )
-    return list(functions.operate(operation, *given))
+    return list(functions.operate(operation, *values))
 
 
 def _outputs(outs: Any) -> tuple[Any, ...]:
@@ -191,14 +191,14 @@ class UserOperation:
         """Return the results; raises ModelError for others than were said, and for what the function raises."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
-        found = tuple(np.asarray(each) for each in (made if isinstance(made, tuple | list) else _some(made)))
-        forms = [(each.dtype, each.shape) for each in found]
+        result = tuple(np.asarray(item) for item in (made if isinstance(made, tuple | list) else _some(made)))
+        forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
                 f"user operation {self.name!r}: expected results {_text(self.outputs)}, as outs says, got "
                 f"{_text(forms)}"
             )
-        return found, (arrays, found)
+        return result, (arrays, result)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
@@ -215,35 +215,35 @@ class UserOperation:
         rest = list(grads), list(results), list(arrays)
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
-                given = [
+                values = [
                     self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in wanted
                 ]
                 places = [at for at in places if at in wanted]
             else:
                 made = self.pull_back(*rest, attributes=self.gradient_attributes)
-                given = list(made) if isinstance(made, tuple | list) else [made]
-            if len(given) != len(places):
-                raise ModelError(f"expected gradients of {len(places)} inputs, got {len(given)}")
-            found = {}
-            for at, each in zip(places, given, strict=True):
-                if each is not None:
-                    found[at] = np.asarray(each, arrays[at].dtype)
+                values = list(made) if isinstance(made, tuple | list) else [made]
+            if len(values) != len(places):
+                raise ModelError(f"expected gradients of {len(places)} inputs, got {len(values)}")
+            result = {}
+            for at, item in zip(places, values, strict=True):
+                if item is not None:
+                    result[at] = np.asarray(item, arrays[at].dtype)
                 elif at in wanted:
                     raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
-            for at, each in found.items():
-                if each.shape != arrays[at].shape:
+            for at, item in result.items():
+                if item.shape != arrays[at].shape:
                     raise ModelError(
-                        f"expected a gradient of shape {arrays[at].shape} for input {at}, got {each.shape}"
+                        f"expected a gradient of shape {arrays[at].shape} for input {at}, got {item.shape}"
                     )
-        return [found.get(at, np.zeros_like(arrays[at])) for at in wanted]
+        return [result.get(at, np.zeros_like(arrays[at])) for at in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
         size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
             with functions.Failing(f"cost of user operation {self.name!r}"):
-                given = self.cycles(*arrays)
-                return LayerCost(_measured(given, "forward", size), _measured(given, "backward", size))
+                value = self.cycles(*arrays)
+                return LayerCost(_measured(value, "forward", size), _measured(value, "backward", size))
         written = sum(math.prod(shape) for _, shape in self.outputs)
         moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
         read = sum(array.nbytes for array in arrays)
@@ -267,10 +267,12 @@ class Expression:
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
         with functions.Failing("vertex_expression"), functions.Surrounded(ipu_alone="a vertex_expression"):
-            found = np.asarray(self.function(*arrays))
-            if found.dtype.kind not in "biuf" or found.shape != np.broadcast_shapes(*(array.shape for array in arrays)):
-                raise ModelError(f"expected an array of the inputs' shape, got {found.dtype}{list(found.shape)}")
-        return (found,), None
+            result = np.asarray(self.function(*arrays))
+            if result.dtype.kind not in "biuf" or result.shape != np.broadcast_shapes(
+                *(array.shape for array in arrays)
+            ):
+                raise ModelError(f"expected an array of the inputs' shape, got {result.dtype}{list(result.shape)}")
+        return (result,), None
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Refuse. Raises ModelError."""
@@ -299,8 +301,8 @@ def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
     return "[" + ", ".join(f"{dtype}{list(shape)}" for dtype, shape in forms) + "]"
 
 
-def _measured(given: Any, side: str, itemsize: int) -> Work:
-    cycles = given.get(side, 0) if isinstance(given, dict) else None
+def _measured(value: Any, side: str, itemsize: int) -> Work:
+    cycles = value.get(side, 0) if isinstance(value, dict) else None
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
-        raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {given!r}")
+        raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {value!r}")
     return models.MeasuredWork(cycles=cycles, itemsize=itemsize)

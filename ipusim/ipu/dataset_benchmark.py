@@ -158,13 +158,13 @@ class _Buffer:
 
     def fill(self, arrays: Sequence[Array]) -> int:
         """Return the bytes of an element; raises ProgramError for arrays without elements."""
-        if [(each.shape, each.dtype) for each in arrays] != [(each.shape, each.dtype) for each in self._arrays]:
-            self._arrays = [np.empty_like(each) for each in arrays]
-            if any(each.size == 0 for each in arrays):
+        if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in self._arrays]:
+            self._arrays = [np.empty_like(item) for item in arrays]
+            if any(item.size == 0 for item in arrays):
                 raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
         if self._copies:
-            for held, array in zip(self._arrays, arrays, strict=True):
-                np.copyto(held, array)
+            for stored, array in zip(self._arrays, arrays, strict=True):
+                np.copyto(stored, array)
         return sum(array.nbytes for array in arrays)
 
 
@@ -180,5 +180,5 @@ def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]
     }
 
 
-def _told(epoch: int, found: dict[str, float]) -> str:
-    return f"Epoch {epoch}: {found['elements_per_second']:,.0f} elements/second, {found['bandwidth']:.6f} GB/s."
+def _told(epoch: int, result: dict[str, float]) -> str:
+    return f"Epoch {epoch}: {result['elements_per_second']:,.0f} elements/second, {result['bandwidth']:.6f} GB/s."

@@ -159,8 +159,8 @@ class HostEmbedding:
 
     def get_embedding_tensor(self) -> NamedVariable:
         """Return the table as a variable of the host: a session evaluates it, and so does ``numpy()``."""
-        found: NamedVariable = self._variable
-        return found
+        result: NamedVariable = self._variable
+        return result
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
         """Return rows in a stage, shape (*indices.shape, encoding).
@@ -249,10 +249,10 @@ class _Table:
                 f"HostEmbedding {self.name!r}: expected the program to run inside `with embedding.register(session):`"
             )
         *micro_batch, which = key
-        given = self._given.setdefault(tuple(micro_batch), {})
-        if which not in given:
-            given[which] = self._now().take(ids, axis=0)
-        return given[which]
+        value = self._given.setdefault(tuple(micro_batch), {})
+        if which not in value:
+            value[which] = self._now().take(ids, axis=0)
+        return value[which]
 
     def learn(self, ids: Array, gradients: Array, key: layers.Key) -> None:
         """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
@@ -262,9 +262,9 @@ class _Table:
             self._sums = np.zeros_like(values)
         np.add.at(self._sums, ids.reshape(-1), np.asarray(gradients).reshape(-1, values.shape[1]))
         self._touched.append(ids.reshape(-1))
-        given = self._given.get(tuple(micro_batch), {})
-        given.pop(which, None)
-        if given:
+        value = self._given.get(tuple(micro_batch), {})
+        value.pop(which, None)
+        if value:
             return
         self._given.pop(tuple(micro_batch), None)
         self._complete += 1
@@ -295,8 +295,8 @@ def _table(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> 
         raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
     if id(spec) not in variable.tables:  # which keeps the specification, so that its number stays its own
         variable.tables[id(spec)] = _Table(variable, spec)
-    found: _Table = variable.tables[id(spec)]
-    return found
+    result: _Table = variable.tables[id(spec)]
+    return result
 
 
 def _set_registered(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec, now: bool) -> None:
@@ -318,8 +318,8 @@ class SerializedLookup:
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the table's gradient, of each row the sum of those of its uses."""
         table, ids = saved
-        found = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
-        return [found["W"] for _ in wanted]
+        result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
+        return [result["W"] for _ in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""

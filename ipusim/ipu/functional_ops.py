@@ -22,7 +22,7 @@ def outlined_function(
     checks.three_state("keep_input_layouts", keep_input_layouts)
     if func is not None and not callable(func):
         checks.wrong_type("func", "a function", func)
-    return (lambda given: given) if func is None else func
+    return (lambda value: value) if func is None else func
 
 
 def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -26,9 +26,9 @@ def normalise_image(
         checks.wrong_value("image", "uint8, float32 or float16", x.dtype)
     if x.ndim != 4 or x.shape[3] != 3:
         checks.wrong_value("image", "a tensor of shape [X,Y,Z,3]", x.shape)
-    for argument, given in (("channel_offsets", offsets), ("channel_scales", scales)):
-        if given.shape != (3,):
-            checks.wrong_value(argument, "an array or tensor of shape [3]", given.shape)
+    for argument, value in (("channel_offsets", offsets), ("channel_scales", scales)):
+        if value.shape != (3,):
+            checks.wrong_value(argument, "an array or tensor of shape [3]", value.shape)
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
         checks.wrong_type("scale", "a number", scale)
     return functions.operate(NormaliseImage(float(scale)), x, offsets, scales)[0]
@@ -49,9 +49,9 @@ class NormaliseImage:
         image, offsets, scales = arrays
         kind = np.dtype(np.float16) if image.dtype == np.uint8 else image.dtype
         difference = image.astype(kind) * kind.type(self.scale) - offsets.astype(kind)
-        found = np.zeros((*image.shape[:-1], 4), kind)
-        found[..., :3] = difference * scales.astype(kind)
-        return (found,), (difference, offsets, scales)
+        result = np.zeros((*image.shape[:-1], 4), kind)
+        result[..., :3] = difference * scales.astype(kind)
+        return (result,), (difference, offsets, scales)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of images, offsets and scales."""

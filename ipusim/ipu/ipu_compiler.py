@@ -42,24 +42,24 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     """
     if not callable(computation):
         checks.wrong_type("computation", "a function of the inputs", computation)
-    given = [] if inputs is None else inputs
-    if not isinstance(given, list | tuple):
+    items = [] if inputs is None else inputs
+    if not isinstance(items, list | tuple):
         checks.wrong_type("inputs", "a list of placeholders, other tensors of the host, or values", inputs)
-    check_takes("computation", computation, given, {})
+    check_takes("computation", computation, items, {})
     variables = program_state.store()
     try:
-        found, programs = collect(computation, given)
+        result, programs = collect(computation, items)
     except Exception as error:  # one without a pipeline or a loop computes what tensors of the host do not know
-        return _compiled_alone(computation, given, variables, error)
+        return _compiled_alone(computation, items, variables, error)
     if not programs:
-        return _compiled_alone(computation, given, variables)
+        return _compiled_alone(computation, items, variables)
     if sum(isinstance(program, Pipeline) and program.pipelined for program in programs) > 1:
         raise ProgramError(
             "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
             "program needs to be split into multiple compilations."
         )
     _COMPILED.set((*compiled(), *programs))
-    return _fetched(found, programs)
+    return _fetched(result, programs)
 
 
 def _compiled_alone(
@@ -82,18 +82,18 @@ def _compiled_alone(
     return _fetched(program.results(), [program])
 
 
-def _fetched(found: Any, programs: Sequence[Fetch]) -> Any:
-    """Return what a session is asked for, to run ``programs`` and evaluate the tensors of what was ``found``."""
+def _fetched(result: Any, programs: Sequence[Fetch]) -> Any:
+    """Return the fetches that make a session run ``programs`` and evaluate the tensors of ``result``."""
 
     def tensor(value: Any) -> Any:
         return value if isinstance(value, Result) else After(value, programs)
 
-    if isinstance(found, Mapping):
-        return mapped(tensor, found)
-    if isinstance(found, list | tuple):
-        tensors = [mapped(tensor, each) for each in found if not _is_operation(each)]
-        return type(found)(tensors) if tensors else After(None, programs)
-    return After(None, programs) if found is None or _is_operation(found) else (tensor(found),)
+    if isinstance(result, Mapping):
+        return mapped(tensor, result)
+    if isinstance(result, list | tuple):
+        tensors = [mapped(tensor, item) for item in result if not _is_operation(item)]
+        return type(result)(tensors) if tensors else After(None, programs)
+    return After(None, programs) if result is None or _is_operation(result) else (tensor(result),)
 
 
 def compiled() -> tuple[Fetch, ...]:

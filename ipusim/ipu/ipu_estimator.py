@@ -95,16 +95,16 @@ class IPUEstimatorSpec(_Fields):
         )
 
 
-def _check_call(name: str, given: Any, kinds: tuple[type, ...]) -> None:
-    if given is None:
+def _check_call(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    if value is None:
         return
-    if not isinstance(given, tuple):
+    if not isinstance(value, tuple):
         raise ProgramTypeError(f"`{name}` must be a tuple")
-    if len(given) != 2:
+    if len(value) != 2:
         raise ProgramError(f"`{name}` must have two elements")
-    if not callable(given[0]):
+    if not callable(value[0]):
         raise ProgramTypeError(f"first element in `{name}` must be callable")
-    if not isinstance(given[1], kinds):
+    if not isinstance(value[1], kinds):
         raise ProgramTypeError(f"second element in `{name}` must be a {' or '.join(kind.__name__ for kind in kinds)}")
 
 
@@ -154,10 +154,10 @@ class IPUEstimator(Estimator):
         """Call the model function; raises ProgramError in Graphcore's words for labels that it does not take."""
         if labels is not None and "labels" not in self._arguments:
             raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
-        found = self.model_fn(features, labels, mode, self.config)
-        if not isinstance(found, IPUEstimatorSpec | EstimatorSpec):
+        result = self.model_fn(features, labels, mode, self.config)
+        if not isinstance(result, IPUEstimatorSpec | EstimatorSpec):
             raise ProgramError("`model_fn` must return IPUEstimatorSpec or EstimatorSpec")
-        return found
+        return result
 
 
 #: From features, labels and a mode to the spec of the model.
@@ -215,9 +215,9 @@ class _Body:
             if spec.predictions is None:
                 raise ProgramError("EstimatorSpec must contain predictions when predicting")
             return _named("prediction", spec.predictions)
-        found = {"loss": cast(spec.loss, np.float32)}
+        result = {"loss": cast(spec.loss, np.float32)}
         if self.mode == ModeKeys.TRAIN:
-            return found | _named("host", getattr(spec, "host_call", None) and spec.host_call[1])
+            return result | _named("host", getattr(spec, "host_call", None) and spec.host_call[1])
         if spec.loss is None:
             raise ProgramError("EstimatorSpec must contain loss when evaluating")
         eval_metrics = getattr(spec, "eval_metrics", None)
@@ -225,7 +225,7 @@ class _Body:
             raise ProgramError("EstimatorSpec must contain either eval_metric_ops or eval_metrics when evaluating")
         if spec.eval_metric_ops and eval_metrics:
             raise ProgramError("EstimatorSpec cannot contain both eval_metric_ops and eval_metrics")
-        return found | (_named("metric", eval_metrics[1]) if eval_metrics else metrics_to_send(spec.eval_metric_ops))
+        return result | (_named("metric", eval_metrics[1]) if eval_metrics else metrics_to_send(spec.eval_metric_ops))
 
 
 def loop_program(
@@ -264,7 +264,7 @@ def _called(
     """Call a host call's function on the tensors of the one mini-batch of a run, of a body that ``asked`` for more."""
     function, tensors = host
     with behind(asked):
-        function(*(each[0] for each in _taken("host", sent, tensors)))
+        function(*(item[0] for item in _taken("host", sent, tensors)))
     return sent
 
 
@@ -272,8 +272,8 @@ def _metrics(spec: Any, sent: Mapping[str, Any]) -> Mapping[str, Any]:
     if not getattr(spec, "eval_metrics", None):
         return metrics_received(spec.eval_metric_ops, sent)
     function, tensors = spec.eval_metrics
-    given = _taken("metric", sent, tensors)
-    return dict(function(**given) if isinstance(given, dict) else function(*given))
+    value = _taken("metric", sent, tensors)
+    return dict(function(**value) if isinstance(value, dict) else function(*value))
 
 
 def _named(kind: str, tensors: Any) -> dict[str, Any]:

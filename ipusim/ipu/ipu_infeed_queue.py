@@ -235,8 +235,8 @@ class IPUInfeedQueue:
 
     def _next(self) -> Arrays:
         if self._first is not None:
-            found, self._first = self._first, None
-            return found
+            result, self._first = self._first, None
+            return result
         element = next(self._elements, _END)
         if element is _END:
             raise ModelError(

@@ -279,7 +279,9 @@ class EagerArray(np.ndarray[Any, Any]):
         if out is not None:
             options["out"] = tuple(map(_plain, out))
         found = getattr(ufunc, method)(*map(_plain, inputs), **options)
-        same = all(isinstance(each, EagerArray | int | float) and not isinstance(each, np.generic) for each in inputs)
+        same = all(
+            isinstance(input_, EagerArray | int | float) and not isinstance(input_, np.generic) for input_ in inputs
+        )
         if out is not None:
             return out[0] if len(out) == 1 else out
         return eager(found) if same and isinstance(found, np.ndarray | np.generic) else found

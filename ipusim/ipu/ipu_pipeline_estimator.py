@@ -81,8 +81,8 @@ class IPUPipelineEstimatorSpec(_Fields):
             raise ProgramError(
                 "The `accumulate_outfeed` pipeline keyword argument cannot be passed to the `IPUPipelineEstimatorSpec`."
             )
-        for name, given in (("computational_stages", computational_stages), ("device_mapping", device_mapping)):
-            if not isinstance(given, list | tuple) and (given is not None or name == "computational_stages"):
+        for name, value in (("computational_stages", computational_stages), ("device_mapping", device_mapping)):
+            if not isinstance(value, list | tuple) and (value is not None or name == "computational_stages"):
                 raise ProgramTypeError(f"{name} argument needs to be a list or a tuple.")
         for name, function in (("optimizer_function", optimizer_function), ("eval_metrics_fn", eval_metrics_fn)):
             if function is not None and not callable(function):
@@ -167,7 +167,7 @@ class IPUPipelineEstimator(Estimator):
             return EstimatorProgram(iterations, None, Of(results, _predictions), spec.prediction_hooks)
         metrics = Of(results, lambda sent: _metrics(spec.eval_metrics_fn, sent))
         return EstimatorProgram(
-            iterations, Of(metrics, lambda found: found["loss"]), Of(metrics, _without_loss), spec.evaluation_hooks
+            iterations, Of(metrics, lambda result: result["loss"]), Of(metrics, _without_loss), spec.evaluation_hooks
         )
 
     def _spec(self, mode: str) -> IPUPipelineEstimatorSpec:
@@ -177,20 +177,20 @@ class IPUPipelineEstimator(Estimator):
                 "The `model_fn` used with `IPUPipelineEstimator` must not have `features` or `labels` arguments. They "
                 "are instead passed to the first pipeline stage function."
             )
-        found = call_with(self._model_fn, {"mode": mode, "params": self.params, "config": self.config})
-        if not isinstance(found, IPUPipelineEstimatorSpec):
+        result = call_with(self._model_fn, {"mode": mode, "params": self.params, "config": self.config})
+        if not isinstance(result, IPUPipelineEstimatorSpec):
             raise ProgramTypeError(
                 "The `model_fn` used with `IPUPipelineEstimator` must return `IPUPipelineEstimatorSpec`."
             )
         shards = self.config.ipu_run_config.num_shards
-        mapping = range(len(found.computational_stages)) if found.device_mapping is None else found.device_mapping
-        needed = len({ipu for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])})
+        mapping = range(len(result.computational_stages)) if result.device_mapping is None else result.device_mapping
+        needed = len({ipu for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])})
         if not shards // 2 < needed <= shards:
             raise ProgramError(
                 f"This pipeline requires {needed} devices, but `IPURunConfig.num_shards` was set to {shards} "
                 "(num_shards/2 < pipeline_devices <= num_shards)."
             )
-        return found
+        return result
 
 
 _NAMES = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
@@ -209,14 +209,14 @@ def _repeats(iterations: int, count: int) -> int:
 def _metrics(function: Any, sent: Any) -> dict[str, Any]:
     """Return the metrics of what a run has sent, with the loss. Raises ProgramTypeError and ProgramError."""
     if isinstance(sent, dict):
-        found = function(**sent)
+        result = function(**sent)
     else:
-        found = function(*sent) if isinstance(sent, list | tuple) else function(sent)
-    if not isinstance(found, dict):
-        raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(found)}.")
-    if "loss" not in found:
+        result = function(*sent) if isinstance(sent, list | tuple) else function(sent)
+    if not isinstance(result, dict):
+        raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(result)}.")
+    if "loss" not in result:
         raise ProgramError("The dict returned from `eval_metrics_fn` must contain 'loss'.")
-    return found
+    return result
 
 
 def _without_loss(metrics: dict[str, Any]) -> dict[str, Any]:

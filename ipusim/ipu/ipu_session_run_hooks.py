@@ -122,9 +122,9 @@ class IPULoggingTensorHook(SessionRunHook):
         if not self._collected:
             return dict(session.run(self._outfeed.dequeue()))
         if self._mode is IPUOutfeedMode.LAST:
-            return {name: each[-1] for name, each in self._waiting[-1].items()}
+            return {name: item[-1] for name, item in self._waiting[-1].items()}
         waiting, self._waiting = self._waiting, []
-        return {name: np.concatenate([each[name] for each in waiting]) for name in (waiting[0] if waiting else ())}
+        return {name: np.concatenate([item[name] for item in waiting]) for name in (waiting[0] if waiting else ())}
 
 
 def _named(tensors: Any) -> dict[str, Any]:
@@ -132,10 +132,10 @@ def _named(tensors: Any) -> dict[str, Any]:
     if isinstance(tensors, dict):
         return tensors
     listed = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
-    for each in listed:
-        if not is_tensor(each):
-            raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(each)}")
-    return {f"tensor_{place}": each for place, each in enumerate(listed)}
+    for item in listed:
+        if not is_tensor(item):
+            raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(item)}")
+    return {f"tensor_{place}": item for place, item in enumerate(listed)}
 
 
 class Logs(Protocol):
@@ -165,7 +165,9 @@ class Logged:
     def sent(self) -> dict[str, Any]:
         """Return all tensors by names of their own."""
         return {
-            f"{_name(number)}{name}": each for number, held in enumerate(self.tensors) for name, each in held.items()
+            f"{_name(number)}{name}": item
+            for number, stored in enumerate(self.tensors)
+            for name, item in stored.items()
         }
 
     def given(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,8 +188,8 @@ def logged() -> Logged | None:
 
 def collecting() -> AbstractContextManager[Logged]:
     """Collect the tensors that hooks log in the block."""
-    found = Logged()
-    return setting(_LOGGED, found)
+    result = Logged()
+    return setting(_LOGGED, result)
 
 
 def _name(number: int) -> str:

@@ -55,9 +55,9 @@ class IPUStrategyV1:
         """
         named = check_call("fn", fn, args, kwargs)
         check_takes("fn", fn, args, named)
-        found = fn if isinstance(fn, Function) else self._functions.setdefault(_key(fn), Function(fn))
+        result = fn if isinstance(fn, Function) else self._functions.setdefault(_key(fn), Function(fn))
         with all_on_device(self._ordinal), calling(device=True):
-            return found(*args, **named)
+            return result(*args, **named)
 
 
 def _key(function: Callable[..., Any]) -> Hashable:
@@ -114,16 +114,16 @@ class HostStrategy(IPUStrategyV1):
         ProgramTypeError for what is no operation or no number, ProgramError as ``horovod.allreduce`` does.
         """
         operation = reduce_op_of("reduce_op", reduce_op)
-        found = value if isinstance(value, Fetch) else checks.numbers("value", value)
+        result = value if isinstance(value, Fetch) else checks.numbers("value", value)
         along = None if axis is None else checks.integer("axis", axis)
         if along is None:
-            return reduced("strategy.reduce", found, "sum" if operation is ReduceOp.SUM else "average")
-        if isinstance(tried := example(found), np.ndarray) and not -tried.ndim <= along < tried.ndim:
+            return reduced("strategy.reduce", result, "sum" if operation is ReduceOp.SUM else "average")
+        if isinstance(tried := example(result), np.ndarray) and not -tried.ndim <= along < tried.ndim:
             checks.wrong_value("axis", f"one of the {tried.ndim} axes of the value", along)
-        total = reduced("strategy.reduce", found, "sum", lambda array: array.sum(along, array.dtype))
+        total = reduced("strategy.reduce", result, "sum", lambda array: array.sum(along, array.dtype))
         if operation is ReduceOp.SUM:
             return total
-        length = reduced("strategy.reduce", found, "sum", lambda array: np.asarray(array.shape[along], array.dtype))
+        length = reduced("strategy.reduce", result, "sum", lambda array: np.asarray(array.shape[along], array.dtype))
         return total / length
 
     def update_config_proto(self, config_proto: Any) -> Any:

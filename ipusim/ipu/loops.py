@@ -49,8 +49,8 @@ def repeat(
     another number of tensors; UnsupportedProgramError for what is not simulated; and as ``pipelining_ops.pipeline``.
     """
     iterations = checks.whole("n", n, 1)
-    found, ran = _run(iterations, body, inputs, infeed_queue)
-    return _returned(found, ran)
+    result, ran = _run(iterations, body, inputs, infeed_queue)
+    return _returned(result, ran)
 
 
 def while_loop(
@@ -78,7 +78,7 @@ def while_loop(
         raise UnsupportedProgramError(
             f"condition: expected one that holds from 1 to {_LIMIT - 1} times, got {iterations} times"
         )
-    found, ran = _run(iterations, body, inputs, infeed_queue)
+    outcome, ran = _run(iterations, body, inputs, infeed_queue)
 
     def check(values: Any) -> None:
         if iterations < most and holds(condition, values):
@@ -88,16 +88,16 @@ def while_loop(
             )
 
     ran.check = check
-    if not isinstance(next(iter(found), None), Fetch):
-        check(found)
-    return _returned(found, ran)
+    if not isinstance(next(iter(outcome), None), Fetch):
+        check(outcome)
+    return _returned(outcome, ran)
 
 
-def _returned(found: list[Any], ran: _Ran) -> Any:
+def _returned(result: list[Any], ran: _Ran) -> Any:
     """Return the final values as Graphcore's loops do: a single one by itself, and without any what runs the loop."""
-    if not found:
+    if not result:
         return ran.pipeline
-    return found[0] if len(found) == 1 else found
+    return result[0] if len(result) == 1 else result
 
 
 class _Final(Tensor):

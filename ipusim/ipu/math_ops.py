@@ -36,8 +36,8 @@ def serialized_matmul(
     left = anp.swapaxes(left, -1, -2) if checks.truth("transpose_a", transpose_a) else left
     right = anp.swapaxes(right, -1, -2) if checks.truth("transpose_b", transpose_b) else right
     if left.shape[-1] != right.shape[-2] or left.dtype != right.dtype:
-        found = f"{left.dtype}{list(left.shape)}", f"{right.dtype}{list(right.shape)}"
-        checks.wrong_value("a and b", "as many columns as rows, and one type", found)
+        result = f"{left.dtype}{list(left.shape)}", f"{right.dtype}{list(right.shape)}"
+        checks.wrong_value("a and b", "as many columns as rows, and one type", result)
     factor = checks.whole("serialization_factor", serialization_factor, 1)
     parts = layers.SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
     parts.check(left.shape[-2], left.shape[-1], right.shape[-1])
@@ -61,7 +61,7 @@ class SerializedProduct:
         a, b = saved
         of = self.parts.left_gradient, self.parts.right_gradient
         stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
-        return [np.stack([of[place](*each) for each in stacked]).reshape((a, b)[place].shape) for place in wanted]
+        return [np.stack([of[place](*item) for item in stacked]).reshape((a, b)[place].shape) for place in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: one product there, and one back for each gradient; operands are read and written once.

@@ -118,12 +118,12 @@ def _ctc(labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any
     own = np.concatenate([np.where(used, rows, -1), steps[:, None]], axis=1)
     loss = layers.CTC(rows.shape[1], blank, timed=True, log_probabilities=kind == "data")
     outputs = anp.transpose(x, (1, 0, 2))
-    found = EachLoss(
+    result = EachLoss(
         (batch,),
         lambda: functions.operate(EachCTC(loss), outputs, own)[0],
         lambda: run_loss(loss, outputs, own, {}),
     )
-    return found if out_dtype in (None, x.dtype) else cast(found, out_dtype)
+    return result if out_dtype in (None, x.dtype) else cast(result, out_dtype)
 
 
 def ctc_beam_search_decoder(
@@ -173,19 +173,21 @@ def _decoded(kind: str, data: Any, lengths: Any, width: Any, paths: Any, blank: 
 def _scores(name: str, data: Any) -> Any:
     x = tensor(data)
     if x.ndim != 3 or x.dtype.kind != "f":
-        found = f"{x.dtype}{list(x.shape)}"
-        checks.wrong_value(name, "a floating-point tensor of shape [max_time, batch_size, num_classes]", found)
+        result = f"{x.dtype}{list(x.shape)}"
+        checks.wrong_value(name, "a floating-point tensor of shape [max_time, batch_size, num_classes]", result)
     return x
 
 
-def _whole(name: str, given: Any, shape: tuple[int | None, ...]) -> Array:
-    found: Array = whole_numbers(name, given)
-    same = len(shape) == found.ndim and all(want in (None, size) for want, size in zip(shape, found.shape, strict=True))
+def _whole(name: str, value: Any, shape: tuple[int | None, ...]) -> Array:
+    result: Array = whole_numbers(name, value)
+    same = len(shape) == result.ndim and all(
+        want in (None, size) for want, size in zip(shape, result.shape, strict=True)
+    )
     if not same:
         checks.wrong_value(
-            name, f"a tensor of shape {[('?' if want is None else want) for want in shape]}", found.shape
+            name, f"a tensor of shape {[('?' if want is None else want) for want in shape]}", result.shape
         )
-    return found.astype(np.int64)
+    return result.astype(np.int64)
 
 
 def nce_loss(
@@ -259,9 +261,9 @@ def _sampled_logits(
         "biases": (bias.shape, (num_classes,)),
         "labels": (true.shape, (x.shape[0], num_true)),
     }
-    for name, (found, shape) in wanted.items():
-        if found != shape:
-            checks.wrong_value(name, f"a tensor of shape {shape}", found)
+    for name, (result, shape) in wanted.items():
+        if result != shape:
+            checks.wrong_value(name, f"a tensor of shape {shape}", result)
     if sampled_values is None:
         sampled_values = log_uniform_candidate_sampler(true, num_true, num_sampled, True, num_classes, seed)
     drawn, true_expected, expected = sampled_values

@@ -101,5 +101,5 @@ def _called(kind: type[CoreLayer], inputs: Any, channels_axis: int, trainable: b
 def _arguments(
     center: bool, scale: bool, epsilon: float, initializers: dict[str, Any] | None, scope: str | None
 ) -> dict[str, Any]:
-    given = {f"{name}_initializer": initializer for name, initializer in (initializers or {}).items()}
-    return {"center": center, "scale": scale, "epsilon": epsilon, "name": scope, **given}
+    arguments = {f"{name}_initializer": initializer for name, initializer in (initializers or {}).items()}
+    return {"center": center, "scale": scale, "epsilon": epsilon, "name": scope, **arguments}

@@ -115,21 +115,21 @@ def pipeline(
     for what is not simulated; ModelError for a stage that fails; DeviceError, RemoteMemoryError and
     OutOfMemoryError for what the device does not have.
     """
-    given = dict(locals())
-    given["inputs"] = tuple(map(example, models.as_results(inputs)))
-    arguments = check_arguments(given)  # also where no session will run it, as Graphcore's do
+    options = dict(locals())
+    options["inputs"] = tuple(map(example, models.as_results(inputs)))
+    arguments = check_arguments(options)  # also where no session will run it, as Graphcore's do
     symbols, values = examples(inputs)
     arguments = arguments.with_inputs(values)
     refuse_what_is_not_simulated(arguments)
 
     def make(functions: Sequence[Callable[..., Any]]) -> Pipeline:
-        found = arguments.with_functions(functions)
+        result = arguments.with_functions(functions)
         return lay_out(
-            found, config, symbols, fed=Fed(found.inputs, lambda values, _: (found.with_inputs(values), None))
+            result, config, symbols, fed=Fed(result.inputs, lambda values, _: (result.with_inputs(values), None))
         )
 
-    def run_on(found: Pipeline) -> bool:
-        found.run(arguments.inputs or None)
+    def run_on(result: Pipeline) -> bool:
+        result.run(arguments.inputs or None)
         return True
 
     queues = arguments.infeed, arguments.outfeed

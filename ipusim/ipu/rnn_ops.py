@@ -111,8 +111,8 @@ class _Popnn:
             raise ProgramError(f"Expecting input_shape with 3 dims, got {x.ndim}")
         return cast(x, self.dtype)
 
-    def _state(self, name: str, given: Any, batch: int) -> Any:
-        state = cast(given, self.dtype)
+    def _state(self, name: str, value: Any, batch: int) -> Any:
+        state = cast(value, self.dtype)
         if state.shape != (batch, self.num_units):
             checks.wrong_value(name, f"a tensor of shape {(batch, self.num_units)}", state.shape)
         return state
@@ -144,7 +144,7 @@ class PopnnLSTM(_Popnn):
         states: tuple[Any, ...] = ()
         if initial_state is not None:
             named = zip("hc", (initial_state.h, initial_state.c), strict=True)
-            states = tuple(self._state(f"initial_state.{name}", each, x.shape[1]) for name, each in named)
+            states = tuple(self._state(f"initial_state.{name}", item, x.shape[1]) for name, item in named)
         outputs, h, c = self._run(x, (), states)
         return outputs, LSTMStateTuple(c, h)
 
@@ -202,8 +202,8 @@ class PopnnGRU(_Popnn):
         outputs, h = self._run(x, (), self._states(initial_state, x.shape[1]))
         return outputs, h
 
-    def _states(self, given: Any, batch: int) -> tuple[Any, ...]:
-        return () if given is None else (self._state("initial_state", given, batch),)
+    def _states(self, value: Any, batch: int) -> tuple[Any, ...]:
+        return () if value is None else (self._state("initial_state", value, batch),)
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Return the state's shape."""
@@ -250,8 +250,8 @@ class PopnnDynamicGRU(PopnnGRU):
         x = self._inputs(inputs)
         return x if checks.truth("time_major", time_major) else anp.transpose(x, (1, 0, 2))
 
-    def _lengths(self, given: Any, x: Any) -> Any:
-        lengths = whole_numbers("seq_len", given)
+    def _lengths(self, value: Any, x: Any) -> Any:
+        lengths = whole_numbers("seq_len", value)
         if lengths.shape != (x.shape[1],) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > x.shape[0]:
             checks.wrong_value("seq_len", f"{x.shape[1]} lengths from 0 to {x.shape[0]}", lengths)
         return lengths

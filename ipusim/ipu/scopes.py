@@ -42,12 +42,12 @@ def ipu_scope(device: str) -> Iterator[None]:
 @contextmanager
 def ipu_shard(index: int | list[int]) -> Iterator[None]:
     """Place computations in the block on an IPU of a sharded program; raises ProgramError for a number below 0."""
-    given = index[0] if isinstance(index, list) and len(index) == 1 else index
-    if isinstance(given, list):
-        raise UnsupportedProgramError(f"index: expected one IPU, got {given}")
-    with setting(SHARD, checks.whole("index", given)):
+    value = index[0] if isinstance(index, list) and len(index) == 1 else index
+    if isinstance(value, list):
+        raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
+    with setting(SHARD, checks.whole("index", value)):
         if (asked := asking()) is not None:
-            asked.shards.add(given)
+            asked.shards.add(value)
         yield
 
 

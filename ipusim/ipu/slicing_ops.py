@@ -36,9 +36,9 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
     counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
     if not counts.size or counts.shape != sources.shape:
         raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
-    given = tensor(src)
-    made = np.zeros((checks.whole("total_elements", total_elements, 1), *given.shape[1:]), given.dtype)
-    return _sliced(made, given, counts, sources, _behind(counts), zero_unused=True)
+    value = tensor(src)
+    made = np.zeros((checks.whole("total_elements", total_elements, 1), *value.shape[1:]), value.dtype)
+    return _sliced(made, value, counts, sources, _behind(counts), zero_unused=True)
 
 
 def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
@@ -54,25 +54,25 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
 
 def _of_one_type(dst: Any, src: Any) -> tuple[Any, Any]:
     """Return both as tensors, a list of Python's whole numbers in the dtype of the other, as TensorFlow has them."""
-    rows, given = tensor(dst, "dst"), tensor(src, "src")
-    if isinstance(src, list | tuple) and given.dtype.kind == "i":
-        given = cast(given, rows.dtype)
+    rows, value = tensor(dst, "dst"), tensor(src, "src")
+    if isinstance(src, list | tuple) and value.dtype.kind == "i":
+        value = cast(value, rows.dtype)
     elif isinstance(dst, list | tuple) and rows.dtype.kind == "i":
-        rows = cast(rows, given.dtype)
-    return rows, given
+        rows = cast(rows, value.dtype)
+    return rows, value
 
 
 def _behind(counts: Array) -> Array:
     """Return where slices begin that lie one behind another."""
-    found: Array = np.cumsum(counts) - counts
-    return found
+    result: Array = np.cumsum(counts) - counts
+    return result
 
 
-def _offsets(name: str, given: Any) -> Array:
-    found: Array = whole_numbers(name, given)
-    if found.ndim != 1:
-        checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", given)
-    return found.astype(np.int64)
+def _offsets(name: str, value: Any) -> Array:
+    result: Array = whole_numbers(name, value)
+    if result.ndim != 1:
+        checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", value)
+    return result.astype(np.int64)
 
 
 def _sliced(dst: Any, src: Any, counts: Array, sources: Array, places: Array, zero_unused: bool) -> Any:
@@ -87,10 +87,10 @@ def _sliced(dst: Any, src: Any, counts: Array, sources: Array, places: Array, ze
         if outside.any():
             at = int(outside.argmax())
             checks.wrong_value(name, f"at least {offsets[at] + counts[at]} rows for slice {at}, from row 0 on", rows)
-    (found,) = functions.operate(
+    (result,) = functions.operate(
         SequenceSlice(checks.truth("zero_unused", zero_unused)), dst, src, counts, sources, places
     )
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class SequenceSlice:
         """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
         taken, shape = saved
         (grad,) = grads
-        kept, given = np.zeros_like(grad), np.zeros(shape, grad.dtype)
+        kept, value = np.zeros_like(grad), np.zeros(shape, grad.dtype)
         if not self.zero_unused:
             kept[taken < 0] = grad[taken < 0]
-        np.add.at(given, taken[taken >= 0], grad[taken >= 0])
-        return [(kept, given)[place] for place in wanted]
+        np.add.at(value, taken[taken >= 0], grad[taken >= 0])
+        return [(kept, value)[place] for place in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: dst is written once, rows are read and written, and come over the exchange.

@@ -27,7 +27,7 @@ class _Trace(Fetch):
     def evaluate(self, running: Running) -> tuple[IpuTraceEvent, ...]:
         for operation in self._operations:
             running.value(operation)
-        programs = [each for each in running.evaluated() if isinstance(each, Pipeline)]
+        programs = [item for item in running.evaluated() if isinstance(item, Pipeline)]
         return tuple(
             IpuTraceEvent(
                 IpuTraceEventType.EXECUTE, program.timeline.info.name, json.dumps(program.summary.times_dict())

@@ -52,9 +52,9 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
-    found = get_ipu_config()[0].device((0,), ordinal=ordinal)
+    result = get_ipu_config()[0].device((0,), ordinal=ordinal)
     system = hardware.build_system(
-        found["name"], mapping=(0,), ipus=found["auto_select_ipus"], select=found["select_ipus"], pipelined=False
+        result["name"], mapping=(0,), ipus=result["auto_select_ipus"], select=result["select_ipus"], pipelined=False
     )
     return system.count
 
@@ -139,9 +139,9 @@ def export_inputs_to_file(
         checks.wrong_type("feed_dict", "a dictionary of placeholders' values", feed_dict)
     running = Running({key: key.fed(value) for key, value in feed_dict.items()})
     arrays: dict[str, Array] = {}
-    for place, each in enumerate(inputs):
-        name = each.name if isinstance(each, Placeholder) else f"input_{place}"
-        value = running.value(each) if isinstance(each, Tensor) else each
+    for place, item in enumerate(inputs):
+        name = item.name if isinstance(item, Placeholder) else f"input_{place}"
+        value = running.value(item) if isinstance(item, Tensor) else item
         arrays[name if name not in arrays else f"{name}_{place}"] = checks.numbers(f"inputs[{place}]", value)
     write_file(target, archive_of(arrays))
 
@@ -168,7 +168,7 @@ def _columns(source: Any, num_elements: int) -> list[Array]:
             f"The dataset iterator has reached the end of the dataset: expected {num_elements} elements, "
             f"got {len(rows)}"
         )
-    if len({tuple((np.shape(each), np.result_type(each)) for each in row) for row in rows}) > 1:
+    if len({tuple((np.shape(item), np.result_type(item)) for item in row) for row in rows}) > 1:
         checks.wrong_value("dataset_or_infeed", "elements of one shape and type", source)
     return [np.stack(column) for column in zip(*rows, strict=True)]
 

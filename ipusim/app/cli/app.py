@@ -43,8 +43,8 @@ Execution = Annotated[
 ]
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"ipusim {__version__}")
         raise typer.Exit
 

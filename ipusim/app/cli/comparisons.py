@@ -103,8 +103,8 @@ def compare(
     keep_watch()
     with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
         try:
-            with progress("comparing", heed) as told:
-                rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=told)
+            with progress("comparing", heed) as report:
+                rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=report)
         except RequestError:
             first = {
                 "pipeline.schedule": names or GRAPHCORES,
@@ -114,13 +114,13 @@ def compare(
             variant = [f"{key}={values[0]}" for key, values in first.items() if values]
             _raise_placed(runs, overrides or (), variant)
             raise
-        found = Comparison(rows)
-        files = comparison_files(found, title, traces or ())
+        result = Comparison(rows)
+        files = comparison_files(result, title, traces or ())
         heed()
         results.write(files)
-    print_text(*verdict(found))
-    print_table(comparison_table(found))
-    print_text(*reasons(found))
+    print_text(*verdict(result))
+    print_table(comparison_table(result))
+    print_text(*reasons(result))
     print_text(f"{folder}: {', '.join(files)}")
 
 

@@ -15,14 +15,14 @@ _MOST_ADDENDS: Final = 3
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
     """Yield the terms of ``costs``, then the laws, rates and figures that they came from, each with its source."""
-    found = pricing.terms_of(costs, plan, program, system)
-    before = ("", *(term.of for term in found))
+    priced = pricing.terms_of(costs, plan, program, system)
+    before = ("", *(term.of for term in priced))
     rows = tuple(
         (term.of if term.of != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
-        for term, last in zip(found, before, strict=False)
+        for term, last in zip(priced, before, strict=False)
     )
     yield Table("Costs", ("of", "term", "cycles", "formula, rounded up"), rows)
-    laws = tuple(dict.fromkeys(term.law for term in found))
+    laws = tuple(dict.fromkeys(term.law for term in priced))
     yield Table("Formulas", ("term", "formula", "source"), tuple((law.name, law.formula, law.source) for law in laws))
     used = {name for law in laws for name in law.rates} - _of_other_devices(system)
     if used:

@@ -80,10 +80,16 @@ def explain(
 
     keep_watch()
     modes = sync_modes(sync)
-    found = opened(run, overrides or (), trust=trust)
-    with interruptible() as heed, ResultsFolder(out or found.folder, EXPLANATION_FILES, reads=(run,)) as results:
+    opened_run = opened(run, overrides or (), trust=trust)
+    with interruptible() as heed, ResultsFolder(out or opened_run.folder, EXPLANATION_FILES, reads=(run,)) as results:
         explanation = explain(
-            found.timeline, found.job, execution, found.waterfall, what or (), modes, straggling=stragglers
+            opened_run.timeline,
+            opened_run.job,
+            execution,
+            opened_run.waterfall,
+            what or (),
+            modes,
+            straggling=stragglers,
         )
         files = explanation.files()
         heed()
@@ -95,4 +101,4 @@ def explain(
     typer.echo()
     for table in explanation.tables():
         print_table(table)
-    print_text(f"{out or found.folder}: {', '.join(files)}")
+    print_text(f"{out or opened_run.folder}: {', '.join(files)}")

@@ -55,16 +55,16 @@ def validate(
     reads = [path for path in (products, rows) if path is not None]
     with ExitStack() as stack:
         results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))
-        found = validated(products, rows, ipu)
-        print_text(*found.verdicts())
+        validation = validated(products, rows, ipu)
+        print_text(*validation.verdicts())
         typer.echo()
-        for part in found.parts():
+        for part in validation.parts():
             for table in part.tables:
                 print_table(table)
             print_text(*part.words)
             typer.echo()
         if results is not None:
-            files = found.files()
+            files = validation.files()
             results.write(files)
             print_text(f"{out}: {', '.join(files)}")
 
@@ -104,12 +104,12 @@ def calibrate(
     if out is not None:
         check_output(out, RATES, rows)
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
-    found = fit(read_measured(rows), names)
-    print_text(verdict(found))
+    calibration = fit(read_measured(rows), names)
+    print_text(verdict(calibration))
     typer.echo()
-    print_table(rate_table(found))
-    print_table(row_table(found))
-    print_text(*words(found))
+    print_table(rate_table(calibration))
+    print_table(row_table(calibration))
+    print_text(*words(calibration))
     if out is not None:
-        write_file(out, rates_file(found, out.name))
+        write_file(out, rates_file(calibration, out.name))
         print_text(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")

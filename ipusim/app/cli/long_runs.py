@@ -78,11 +78,11 @@ def goodput(
     seconds = {name: _seconds(name, text) for name, text in times.items()}
     mean_times(mtbf or (), 1)  # a word that means nothing is told before anything runs
     keep_watch()
-    found = opened(run, overrides or ())
-    with interruptible() as heed, ResultsFolder(out or found.folder, GOODPUT_FILES, reads=(run,)) as results:
-        number = devices or devices_of(found.timeline)
+    opened_run = opened(run, overrides or ())
+    with interruptible() as heed, ResultsFolder(out or opened_run.folder, GOODPUT_FILES, reads=(run,)) as results:
+        number = devices or devices_of(opened_run.timeline)
         mtbf_s, sources = mean_times(mtbf or ("llama3",), number)
-        wanted = Wanted(
+        settings = Wanted(
             mtbf_s,
             sources,
             number,
@@ -94,14 +94,14 @@ def goodput(
             seeds,
             seed,
         )
-        result = goodput(found.timeline, wanted)
+        result = goodput(opened_run.timeline, settings)
         files = goodput_files(result)
         heed()
         results.write(files)
     print_text(*result.words())
     for table in result.tables():
         print_table(table)
-    print_text(f"{out or found.folder}: {', '.join(files)}")
+    print_text(f"{out or opened_run.folder}: {', '.join(files)}")
 
 
 def _seconds(option: str, text: str) -> float:

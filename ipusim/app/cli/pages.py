@@ -49,8 +49,8 @@ def view(
         print_text(how_to_open(trace))
         return
     done = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
-        signal.signal(each, lambda *_: done.set())
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
+        signal.signal(signal_number, lambda *_: done.set())
     with serve(trace, perfetto) as address:
         print_text(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
         if browser:

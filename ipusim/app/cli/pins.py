@@ -36,9 +36,9 @@ def pin(
         done = list(hold_all(dict.fromkeys(scenarios), workers, renew=True, needs_pin=False))
     _refuse(done)
     _write(done)
-    for each in done:
-        if each.new_pin is None:
-            print_text(f"{pin_path(each.path)}: as it was")
+    for outcome in done:
+        if outcome.new_pin is None:
+            print_text(f"{pin_path(outcome.path)}: as it was")
 
 
 @app.command("test")
@@ -60,36 +60,36 @@ def hold(
 
     if junit is not None:
         check_junit(junit)
-    found = scenarios_of(paths or [Path()])
+    paths_of_scenarios = scenarios_of(paths or [Path()])
     keep_watch()
     done: list[Outcome] = []
     with interruptible():
         try:
-            for each in hold_all(found, workers, renew=update):
-                done.append(each)
+            for outcome in hold_all(paths_of_scenarios, workers, renew=update):
+                done.append(outcome)
                 if not as_json:
-                    _print(each)
+                    _print(outcome)
         finally:
             if junit is not None:
                 write_junit(junit, done)
-            _print_end(done, len(found), as_json)
-    _refuse(done, told=True)
+            _print_end(done, len(paths_of_scenarios), as_json)
+    _refuse(done, printed=True)
     if update:
         _write(done, quiet=as_json)
-    if any(each.ended == "missed" for each in done):
+    if any(outcome.ended == "missed" for outcome in done):
         raise typer.Exit(1)
 
 
-def _print(each: Outcome) -> None:
+def _print(outcome: Outcome) -> None:
     """Print a line on a scenario, and below it what was missed."""
-    if each.mistake:
-        print_text(f"{each.ended:<10}  {each.mistake}")
+    if outcome.mistake:
+        print_text(f"{outcome.ended:<10}  {outcome.mistake}")
         return
-    count = len(each.expectations)
+    count = len(outcome.expectations)
     what = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
-    what += ["pin"] if each.pinned else []
-    print_text(f"{each.ended:<10}  {each.path}: {' and '.join(what) or 'no pin'}, {each.seconds:.1f} s")
-    lines = [*each.missed, *each.difference.splitlines()]
+    what += ["pin"] if outcome.pinned else []
+    print_text(f"{outcome.ended:<10}  {outcome.path}: {' and '.join(what) or 'no pin'}, {outcome.seconds:.1f} s")
+    lines = [*outcome.missed, *outcome.difference.splitlines()]
     print_text(*(f"            {line}" for line in lines))
 
 
@@ -98,21 +98,23 @@ def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
     if as_json:
         from ipusim.app.run_folder.report import json_bytes
 
-        data = [each.to_dict() for each in sorted(done, key=lambda each: str(each.path))]
+        data = [outcome.to_dict() for outcome in sorted(done, key=lambda outcome: str(outcome.path))]
         typer.echo(json_bytes(data).decode(), nl=False)
         return
-    kinds = {kind: sum(each.ended == kind for each in done) for kind in ("held", "missed", "mistake", "unfinished")}
+    kinds = {
+        kind: sum(outcome.ended == kind for outcome in done) for kind in ("held", "missed", "mistake", "unfinished")
+    }
     kinds["unfinished"] += count - len(done)
     words = {"mistake": "with a mistake"}
-    told = [f"{number} {words.get(kind, kind)}" for kind, number in kinds.items() if number or kind == "held"]
-    print_text(f"{', '.join(told)}, of {count} scenario{'' if count == 1 else 's'}")
+    counts = [f"{number} {words.get(kind, kind)}" for kind, number in kinds.items() if number or kind == "held"]
+    print_text(f"{', '.join(counts)}, of {count} scenario{'' if count == 1 else 's'}")
 
 
-def _refuse(done: Sequence[Outcome], told: bool = False) -> None:
+def _refuse(done: Sequence[Outcome], printed: bool = False) -> None:
     """End with 2, before anything is written, where a scenario has a mistake or did not run to its end."""
-    wrong = [each.mistake for each in done if each.ended in ("mistake", "unfinished")]
+    wrong = [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]
     if wrong:
-        if not told:
+        if not printed:
             typer.echo("\n".join(wrong), err=True)
         raise typer.Exit(2)
 
@@ -121,8 +123,8 @@ def _write(done: Sequence[Outcome], quiet: bool = False) -> None:
     """Write the new pins, and say where."""
     from ipusim.app.regression.file import write_pin
 
-    for each in done:
-        if each.new_pin is not None:
-            path = write_pin(each.path, each.new_pin)
+    for outcome in done:
+        if outcome.new_pin is not None:
+            path = write_pin(outcome.path, outcome.new_pin)
             if not quiet:
-                print_text(f"{path}: written, {len(each.new_pin) / 1000:.1f} kB")
+                print_text(f"{path}: written, {len(outcome.new_pin) / 1000:.1f} kB")

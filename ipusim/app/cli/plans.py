@@ -53,14 +53,14 @@ def check(
     from ipusim.app.scenario.problems import ScenarioMemoryError
 
     try:
-        with placed_request(scenario, overrides or ()) as asked:
-            request = as_it_stands(asked, overrides or ())
+        with placed_request(scenario, overrides or ()) as placed:
+            request = as_it_stands(placed, overrides or ())
             job = assemble(request)
             check_expectations(job)
-            held = hold_against(request, profile) if profile else ()
+            compared = hold_against(request, profile) if profile else ()
     except ScenarioMemoryError as error:
         with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
-            _print_memory(error.job, asked=memory)
+            _print_memory(error.job, requested=memory)
         raise
     program = job.program
     print_text(
@@ -71,10 +71,10 @@ def check(
     if job.describes_memory:
         print_text(job.memory.verdict())
     if memory or job.memory.over:
-        _print_memory(job, asked=memory)
-    if held:
-        print_text(words(held))
-        print_table(profile_table(held))
+        _print_memory(job, requested=memory)
+    if compared:
+        print_text(words(compared))
+        print_table(profile_table(compared))
     if costs:
         from ipusim.app.cli.costs import cost_tables
 
@@ -82,12 +82,12 @@ def check(
             print_table(table)
     print_text(*job.notes)  # as run ends with them
     judged, unknown = judged_before(job)
-    print_text(*map(str, judged), *(f"takes a run  {each.name}: {each.text}" for each in unknown))
-    if not all(each.met for each in judged):
+    print_text(*map(str, judged), *(f"takes a run  {requirement.name}: {requirement.text}" for requirement in unknown))
+    if not all(judgement.met for judgement in judged):
         raise typer.Exit(1)
 
 
-def _print_memory(job: Job, *, asked: bool) -> None:
+def _print_memory(job: Job, *, requested: bool) -> None:
     """Print what changes would free of the fullest IPU's memory, and the best of them; if asked what each IPU holds."""
     from ipusim.app.cli.tables import holder_table, holder_words, memory_table
     from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
@@ -95,7 +95,7 @@ def _print_memory(job: Job, *, asked: bool) -> None:
     if not job.describes_memory and not job.memory.over:
         print_text("Memory: the scenario does not say what its stages hold.")
         return
-    if asked:
+    if requested:
         print_table(memory_table(job.memory))
         print_table(holder_table(job.memory))
         if words := holder_words(job.memory):

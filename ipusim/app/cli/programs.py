@@ -172,10 +172,10 @@ def profiled(
         running(aside=aside, hosts=options.hosts),
         profile(
             folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
-        ) as found,
+        ) as recorder,
     ):
         program.run(arguments, options.hosts, options.tensorflow)
         if os.getpid() != process:  # the results are not those of a process that the program has forked
             raise typer.Exit
-        found.recorder.check(str(path))
-    return dict(zip(found.folders, found.runs, strict=True))
+        recorder.recorder.check(str(path))
+    return dict(zip(recorder.folders, recorder.runs, strict=True))

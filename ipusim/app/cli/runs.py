@@ -91,7 +91,7 @@ def run(
         results.print_run(where, result, verbose=verbose, as_json=as_json)
     if results.missing:
         raise OutputError("\n".join(results.missing))
-    if not all(each.met for each in results.judged):
+    if not all(judgement.met for judgement in results.judged):
         raise typer.Exit(1)
 
 
@@ -167,8 +167,8 @@ def _executed(
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
-    with placed_request(scenario, overrides) as asked:
-        request = as_it_stands(asked, overrides)
+    with placed_request(scenario, overrides) as placed:
+        request = as_it_stands(placed, overrides)
         job = assemble(request)
         check_expectations(job)
         folder = out or Path("reports") / job.name
@@ -181,14 +181,14 @@ def _executed(
         with (
             interruptible() as heed,
             drawing_ahead(job) as results.drawing,
-            ResultsFolder(folder, names, outdated=outdated, reads=reads) as held,
+            ResultsFolder(folder, names, outdated=outdated, reads=reads) as results_folder,
         ):
-            with progress(job.name, heed) as told:
-                result = execute(job, told, jump=jump)
+            with progress(job.name, heed) as report:
+                result = execute(job, report, jump=jump)
             results.judged = judge(request.options, result.summary.to_dict())
             files = results.files(result, folder)
             heed()
-            held.write(files)
+            results_folder.write(files)
     return {folder: result}
 
 

@@ -61,11 +61,11 @@ def scenario(
     with (
         running(aside=out is None),
         synthetic_data(synthetic),
-        recording(Recorder(profile_steps)) as found,
+        recording(Recorder(profile_steps)) as recorder,
     ):
         file.run(arguments or (), tensorflow=tensorflow)
-        found.check(str(program))
-    said = as_scenario(_chosen(program, found.programs, which).kept(file.name), file.description)
+        recorder.check(str(program))
+    said = as_scenario(_chosen(program, recorder.programs, which).kept(file.name), file.description)
     folder = Path() if out is None else out.parent
     text = scenario_text(said.request, folder, (mark_of("scenario"), *versions(), *said.comments))
     if text is None:
@@ -80,7 +80,7 @@ def scenario(
 
 def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
     """Return the pipeline or loop that is asked for; raises OptionError where that is none, or not said of several."""
-    listed = ", ".join(f"{number} {each.job.name}" for number, each in enumerate(programs))
+    listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
     if which is None and len(programs) > 1:
         raise OptionError("pipeline", f"expected which of those that {program} runs: {listed}; got none")
     if which is not None and which >= len(programs):

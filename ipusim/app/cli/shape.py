@@ -38,14 +38,14 @@ def plan_for(
     a mapping that is none and for more than a grid can show; for a schedule of one's own also FileError and ModelError
     where a file holds none, and PlanError for an Order that breaks a rule.
     """
-    found = schedules.schedule_of(schedule, Path())
+    chosen = schedules.schedule_of(schedule, Path())
     mode = _sync(sync)
-    ipus, sizes = _mapping(mapping, stages, found)
-    training = not inference and schedules.Feature.TRAINING in found.supports
+    ipus, sizes = _mapping(mapping, stages, chosen)
+    training = not inference and schedules.Feature.TRAINING in chosen.supports
     shape = pipelines.PlanShape(
         mapping=ipus, micro_batches=1, training=training, recompute=recompute and training, sizes=sizes
     )
-    overlap = found.multiple(shape)
+    overlap = chosen.multiple(shape)
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         raise OptionError(
@@ -54,9 +54,9 @@ def plan_for(
             f"got {runs.show(count)} x {shape.steps}",
         )
     try:
-        plan = runs.plan_of(found, replace(shape, micro_batches=count), mode)
+        plan = runs.plan_of(chosen, replace(shape, micro_batches=count), mode)
     except CountError as error:
-        if found.written is not None:
+        if chosen.written is not None:
             raise
         legal = " or ".join(map(str, rules.nearest_counts(count, overlap)))
         raise CountError(f"{error} Nearest legal counts: {legal}.") from None
@@ -81,10 +81,10 @@ def as_text(plan: Plan, form: str) -> str:
 
 def listing() -> Iterator[str]:
     """Yield lines of all schedules: what each is, its sync modes, the default first, and the features it supports."""
-    for each in map(schedules.find, schedules.names()):
-        yield f"{each.name:16} {each.summary}"
-        yield f"{'':16} sync: {', '.join(each.syncs)}"
-        yield f"{'':16} supports: {', '.join(feature for feature in schedules.Feature if feature in each.supports)}"
+    for entry in map(schedules.find, schedules.names()):
+        yield f"{entry.name:16} {entry.summary}"
+        yield f"{'':16} sync: {', '.join(entry.syncs)}"
+        yield f"{'':16} supports: {', '.join(feature for feature in schedules.Feature if feature in entry.supports)}"
 
 
 def _sync(text: str | None) -> Sync | None:

@@ -87,14 +87,14 @@ def suggest(
     if out is not None:
         check_output(out, SUGGESTED, (scenario,))
     keep_watch()
-    with stoppable() as asked:
-        budget = Budget(seconds, interrupted=asked)
-        found = _searched(scenario, overrides or (), limits, simulations, budget)
-        found.raise_if_none()
-        _print_suggestion(found)
+    with stoppable() as stop:
+        budget = Budget(seconds, interrupted=stop)
+        suggestion = _searched(scenario, overrides or (), limits, simulations, budget)
+        suggestion.raise_if_none()
+        _print_suggestion(suggestion)
         if out is not None:
-            _write(found, scenario, overrides or (), out)
-        elif found.plan is not None:
+            _write(suggestion, scenario, overrides or (), out)
+        elif suggestion.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")
 
 
@@ -106,39 +106,39 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
 
     with placed_request(scenario, overrides) as request, status("suggest") as show:
 
-        def tell(given: Given, searched: Searched) -> None:
-            show(lambda: so_far(given, searched, budget.seconds))
+        def tell(scenario_facts: Given, searched: Searched) -> None:
+            show(lambda: so_far(scenario_facts, searched, budget.seconds))
 
         return find(request, limits, simulations=simulations, budget=budget, told=tell)
 
 
-def _write(found: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
+def _write(suggestion: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
     """Write the suggested scenario, and print where it is."""
     from ipusim.app.suggest.writing import write_suggested
 
-    write_suggested(found, scenario, overrides, out)
+    write_suggested(suggestion, scenario, overrides, out)
     typer.echo(f"{out}")
 
 
-def _print_suggestion(found: Suggestion) -> None:
+def _print_suggestion(suggestion: Suggestion) -> None:
     """Print the verdict, the plans, and what was searched."""
     from ipusim.app.suggest import words
 
-    print_text(*words.verdict(found), *words.with_less_memory(found), *words.split_lines(found))
-    print_table(words.plan_table(found))
-    print_text(*words.searched_lines(found))
+    print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
+    print_table(words.plan_table(suggestion))
+    print_text(*words.searched_lines(suggestion))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(each.strip() for each in text.split(",") if each.strip())
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     from ipusim.api import runs
     from ipusim.base.errors import OptionError
 
-    found = _names(text)
-    for each in found or ():
-        if not each.isdecimal():
-            raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {runs.show(each)}")
-    return None if found is None else tuple(map(int, found))
+    names = _names(text)
+    for name in names or ():
+        if not name.isdecimal():
+            raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {runs.show(name)}")
+    return None if names is None else tuple(map(int, names))

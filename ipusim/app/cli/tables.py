@@ -75,8 +75,8 @@ def holder_words(fit: analysis.Fit) -> str:
         pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
         pipelines.Holder.LIVE: "live: activations and gradients of the pass that runs",
     }
-    held = {holder for peak in fit.peaks for holder, size in peak.holders if size}
-    return "; ".join(words for holder, words in said.items() if holder in held)
+    holders = {holder for peak in fit.peaks for holder, size in peak.holders if size}
+    return "; ".join(words for holder, words in said.items() if holder in holders)
 
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:

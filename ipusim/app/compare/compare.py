@@ -128,12 +128,12 @@ class _Variant:
         # Stages of functions compute as they were given, and those known by their cycles alone have nothing to.
         if not losses and request.functions is None and request.options.model is not None:
             changes["numerics"] = "off"
-        given = {name: value for name, value in changes.items() if value is not None}
-        return request.replace(given) if given else request
+        options = {name: value for name, value in changes.items() if value is not None}
+        return request.replace(options) if options else request
 
 
 def compare(
-    asked: Request | Sequence[Compared],
+    requests: Request | Sequence[Compared],
     schedules: Sequence[str] | None = None,
     syncs: Sequence[str] = (),
     orders: Sequence[str] = (),
@@ -141,7 +141,7 @@ def compare(
     losses: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Row, ...]:
-    """Run each Request of ``asked`` once under each of ``schedules``, ``orders`` and ``syncs``, on its own data.
+    """Run each of ``requests`` once under each of ``schedules``, ``orders`` and ``syncs``, on its own data.
 
     Schedules go by their names, or by files of one's own, as in a request; ``["all"]`` are all that there are. Of what
     is left out, each keeps its own; a single Request with nothing else to compare it by runs under Graphcore's
@@ -151,48 +151,48 @@ def compare(
     ModelError for a file that holds no schedule, FileError for a folder alone, OptionError for folders that were to be
     varied, and RequestError or RequestMemoryError where no Request can run.
     """
-    compared = [Compared(asked, asked.name)] if isinstance(asked, Request) else list(asked)
+    compared = [Compared(requests, requests.name)] if isinstance(requests, Request) else list(requests)
     varied = schedules is not None or bool(orders or syncs)
     _check(compared, varied)
     if not varied and len(compared) == 1:
         schedules = GRAPHCORES
     rows: list[Row] = []
     refused: list[RequestError] = []
-    for each, source in zip(compared, _sources(compared), strict=True):
-        if isinstance(each.what, StoredRun):
-            rows.append(_stored_row(source, each.what))
+    for item, source in zip(compared, _sources(compared), strict=True):
+        if isinstance(item.what, StoredRun):
+            rows.append(_stored_row(source, item.what))
             continue
-        for variant in _variants(each.what, schedules, orders, syncs):
-            row, error = _run(source, each.what, variant, losses, progress)
+        for variant in _variants(item.what, schedules, orders, syncs):
+            row, error = _run(source, item.what, variant, losses, progress)
             rows.append(row)
             refused += [error] if error else []
     if len(refused) == len(rows):
-        for each in compared:
-            if isinstance(each.what, Request):
-                assemble(each.what)  # a mistake of the request itself shows as it stands there
+        for item in compared:
+            if isinstance(item.what, Request):
+                assemble(item.what)  # a mistake of the request itself shows as it stands there
         raise refused[0]
     return tuple(rows)
 
 
 def _check(compared: Sequence[Compared], varied: bool) -> None:
     """Refuse what makes no comparison."""
-    folders = [each for each in compared if isinstance(each.what, StoredRun)]
+    folders = [item for item in compared if isinstance(item.what, StoredRun)]
     if len(compared) == len(folders) == 1:
         text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
         raise FileError(f"{compared[0].said}: {text}")
     if varied and len(compared) == len(folders):
         text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
-    said = [each.said for each in compared]
+    said = [item.said for item in compared]
     if twice := next((name for name in said if said.count(name) > 1), None):
         raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
 
 
 def _sources(compared: Sequence[Compared]) -> list[str]:
     """Return a name for each that no other has: its own, that of its file or folder, or else how it was asked for."""
-    names = [[each.name, Path(each.said).name, each.said] for each in compared]
-    taken = Counter(name for each in names for name in dict.fromkeys(each))
-    return [next((name for name in each if taken[name] == 1), each[-1]) for each in names]
+    names = [[run.name, Path(run.said).name, run.said] for run in compared]
+    taken = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
+    return [next((name for name in alternatives if taken[name] == 1), alternatives[-1]) for alternatives in names]
 
 
 def _variants(
@@ -204,31 +204,31 @@ def _variants(
         if not chosen:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     laid_out = _known("selection order", orders, _ORDERS) or [None]
-    modes = _known("sync mode", syncs, [each.value for each in Sync]) or [None]
+    modes = _known("sync mode", syncs, [member.value for member in Sync]) or [None]
     for schedule, order, mode in product(chosen, laid_out, modes):
         yield _Variant(schedule, order, Sync(mode) if mode else None)
 
 
 def _called(text: str, request: Request) -> str:
     """Return what a request calls a schedule: its name as it is registered, or its file."""
-    found = core_schedules.schedule_of(text, request.folder)
-    return found.name if found.name == text.lower() else text
+    entry = core_schedules.schedule_of(text, request.folder)
+    return entry.name if entry.name == text.lower() else text
 
 
-def _known(what: str, given: Sequence[str], known: Sequence[str]) -> list[str | None]:
+def _known(what: str, requested: Sequence[str], known: Sequence[str]) -> list[str | None]:
     """Return names as they stand in ``known``, whatever their case; raises ProgramError for one that does not."""
     named = {name.lower(): name for name in known}
-    for name in given:
+    for name in requested:
         if name.lower() not in named:
             hint = did_you_mean(name, known, quoted=True)
             raise ProgramError(f"expected a {what} out of {', '.join(known)}, got {name!r}{hint}")
-    return [*_once(what, [named[name.lower()] for name in given])]
+    return [*_once(what, [named[name.lower()] for name in requested])]
 
 
-def _once(what: str, given: Sequence[str]) -> list[str]:
-    if twice := next((name for name in given if given.count(name) > 1), None):
+def _once(what: str, requested: Sequence[str]) -> list[str]:
+    if twice := next((name for name in requested if requested.count(name) > 1), None):
         raise ProgramError(f"expected each {what} once, got {twice!r} a second time")
-    return list(given)
+    return list(requested)
 
 
 def _run(

@@ -28,7 +28,7 @@ _AROUND_BARS: Final = 0.8
 _LONGEST: Final = 6
 
 
-def comparison_chart(found: Comparison, title: str = "", traces: Sequence[str] = ()) -> Chart:
+def comparison_chart(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> Chart:
     """Return a slide of a comparison: the time of each run as a bar of its parts, and traces below.
 
     Of more runs than there is room for, those are shown that :func:`shown_rows` chooses. ``title`` is by default what
@@ -38,62 +38,62 @@ def comparison_chart(found: Comparison, title: str = "", traces: Sequence[str] =
     """
     if not title.replace("\n", "").isprintable():
         raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
-    rows = shown_rows(found)
+    rows = shown_rows(result)
     ran = [row for row in rows if row.timeline is not None]
-    title = title or common_title([row.timeline for row in found.ran if row.timeline is not None]) or found.title
-    if len(rows) < len(found.rows):
-        title += f" (the first and the {len(rows) - 1} best others of {len(found.rows)})"
-    wanted = list(dict.fromkeys(_named(found, ran, name) for name in traces))
-    wish = wanted or list(dict.fromkeys([found.best or found.first, found.first, *found.ranked(ran)]))
+    title = title or common_title([row.timeline for row in result.ran if row.timeline is not None]) or result.title
+    if len(rows) < len(result.rows):
+        title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
+    traced = list(dict.fromkeys(_named(result, ran, name) for name in traces))
+    wish = traced or list(dict.fromkeys([result.best or result.first, result.first, *result.ranked(ran)]))
     known = any(row.memory is not None for row in wish)
-    runs = [_compared(found, row, known) for row in ran]
-    return slide(_bars(found, rows), runs, title, [ran.index(row) for row in wish], every=bool(wanted))
+    runs = [_compared(result, row, known) for row in ran]
+    return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], every=bool(traced))
 
 
-def shown_rows(found: Comparison) -> tuple[Row, ...]:
+def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     """Return the rows that a slide has room for: the first that ran, and the best, those that fit before others."""
     most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
-    if len(found.rows) <= most:
-        return found.rows
-    ranked = sorted(found.ran, key=lambda row: (not row.fits, found.cost(row)))
-    chosen = [*dict.fromkeys([found.first, *ranked, *found.rows])][:most]
-    return tuple(row for row in found.rows if row in chosen)
+    if len(comparison.rows) <= most:
+        return comparison.rows
+    ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
+    chosen = [*dict.fromkeys([comparison.first, *ranked, *comparison.rows])][:most]
+    return tuple(row for row in comparison.rows if row in chosen)
 
 
-def _named(found: Comparison, rows: Sequence[Row], name: str) -> Row:
+def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
     """Return the row of a name; raises ProgramError where there is none of it."""
-    for names in (found.labels, found.keys, found.titles):
-        if name in names and (row := found.rows[names.index(name)]) in rows:
+    for names in (comparison.labels, comparison.keys, comparison.titles):
+        if name in names and (row := comparison.rows[names.index(name)]) in rows:
             return row
-    known = [found.label(row) for row in rows]
+    known = [comparison.label(row) for row in rows]
     hint = did_you_mean(name, known, quoted=True)
     raise ProgramError(f"expected a trace of {', '.join(known)}, got {name!r}{hint}")
 
 
-def _bars(found: Comparison, rows: Sequence[Row]) -> TimeBars:
+def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     """Return the time of rows as bars; of those that are far longer than most, as much as the axis of most shows."""
-    costs = [found.cost(row) for row in rows if row.times is not None]
+    costs = [comparison.cost(row) for row in rows if row.times is not None]
     last = max(cost for cost in costs if cost <= _LONGEST * median_low(costs))
     bars = []
     for row in rows:
-        cost = None if row.times is None else found.cost(row)
-        words = [row_words(found, row), "cut" if cost and cost > last else ""]
+        cost = None if row.times is None else comparison.cost(row)
+        words = [row_words(comparison, row), "cut" if cost and cost > last else ""]
         parts = row.waterfall.cycles if row.waterfall else None
-        bars.append(TimeBar(found.label(row), ", ".join(filter(None, words)), cost, parts))
-    return TimeBars(f"Parts of the {time_words(found)}", bars, last)
+        bars.append(TimeBar(comparison.label(row), ", ".join(filter(None, words)), cost, parts))
+    return TimeBars(f"Parts of the {time_words(comparison)}", bars, last)
 
 
-def comparison_files(found: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
+def comparison_files(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
     """Return the files of a comparison, by name; raises as :func:`comparison_chart` does."""
-    figure = comparison_chart(found, title, traces)
+    figure = comparison_chart(result, title, traces)
     return {
-        "comparison.json": json_bytes(comparison_data(found)),
+        "comparison.json": json_bytes(comparison_data(result)),
         "comparison.png": to_png(figure),
         "comparison.svg": to_svg(figure),
     }
 
 
-def comparison_data(found: Comparison) -> list[dict[str, Any]]:
+def comparison_data(result: Comparison) -> list[dict[str, Any]]:
     """Return a mapping for each row, refused ones too, as ``comparison.json`` has them."""
     return [
         {
@@ -104,17 +104,17 @@ def comparison_data(found: Comparison) -> list[dict[str, Any]]:
             "selection_order": row.order,
             "refusal": row.refusal or None,
             "fits": row.fits,
-            "best": row is found.best,
-            "on_front": row in found.front,
-            "decides": "time" if found.of_time else "throughput",
-            "difference": None if row.times is None else found.difference(row, found.first),
+            "best": row is result.best,
+            "on_front": row in result.front,
+            "decides": "time" if result.of_time else "throughput",
+            "difference": None if row.times is None else result.difference(row, result.first),
             "figures": row_figures(row),
             "mean_loss": row.last_loss,
             "waterfall": row.waterfall.to_dict() if row.waterfall else None,
             "summary": row.times.times_dict() if row.times else None,
             "memory": analysis.as_plain(row.memory),
         }
-        for row, label in zip(found.rows, found.labels, strict=True)
+        for row, label in zip(result.rows, result.labels, strict=True)
     ]
 
 
@@ -127,16 +127,16 @@ def row_figures(row: Row) -> dict[str, Any]:
     return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
-def _compared(found: Comparison, row: Row, known: bool) -> Compared:
+def _compared(comparison: Comparison, row: Row, known: bool) -> Compared:
     assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)
     if known and strip is None:
-        kept = row.timeline.spans_in_all <= timelines.MOST_SPANS
-        missing = "memory over time is not in its folder" if kept else "memory over time is not drawn"
+        is_drawable = row.timeline.spans_in_all <= timelines.MOST_SPANS
+        missing = "memory over time is not in its folder" if is_drawable else "memory over time is not drawn"
         remarks.append(missing if row.memory else "memory is not known")
-    return Compared(row.timeline, found.titles[found.rows.index(row)], "; ".join(remarks), strip)
+    return Compared(row.timeline, comparison.titles[comparison.rows.index(row)], "; ".join(remarks), strip)
 
 
 def _strip(row: Row) -> MemoryStrip | None:
@@ -144,8 +144,8 @@ def _strip(row: Row) -> MemoryStrip | None:
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
-        held, at = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
-        return _strip_of(row.timeline, analysis.memory_curves(row.timeline, held.footprint), row.memory, at)
+        fit, at = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
+        return _strip_of(row.timeline, analysis.memory_curves(row.timeline, fit.footprint), row.memory, at)
     shards = row.timeline.info.shards
     curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
     return _strip_of(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None

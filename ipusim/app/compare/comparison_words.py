@@ -23,107 +23,116 @@ _TIMES: Final = 10.0
 _NAMED: Final = 4
 
 
-def verdict(found: Comparison) -> Iterator[str]:
+def verdict(comparison: Comparison) -> Iterator[str]:
     """Yield which row is best and by how much, why a faster one is not, and what else is between fast and small."""
-    if found.best is None:
-        fastest = found.ranked(found.ran)[0]
-        yield f"None of them fits its IPUs. The fastest is {_titled(found, fastest)}: {_measured(found, fastest)}."
+    if comparison.best is None:
+        fastest = comparison.ranked(comparison.ran)[0]
+        name, figures = _titled(comparison, fastest), _measured(comparison, fastest)
+        yield f"None of them fits its IPUs. The fastest is {name}: {figures}."
     else:
-        yield _best(found, found.best)
-        for row in _faster(found):
-            yield f"{_titled(found, row)} {_would(found, row, found.best)}, but does not fit: {_memory_verdict(row)}"
-    yield from _what_decides(found)
-    yield from _front(found)
+        yield _best(comparison, comparison.best)
+        for row in _faster(comparison):
+            would = f"{_titled(comparison, row)} {_would(comparison, row, comparison.best)}"
+            yield f"{would}, but does not fit: {_memory_verdict(row)}"
+    yield from _what_decides(comparison)
+    yield from _front(comparison)
 
 
-def reasons(found: Comparison) -> Iterator[str]:
+def reasons(comparison: Comparison) -> Iterator[str]:
     """Yield why rows are refused or do not fit, but for those that the verdict speaks of; and what is not known."""
-    told = _faster(found)
-    for row in found.rows:
+    faster = _faster(comparison)
+    for row in comparison.rows:
         if row.times is None:
-            yield f"{_titled(found, row)}: refused: {row.refusal}"
-        elif not row.fits and row not in told:
-            yield f"{_titled(found, row)}: {_memory_verdict(row)}"
+            yield f"{_titled(comparison, row)}: refused: {row.refusal}"
+        elif not row.fits and row not in faster:
+            yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
         if row.stored is not None and row.stored.older:
-            yield f"{_titled(found, row)}: {row.stored.older}"
+            yield f"{_titled(comparison, row)}: {row.stored.older}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
-            yield f"{_titled(found, row)}: {remark}"
-    if all(row.memory is None for row in found.rows):
-        one = len({row.source for row in found.rows}) == 1
+            yield f"{_titled(comparison, row)}: {remark}"
+    if all(row.memory is None for row in comparison.rows):
+        one = len({row.source for row in comparison.rows}) == 1
         what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
         yield f"Memory: {what}."
 
 
-def _what_decides(found: Comparison) -> Iterator[str]:
+def _what_decides(comparison: Comparison) -> Iterator[str]:
     """Yield why throughput decides, where it does, and on how many IPUs the runs are, where these differ."""
-    samples = sorted({size for size, _ in found.work})
+    samples = sorted({size for size, _ in comparison.work})
     why = []
     if len(samples) > 1:
         why.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
-    if len({training for _, training in found.work}) > 1:
+    if len({training for _, training in comparison.work}) > 1:
         why.append("some train, and others do not")
-    if found.models_differ:
+    if comparison.models_differ:
         why.append("models differ, so that a sample is not the same work in each")
     if why:
         text = "; ".join(why)
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
-    ipus = sorted({len(row.times.ipus) for row in found.ran if row.times is not None})
+    ipus = sorted({len(row.times.ipus) for row in comparison.ran if row.times is not None})
     if len(ipus) > 1:
         yield f"The runs are on {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} IPUs."
 
 
-def _best(found: Comparison, best: Row) -> str:
+def _best(comparison: Comparison, best: Row) -> str:
     """Return which row is best, and by how much, over the next one that fits and over the first."""
-    fitting = [row for row in found.ranked(found.ran) if row.fits and row is not best]
-    over = [row for row in dict.fromkeys([*fitting[:1], found.first]) if row is not best]
+    fitting = [row for row in comparison.ranked(comparison.ran) if row.fits and row is not best]
+    over = [row for row in dict.fromkeys([*fitting[:1], comparison.first]) if row is not best]
     words = [
-        f"{_by(found, best, row)} the {'next' if row in fitting[:1] else 'first'}, {found.label(row)}" for row in over
+        f"{_by(comparison, best, row)} the {'next' if row in fitting[:1] else 'first'}, {comparison.label(row)}"
+        for row in over
     ]
-    refused = any(row.times is None for row in found.rows)
-    among = " of those that fit" if any(row.memory and not row.memory.fits for row in found.rows) else ""
+    refused = any(row.times is None for row in comparison.rows)
+    among = " of those that fit" if any(row.memory and not row.memory.fits for row in comparison.rows) else ""
     among = among or (" of those that run" if refused else "")
-    text = f"Best{among}: {_titled(found, best)}, {_measured(found, best)}"
+    text = f"Best{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
-def _faster(found: Comparison) -> list[Row]:
+def _faster(comparison: Comparison) -> list[Row]:
     """Return the rows that do not fit and would be faster than the best, the fastest first."""
-    best = found.best
-    return [row for row in found.ranked(found.ran) if best and not row.fits and found.cost(row) < found.cost(best)]
+    best = comparison.best
+    return [
+        row
+        for row in comparison.ranked(comparison.ran)
+        if best and not row.fits and comparison.cost(row) < comparison.cost(best)
+    ]
 
 
-def _front(found: Comparison) -> Iterator[str]:
+def _front(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front, where it is more than the best alone."""
-    rows = found.ranked(found.front)
+    rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
-        named = [f"{found.label(row)} ({_measured(found, row, short=True)}, {_peak(row)})" for row in rows[:_NAMED]]
+        named = [
+            f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows[:_NAMED]
+        ]
         more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
         yield f"Between time and memory (the front): {', '.join(named)}{more}; no run that fits beats one in both."
 
 
-def comparison_table(found: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Table:
     """Return a row for each run, and for each that is refused, whose reason the verdict has."""
-    times = [row.times for row in found.ran if row.times is not None]
+    times = [row.times for row in comparison.ran if row.times is not None]
     what = {times.training for times in times}
     time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
         frozenset(what), "time per update or execution"
     )
-    known = any(row.memory is not None for row in found.rows)
-    losses = any(row.last_loss is not None for row in found.rows)
-    several = len({_ipus(row) for row in found.ran}) > 1
+    known = any(row.memory is not None for row in comparison.rows)
+    losses = any(row.last_loss is not None for row in comparison.rows)
+    several = len({_ipus(row) for row in comparison.ran}) > 1
     header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
-    header += ["to the first" if found.of_time else "samples/s to the first", "bubble"]
+    header += ["to the first" if comparison.of_time else "samples/s to the first", "bubble"]
     header += ["peak memory"] if known else []
     header += ["mean loss"] if losses else []
     rows = []
-    for row, label in zip(found.rows, found.labels, strict=True):
-        cells = [label, *([_ipus(row)] if several else []), *_numbers(found, row)]
+    for row, label in zip(comparison.rows, comparison.labels, strict=True):
+        cells = [label, *([_ipus(row)] if several else []), *_numbers(comparison, row)]
         cells += [_peak(row)] if known else []
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
-        rows.append((*cells, mark(found, row)))
-    title = " ".join(filter(None, [f"Comparison of {found.title}", found.common]))
-    if found.first is not found.rows[0]:
-        title += f"; the first that ran is {found.label(found.first)}"
+        rows.append((*cells, mark(comparison, row)))
+    title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
+    if comparison.first is not comparison.rows[0]:
+        title += f"; the first that ran is {comparison.label(comparison.first)}"
     return Table(title, (*header, "mark"), tuple(rows))
 
 
@@ -132,7 +141,7 @@ def _ipus(row: Row) -> str:
     return "-" if row.times is None else str(len(row.times.ipus))
 
 
-def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
+def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
     if row.times is None:
         return "-", "-", "-", "-"
     times = row.times.times_dict()
@@ -140,19 +149,19 @@ def _numbers(found: Comparison, row: Row) -> tuple[str, ...]:
     return (
         time.told(time.of(times)),
         format_figure(rate.of(times)),
-        signed(found.difference(row, found.first)),
+        signed(comparison.difference(row, comparison.first)),
         bubble.told(bubble.of(times)),
     )
 
 
-def mark(found: Comparison, row: Row) -> str:
+def mark(comparison: Comparison, row: Row) -> str:
     """Return what tables and pictures say of a row in a word or two: ``best, front``, ``too large``."""
     if row.times is None:
         return "refused"
     if not row.fits:
         return "too large"
-    words = ["best"] if row is found.best else []
-    words += ["front"] if row in found.front and len(found.front) > 1 else []
+    words = ["best"] if row is comparison.best else []
+    words += ["front"] if row in comparison.front and len(comparison.front) > 1 else []
     return ", ".join(words) or ("fits" if row.memory is not None else "")
 
 
@@ -170,12 +179,12 @@ def _percent(part: float) -> str:
     return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 
-def _by(found: Comparison, row: Row, other: Row) -> str:
+def _by(comparison: Comparison, row: Row, other: Row) -> str:
     """Return how much less time, or more throughput, a row has than another, in words that end before its name."""
-    mine, theirs = found.cost(row), found.cost(other)
+    mine, theirs = comparison.cost(row), comparison.cost(other)
     if mine == theirs:
         return "as fast as"
-    if found.of_time:
+    if comparison.of_time:
         less = abs(1 - mine / theirs) if theirs else 0.0
         return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
     times = theirs / mine if mine else 1.0
@@ -184,41 +193,41 @@ def _by(found: Comparison, row: Row, other: Row) -> str:
     return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
 
 
-def _would(found: Comparison, row: Row, best: Row) -> str:
+def _would(comparison: Comparison, row: Row, best: Row) -> str:
     """Return how much faster than the best a row would be."""
-    if found.of_time:
-        return f"would take {_percent(1 - found.cost(row) / found.cost(best))} less time"
-    return f"would have {_percent(found.difference(row, best))} more samples/s"
+    if comparison.of_time:
+        return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time"
+    return f"would have {_percent(comparison.difference(row, best))} more samples/s"
 
 
-def time_words(found: Comparison) -> str:
+def time_words(comparison: Comparison) -> str:
     """Return what the time of a row is that decides: ``time per weight update, in lock-step``."""
-    what = "sample" if not found.of_time else "weight update" if found.work[0][1] else "execution"
-    return ", ".join(filter(None, [f"time per {what}", found.common]))
+    what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
+    return ", ".join(filter(None, [f"time per {what}", comparison.common]))
 
 
-def row_words(found: Comparison, row: Row) -> str:
+def row_words(comparison: Comparison, row: Row) -> str:
     """Return the words behind the bar of a run: time, difference to the first run, peak memory and mark."""
     if row.times is None:
-        return mark(found, row)
-    over = "first" if row is found.first else signed(found.difference(row, found.first))
-    words = [format_seconds(found.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
-    return ", ".join(filter(None, [*words, mark(found, row)]))
+        return mark(comparison, row)
+    over = "first" if row is comparison.first else signed(comparison.difference(row, comparison.first))
+    words = [format_seconds(comparison.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
+    return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
 
-def _measured(found: Comparison, row: Row, *, short: bool = False) -> str:
+def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return what decides, with its unit."""
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
-    if not found.of_time:
+    if not comparison.of_time:
         return f"{format_figure(rates.samples_per_s)} samples/s"
     per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 
 
-def _titled(found: Comparison, row: Row) -> str:
+def _titled(comparison: Comparison, row: Row) -> str:
     """Return a row with its sync mode in any case."""
-    return found.titles[found.rows.index(row)]
+    return comparison.titles[comparison.rows.index(row)]
 
 
 def _times(number: float) -> str:

@@ -12,11 +12,11 @@ def front(costs: Sequence[tuple[float, float]]) -> tuple[int, ...]:
     A choice is off the front where another costs no more of either, and less of one. Equal ones are on it together.
     """
     least = math.inf  # of the second cost, among all that cost less of the first
-    found: list[int] = []
+    front_rows: list[int] = []
     order = sorted(range(len(costs)), key=lambda position: costs[position])
     for position in order:
         first, second = costs[position]
-        if second < least or (found and costs[found[-1]] == (first, second)):
-            found.append(position)
+        if second < least or (front_rows and costs[front_rows[-1]] == (first, second)):
+            front_rows.append(position)
             least = second
-    return tuple(sorted(found))
+    return tuple(sorted(front_rows))

@@ -293,26 +293,28 @@ class Wanted:
             )
 
 
-def goodput(timeline: Timeline, wanted: Wanted) -> Goodput:
+def goodput(timeline: Timeline, settings: Wanted) -> Goodput:
     """Return what failures leave of the time of a training whose weight updates take as long as a run's.
 
     Args:
         timeline: of the run.
-        wanted: failures, checkpoints and days.
+        settings: failures, checkpoints and days.
 
     Raises:
         OptionError: for what is out of bounds, and a run without weight updates.
     """
-    wanted.check()
+    settings.check()
     rates = analysis.throughput_of(timeline)
     if not timeline.info.training:
         raise OptionError("scenario", "expected a run that trains, got one of inference")
     if not rates.weight_update_period_s:
         raise OptionError("scenario", "expected a run whose weight update takes time, got one that takes none")
-    mtbf_s = 1 / sum(1 / mtbf for mtbf in wanted.mtbf_s.values())
-    renewal = Renewal(rates.weight_update_period_s, mtbf_s, wanted.checkpoint_s, wanted.detect_s, wanted.restart_s)
+    mtbf_s = 1 / sum(1 / mtbf for mtbf in settings.mtbf_s.values())
+    renewal = Renewal(
+        rates.weight_update_period_s, mtbf_s, settings.checkpoint_s, settings.detect_s, settings.restart_s
+    )
     rules = {
-        **({} if wanted.every is None else {"the option": wanted.every}),
+        **({} if settings.every is None else {"the option": settings.every}),
         "least lost": renewal.best_updates(),
         "Young (1974)": renewal.updates(renewal.young_s),
         "Daly (2006)": renewal.updates(renewal.daly_s),
@@ -321,18 +323,18 @@ def goodput(timeline: Timeline, wanted: Wanted) -> Goodput:
     for name, updates in rules.items():
         names.setdefault(updates, []).append(name)
     periods = tuple(
-        followed(renewal, ", ".join(words), updates, wanted.wall_s, wanted.trainings, wanted.seed)
+        followed(renewal, ", ".join(words), updates, settings.wall_s, settings.trainings, settings.seed)
         for updates, words in names.items()
     )
     return Goodput(
         name=timeline.info.name,
-        devices=wanted.devices,
+        devices=settings.devices,
         run_devices=devices_of(timeline),
-        mtbf_s=wanted.mtbf_s,
-        sources=wanted.sources,
+        mtbf_s=settings.mtbf_s,
+        sources=settings.sources,
         samples_per_s=rates.samples_per_s,
-        wall_s=wanted.wall_s,
-        seed=wanted.seed,
+        wall_s=settings.wall_s,
+        seed=settings.seed,
         renewal=renewal,
         periods=periods,
     )
@@ -359,22 +361,22 @@ def _updates(number: int) -> str:
     return f"{number:,} weight updates" if number != 1 else "weight update"
 
 
-def goodput_files(found: Goodput) -> dict[str, bytes]:
+def goodput_files(result: Goodput) -> dict[str, bytes]:
     """Return the content of every file of what became of a training, by its name."""
-    return {"goodput.json": json_bytes(found.to_dict()), "goodput.png": to_png(_chart(found))}
+    return {"goodput.json": json_bytes(result.to_dict()), "goodput.png": to_png(_chart(result))}
 
 
-def _chart(found: Goodput) -> Chart:
+def _chart(result: Goodput) -> Chart:
     """Return what is lost at times between checkpoints around those that lose least."""
-    renewal, chosen = found.renewal, found.chosen
+    renewal, chosen = result.renewal, result.chosen
     update_s, trainings = renewal.update_s, len(chosen.trainings)
     best_s = renewal.best_updates() * update_s
     work_s = np.geomspace(max(best_s / _AROUND, update_s), max(best_s, 2 * update_s) * _AROUND, _POINTS)
     waste = np.array([renewal.waste(work / update_s) for work in work_s])
     written = (1 - waste) * renewal.checkpoint_s / work_s
-    restarting = np.full_like(waste, found.restarting)
+    restarting = np.full_like(waste, result.restarting)
     shown = {renewal.updates(work) for work in np.geomspace(work_s[0], work_s[-1], _DRAWN + 2)[1:-1]}
-    drawn = [followed(renewal, "", updates, found.wall_s, trainings, found.seed) for updates in sorted(shown)]
+    drawn = [followed(renewal, "", updates, result.wall_s, trainings, result.seed) for updates in sorted(shown)]
     name = f"{_updates(chosen.updates)}, {format_long(chosen.updates * update_s)}: {_percent(chosen.waste)}"
     lost = LostTime(
         work_s,
@@ -383,4 +385,4 @@ def _chart(found: Goodput) -> Chart:
         [(period.updates * update_s, period.mean_waste, period.standard_error) for period in drawn],
         (chosen.updates * update_s, chosen.waste, name),
     )
-    return goodput_chart(lost, f"{found.name}: {found.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}")
+    return goodput_chart(lost, f"{result.name}: {result.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}")

@@ -107,26 +107,26 @@ class Renewal:
         begun = worked - periods * (work + self.checkpoint_s)
         # What was begun when the time is over is not lost; a last update that is not finished is.
         last = min(float(begun[-1]), work)
-        kept = int(last / self.update_s) * self.update_s
-        done = float(periods.sum()) * work + kept
+        saved_s = int(last / self.update_s) * self.update_s
+        done = float(periods.sum()) * work + saved_s
         written = float(periods.sum()) * self.checkpoint_s + float(begun[-1]) - last
         detected = np.minimum(recovered, self.detect_s)
         return Lived(
             failures=len(ends),
             work_s=done,
             checkpoints_s=written,
-            lost_s=float(begun[:-1].sum()) + last - kept,
+            lost_s=float(begun[:-1].sum()) + last - saved_s,
             detection_s=float(detected.sum()),
             restart_s=float((recovered - detected).sum()),
         )
 
     def _failures(self, wall_s: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
         """Return the seconds at which something fails, before ``wall_s``."""
-        found, last = [np.empty(0)], 0.0
+        failures, last = [np.empty(0)], 0.0
         while last < wall_s:
-            found.append(last + np.cumsum(rng.exponential(self.mtbf_s, _DRAWN)))
-            last = float(found[-1][-1])
-        times = np.concatenate(found)
+            failures.append(last + np.cumsum(rng.exponential(self.mtbf_s, _DRAWN)))
+            last = float(failures[-1][-1])
+        times = np.concatenate(failures)
         return times[times < wall_s]
 
 

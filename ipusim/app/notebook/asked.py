@@ -59,8 +59,8 @@ def placed(asked: Asked) -> Iterator[Request]:
     block; RequestError for options that are none.
     """
     if isinstance(asked, str | Path):
-        with placed_request(asked) as found:
-            yield found
+        with placed_request(asked) as loaded:
+            yield loaded
     elif not (isinstance(asked, Request) or hasattr(asked, "keys")):
         expected = "a scenario as a path, a mapping of options or a Request"
         raise RequestError([Problem((), f"expected {expected}, got {runs.show(asked)}")])

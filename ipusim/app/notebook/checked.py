@@ -44,9 +44,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def hints() -> dict[str, Any]:
         known = inspect.unwrap(function).__globals__
         return {
-            name: eval(each.annotation, known) if isinstance(each.annotation, str) else each.annotation
-            for name, each in signature.parameters.items()
-            if each.annotation is not each.empty
+            name: eval(item.annotation, known) if isinstance(item.annotation, str) else item.annotation
+            for name, item in signature.parameters.items()
+            if item.annotation is not item.empty
         }
 
     @wraps(function)
@@ -56,9 +56,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if parameter.annotation == "Asked":  # a scenario in any form, which `placed` refuses in words of its own
                 continue
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
-            for each, found in several:
-                if not _fits(found, hint):
-                    raise OptionError(each, f"expected {_words(hint)}, got {runs.show(found)}".replace("{", "{{"))
+            for key, allowed in several:
+                if not _fits(allowed, hint):
+                    raise OptionError(key, f"expected {_words(hint)}, got {runs.show(allowed)}".replace("{", "{{"))
         return function(*args, **kwargs)
 
     return called
@@ -70,7 +70,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         if Path in inner and isinstance(value, str | Path):
             return _may_be_path(str(value))
-        return any(_fits(value, each) for each in inner)
+        return any(_fits(value, option) for option in inner)
     if origin in (Sequence, Iterable, Mapping):
         return _fits_many(value, origin, inner)
     if hint is Any or hint in _NUMBERS:
@@ -96,11 +96,11 @@ def _fits_many(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     """Return whether a list, or a mapping, holds what it should; other iterables are not gone through."""
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
-            _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items()
+            _fits(key, inner[0]) and _fits(item, inner[1]) for key, item in value.items()
         )
     if isinstance(value, str) or not isinstance(value, (list, tuple) if origin is Sequence else Iterable):
         return False
-    return not isinstance(value, list | tuple) or all(_fits(each, inner[0]) for each in value)
+    return not isinstance(value, list | tuple) or all(_fits(item, inner[0]) for item in value)
 
 
 def _may_be_path(text: str) -> bool:
@@ -111,7 +111,7 @@ def _words(hint: Any) -> str:
     """Return what values of a type are called."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return runs.one_of(dict.fromkeys(_words(each) for each in inner))
+        return runs.one_of(dict.fromkeys(_words(option) for option in inner))
     if origin is Sequence:
         return f"a list of {_words(inner[0])} each"
     known = _WORDS.get(types.NoneType if hint is None else origin or hint)

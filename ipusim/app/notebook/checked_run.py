@@ -39,7 +39,7 @@ class CheckedRun(Run):
         options = self.request.options
         if not options.expect:
             raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
-        missed = [str(each) for each in judge(options, self.result.summary.to_dict()) if not each.met]
+        missed = [str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.met]
         if missed:
             raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
 
@@ -59,9 +59,9 @@ class CheckedRun(Run):
             return
         if not has_run_file(file):
             raise AssertionError(f"{file}: expected a pin, got no such file: `ipusim pin` and --ipusim-update write it")
-        found = difference(read_pin(file, self.result.job.name), self.result)
-        if found is not None:
-            raise AssertionError(f"{self.scenario} is not as {file.name} has it\n{found}")
+        change = difference(read_pin(file, self.result.job.name), self.result)
+        if change is not None:
+            raise AssertionError(f"{self.scenario} is not as {file.name} has it\n{change}")
 
 
 def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:

@@ -49,13 +49,13 @@ class Comparison:
     def __init__(self, rows: Sequence[study.Row]) -> None:
         """Show ``rows``, of which at least one ran."""
         self.rows = tuple(rows)
-        self._found = Found(self.rows)
-        named = zip(self._found.keys, self.rows, strict=True)
+        self._result = Found(self.rows)
+        named = zip(self._result.keys, self.rows, strict=True)
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
     def verdict(self) -> str:
         """Return which is best, by how much, and why a faster one is not."""
-        return "\n".join(verdict(self._found))
+        return "\n".join(verdict(self._result))
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each run, refused ones too, whose numbers are missing; needs pandas.
@@ -66,7 +66,9 @@ class Comparison:
         (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (its memory), best, on_front,
         mean_loss of the last step and refusal.
         """
-        return rows_frame([self._numbers(*each) for each in zip(self._found.labels, self.rows, strict=True)])
+        return rows_frame(
+            [self._numbers(*label_and_row) for label_and_row in zip(self._result.labels, self.rows, strict=True)]
+        )
 
     @checked
     def figure(self, title: str = "", traces: Sequence[str] = ()) -> Chart:
@@ -83,7 +85,7 @@ class Comparison:
             ProgramError: for the name of no run.
             OutputError: for more traces than fit.
         """
-        return comparison_chart(self._found, title, traces)
+        return comparison_chart(self._result, title, traces)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
@@ -101,7 +103,7 @@ class Comparison:
             OutputError: as that, and for a folder that cannot be written or that another run writes into.
         """
         with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
-            results.write(comparison_files(self._found, title, traces))
+            results.write(comparison_files(self._result, title, traces))
         return Path(folder)
 
     @cached_property
@@ -112,25 +114,25 @@ class Comparison:
         return self._png
 
     def _repr_html_(self) -> str:
-        table = comparison_table(self._found)
-        said, *more = verdict(self._found)
+        table = comparison_table(self._result)
+        said, *more = verdict(self._result)
         parts = [
             html.paragraph(said, bold=True),
             *map(html.paragraph, more),
             html.table(table),
-            *map(html.paragraph, reasons(self._found)),
+            *map(html.paragraph, reasons(self._result)),
             html.picture(self._png, table.title),
         ]
         return html.together(parts)
 
     def __repr__(self) -> str:
         """Name the runs, and those that were refused."""
-        named = zip(self._found.titles, self.rows, strict=True)
+        named = zip(self._result.titles, self.rows, strict=True)
         words = [name if row.times else f"{name} (refused)" for name, row in named]
         return f"<{type(self).__name__} of {', '.join(words)}>"
 
     def _numbers(self, label: str, row: study.Row) -> dict[str, object]:
-        found: dict[str, object] = {
+        cells: dict[str, object] = {
             "name": label,
             "source": row.source,
             "schedule": row.schedule,
@@ -139,21 +141,21 @@ class Comparison:
         }
         if row.times is not None:
             times = row.times
-            found |= {
+            cells |= {
                 "makespan_cycles": times.makespan_cycles,
                 "makespan_s": times.seconds(times.makespan_cycles),
                 "execution_cycles": times.execution_cycles,
                 "weight_update_period_s": times.throughput.weight_update_period_s,
                 "samples_per_s": times.throughput.samples_per_s,
-                "difference": self._found.difference(row, self._found.first),
+                "difference": self._result.difference(row, self._result.first),
                 "bubble": times.bubble.idle_fraction,
                 "utilisation": times.utilisation,
             }
-        return found | {
+        return cells | {
             "peak_bytes": row.memory.peak_bytes if row.memory else None,
             "fits": row.fits,
-            "best": row is self._found.best,
-            "on_front": row in self._found.front,
+            "best": row is self._result.best,
+            "on_front": row in self._result.front,
             "mean_loss": row.last_loss,
             "refusal": row.refusal or None,
         }
@@ -198,16 +200,16 @@ def compare(
     every: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
     if not every:
         raise ProgramError("expected something to compare, got an empty list")
-    chosen, modes, laid_out = ([given] if isinstance(given, str) else given for given in (schedules, syncs, orders))
-    compared = [_compared(each) for each in every]
+    chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))
+    compared = [_compared(item) for item in every]
     try:
         return Comparison(
             study.compare(compared, chosen, modes or (), laid_out or (), losses=losses, progress=progress)
         )
     except RequestError as error:
-        requests = [each for each, found in zip(every, compared, strict=True) if isinstance(found.what, Request)]
-        for each in requests:  # mistakes of a file are told with their place there
-            with placed(each) as request:
+        requests = [item for item, entry in zip(every, compared, strict=True) if isinstance(entry.what, Request)]
+        for item in requests:  # mistakes of a file are told with their place there
+            with placed(item) as request:
                 assemble(request)
         with placed(requests[0]):
             raise error

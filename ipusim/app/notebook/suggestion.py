@@ -22,7 +22,7 @@ class Suggestion:
     """The best plan that was found, or why there is none; a notebook shows it above the plans that come next.
 
     Attributes:
-        found: the suggested plan, what it was found among, and what it is held against.
+        found: the suggested plan, the plans that it was chosen from, and the plan of the scenario.
 
     Example:
         >>> import ipusim
@@ -35,9 +35,9 @@ class Suggestion:
         'grouped'
     """
 
-    def __init__(self, found: study.Suggestion) -> None:
-        """Show ``found``."""
-        self.found = found
+    def __init__(self, suggestion: study.Suggestion) -> None:
+        """Show ``suggestion``."""
+        self.found = suggestion
 
     @property
     def outcome(self) -> str:
@@ -109,19 +109,19 @@ def suggest(
         <Suggestion: grouped in lock-step, 2 stages on 2 IPUs, 4 micro-batches of 1>
     """
     names = [field.name for field in fields(Limits)]
-    for name, given in limits.items():
+    for name, limit in limits.items():
         if name not in names:
             raise OptionError(name, f"expected one of {runs.one_of(names)}{did_you_mean(name, names)}")
         kind = Limits.__annotations__[name]
-        values = given if isinstance(given, list | tuple) else [given]
+        values = limit if isinstance(limit, list | tuple) else [limit]
         if not all(
             isinstance(value, int if "int" in kind else str) and not isinstance(value, bool) for value in values
         ):
             what = "whole numbers" if "int" in kind else "texts"
-            raise OptionError(name, f"expected {what}, got {runs.show(given)}")
+            raise OptionError(name, f"expected {what}, got {runs.show(limit)}")
     taken: dict[str, Any] = {
-        name: given if name == "global_batch" else (given,) if isinstance(given, int | str) else tuple(given)
-        for name, given in limits.items()
+        name: limit if name == "global_batch" else (limit,) if isinstance(limit, int | str) else tuple(limit)
+        for name, limit in limits.items()
     }
     budget = Budget(seconds)
     with placed(asked) as request:

@@ -30,7 +30,7 @@ class Sweep:
     """What the points of a sweep came to; a notebook shows the best, the rows and a chart of the measure.
 
     Args:
-        found: the points that were run, all of them.
+        result: the sweep, with every point that ran.
 
     Attributes:
         points: the values of each point by the paths of their options.
@@ -48,24 +48,24 @@ class Sweep:
         {'pipeline.gradient_accumulation_count': 8}
     """
 
-    def __init__(self, found: study.Sweep, measure: str) -> None:
+    def __init__(self, result: study.Sweep, measure: str) -> None:
         """Show a sweep of which all points are there."""
-        self._found = found
+        self._result = result
         self._measure = measure_of(measure, losses=True)
         self.measure = measure
-        self.points: tuple[dict[str, Any], ...] = tuple(found.changes(point) for point, _ in found.finished)
-        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in found.finished)
-        self.ceilings: tuple[Ceiling, ...] = ceilings(found)
+        self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished)
+        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished)
+        self.ceilings: tuple[Ceiling, ...] = ceilings(result)
 
     @property
     def best(self) -> dict[str, Any] | None:
         """The values of the best point of those that fit; None where none does."""
-        ranked = report.best_of(self._found, self._measure)
-        return self._found.changes(ranked[0][0]) if ranked else None
+        ranked = report.best_of(self._result, self._measure)
+        return self._result.changes(ranked[0][0]) if ranked else None
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each point, with the columns of ``sweep.csv``; needs pandas."""
-        made = report.columns(self._found)
+        made = report.columns(self._result)
         return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
 
     @checked
@@ -82,7 +82,7 @@ class Sweep:
             OptionError: for a measure that there is not.
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._found, self.ceilings, chosen)
+        return report.chart_of(self._result, self.ceilings, chosen)
 
     @checked
     def save(self, folder: Path | str, form: str = "csv") -> Path:
@@ -102,7 +102,7 @@ class Sweep:
         """
         report.check_format(form)
         with ResultsFolder(Path(folder), report.SWEEP_FILES) as results:
-            results.write(report.sweep_files(self._found, self.ceilings, self._measure, form))
+            results.write(report.sweep_files(self._result, self.ceilings, self._measure, form))
         return Path(folder)
 
     @cached_property
@@ -113,13 +113,13 @@ class Sweep:
         return self._png
 
     def _repr_html_(self) -> str:
-        table = report.sweep_table(self._found, self._measure)
-        words = report.verdict(self._found, self.ceilings, self._measure)
+        table = report.sweep_table(self._result, self._measure)
+        words = report.verdict(self._result, self.ceilings, self._measure)
         return html.together([*map(html.paragraph, words), html.table(table), html.picture(self._png, table.title)])
 
     def __repr__(self) -> str:
         """Name what was varied."""
-        varied = ", ".join(axis.path for axis in self._found.axes)
+        varied = ", ".join(axis.path for axis in self._result.axes)
         return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
 
 
@@ -167,7 +167,7 @@ def sweep(
     """
     measure_of(measure, losses=losses)
     with placed(asked) as request:
-        found = study.sweep(
+        result = study.sweep(
             request,
             axes_of(vary),
             together=zip,
@@ -175,4 +175,4 @@ def sweep(
             crew=Crew(workers, backend, address),
             progress=progress,
         )
-    return Sweep(found, measure)
+    return Sweep(result, measure)

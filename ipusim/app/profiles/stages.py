@@ -142,12 +142,12 @@ def _in_order(stages: Sequence[str]) -> list[str]:
     return names
 
 
-def _by_rank(ranks: Sequence[int], stages: int | None, asked: bool) -> dict[int, int]:
+def _by_rank(ranks: Sequence[int], stages: int | None, is_chosen: bool) -> dict[int, int]:
     """Return the stage of each rank: ranks of a stage follow each other, and all stages have as many."""
     stages = stages or len(ranks)
     if len(ranks) % stages:
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {stages}"
-        if asked:
+        if is_chosen:
             raise OptionError("stages", text)
         raise FileError(f"{text}: say by the option stages how many there are")
     return {rank: number * stages // len(ranks) for number, rank in enumerate(ranks)}

@@ -46,11 +46,11 @@ class Difference:
 def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     """Return the first thing in which ``run`` differs from its pin; None where nothing does."""
     now = pin_of(run)
-    found = next(_differences(pin, now, run), None)
-    if found is None:
+    change = next(_differences(pin, now, run), None)
+    if change is None:
         return None
-    causes = (*found.causes, *_asked_otherwise(pin["asked"], now["asked"]), *_versions(pin, now))
-    return Difference(found.what, found.text, causes)
+    causes = (*change.causes, *_asked_otherwise(pin["asked"], now["asked"]), *_versions(pin, now))
+    return Difference(change.what, change.text, causes)
 
 
 def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
@@ -159,7 +159,7 @@ def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Ite
         moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
         holders = [change for change in _changes(old, new) if change[0] not in ("peak", "during")]
         if holders:
-            holder, before, after = max(holders, key=lambda each: abs((each[2] or 0) - (each[1] or 0)))
+            holder, before, after = max(holders, key=lambda entry: abs((entry[2] or 0) - (entry[1] or 0)))
             yield Difference(
                 "memory",
                 f"IPU {ipu}, {holder}, was {format_bytes(before or 0)}, is {format_bytes(after or 0)}{moment}",
@@ -172,7 +172,7 @@ def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Ite
 def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
     if was is None or now is None:
         if was is not now:
-            words = [("nothing" if each is None else "losses and weights") for each in (was, now)]
+            words = [("nothing" if state is None else "losses and weights") for state in (was, now)]
             yield Difference("losses", f"the run computed {words[0]}, computes {words[1]}")
         return
     if was["precision"] != now["precision"]:
@@ -187,7 +187,7 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
     scale = _size(was["weights"])
     for name, one, other in _changes(was["weights"], now["weights"]):
         if one is None or other is None or one["shape"] != other["shape"]:
-            shapes = [each and each["shape"] for each in (one, other)]
+            shapes = [weight and weight["shape"] for weight in (one, other)]
             yield Difference("weights", f"{name}: the shape was {_told(shapes[0])}, is {_told(shapes[1])}")
         elif not (
             _near(one["norm"], other["norm"], tolerance, scale) and _near(one["mean"], other["mean"], tolerance, scale)
@@ -222,7 +222,7 @@ def _near(one: Any, other: Any, tolerance: float, scale: Any = 0.0) -> bool:
 
 
 def _by(one: Any, other: Any) -> str:
-    if not all(isinstance(each, int | float) and math.isfinite(each) for each in (one, other)) or not one:
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (one, other)) or not one:
         return ""
     return f", {abs(other / one - 1):.3g} of it {'more' if other > one else 'less'}"
 

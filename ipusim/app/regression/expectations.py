@@ -51,11 +51,11 @@ class Judged:
 
     def __str__(self) -> str:
         """Return it in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
-        wanted, figure = self.expectation, self.expectation.figure
-        told = figure.told(self.value)
+        bounds, figure = self.expectation, self.expectation.figure
+        actual = figure.told(self.value)
         if self.met:
-            return f"met     {wanted.name}: {told} ({wanted.text})"
-        return f"missed  {wanted.name}: {told}, expected {wanted.text}{self._by_how_much()}"
+            return f"met     {bounds.name}: {actual} ({bounds.text})"
+        return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -64,10 +64,10 @@ class Judged:
 
     def _by_how_much(self) -> str:
         """Return how far a value is from the bound that it misses, as a part of that; nothing where there is none."""
-        wanted = self.expectation
-        if wanted.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+        expected = self.expectation
+        if expected.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
             return ""
-        bound = wanted.most if self.value >= wanted.most else wanted.least
+        bound = expected.most if self.value >= expected.most else expected.least
         if not bound or self.value == bound:
             return ""
         part = abs(self.value / bound - 1)
@@ -79,7 +79,7 @@ def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectat
     """Yield every expectation of a request with the path of its value."""
     for name, value in (options.expect or {}).items():
         if isinstance(value, Mapping):
-            yield from ((("expect", name, item), each) for item, each in value.items())
+            yield from ((("expect", name, item), bound) for item, bound in value.items())
         else:
             yield ("expect", name), value
 
@@ -93,19 +93,21 @@ def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
 
 def check_expectations(job: Job) -> None:
     """Refuse expectations on figures that a run of ``job`` will not have; raises RequestError with all of them."""
-    lacking = [(path, each, _lacking(job, each)) for path, each in expectations(job.request.options)]
+    lacking = [
+        (path, expectation, _lacking(job, expectation)) for path, expectation in expectations(job.request.options)
+    ]
     if problems := [
-        Problem(path, f"expected a figure that this run has, got {each.name}: {why}")
-        for path, each, why in lacking
+        Problem(path, f"expected a figure that this run has, got {expectation.name}: {why}")
+        for path, expectation, why in lacking
         if why
     ]:
         raise RequestError(problems)
 
 
-def _lacking(job: Job, wanted: runs.Expectation) -> str:
+def _lacking(job: Job, expectation: runs.Expectation) -> str:
     """Return why a run has no such figure; empty where it will have it, as far as that shows before it runs."""
-    path, stages = wanted.figure.path, [profile.name for profile in job.program.stages]
-    numbered = wanted.figure.name == "peak" and wanted.item.isdecimal()
+    path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
+    numbered = expectation.figure.name == "peak" and expectation.item.isdecimal()
     reasons = {
         "it computes nothing, as numerics are off, so that there are no losses and no accuracy": (
             path.startswith("learning.") and job.workload is None
@@ -116,10 +118,10 @@ def _lacking(job: Job, wanted: runs.Expectation) -> str:
         "its stages do not say what they hold": path.startswith("memory.") and not job.describes_memory,
         f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,
         f"the IPUs with a stage are {', '.join(map(str, job.plan.ipus))}": (
-            numbered and int(wanted.item) not in job.plan.ipus
+            numbered and int(expectation.item) not in job.plan.ipus
         ),
-        f"no stage is named {wanted.equal!r}{did_you_mean(wanted.equal, stages)}": (
-            bool(wanted.figure.names) and wanted.equal not in stages
+        f"no stage is named {expectation.equal!r}{did_you_mean(expectation.equal, stages)}": (
+            bool(expectation.figure.names) and expectation.equal not in stages
         ),
     }
     return next((why for why, holds in reasons.items() if holds), "")
@@ -131,11 +133,11 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
     Raises RequestError for figures that it does not have.
     """
     judged, problems = [], []
-    for path, each in expectations(options):
+    for path, single in expectations(options):
         try:
-            judged.append(Judged(each, each.figure.of(summary, each.item)))
+            judged.append(Judged(single, single.figure.of(summary, single.item)))
         except LookupError:
-            problems.append(Problem(path, f"expected a figure that this run has, got {each.name}, which it has not"))
+            problems.append(Problem(path, f"expected a figure that this run has, got {single.name}, which it has not"))
     if problems:
         raise RequestError(problems)
     return tuple(judged)
@@ -145,11 +147,11 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation,
     """Return the expectations that can be told without a run, with their values, and those that cannot."""
     known = _known_before(job)
     judged, unknown = [], []
-    for _, each in expectations(job.request.options):
+    for _, expectation in expectations(job.request.options):
         try:
-            judged.append(Judged(each, each.figure.of(known, each.item)))
+            judged.append(Judged(expectation, expectation.figure.of(known, expectation.item)))
         except LookupError:
-            unknown.append(each)
+            unknown.append(expectation)
     return tuple(judged), tuple(unknown)
 
 

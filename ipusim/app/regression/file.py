@@ -80,9 +80,11 @@ def _text(value: Any, depth: int) -> str:
         return whole
     blank = " " * depth
     if isinstance(value, list):
-        items = [_text(each, depth + 1) for each in value]
+        items = [_text(element, depth + 1) for element in value]
     else:
-        items = [f"{json.dumps(key, ensure_ascii=False)}: {_text(each, depth + 1)}" for key, each in value.items()]
+        items = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_text(element, depth + 1)}" for key, element in value.items()
+        ]
     brackets = "[]" if isinstance(value, list) else "{}"
     return f"{brackets[0]}\n" + ",\n".join(f"{blank} {item}" for item in items) + f"\n{blank}{brackets[1]}"
 
@@ -114,11 +116,13 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
 def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
     """Return what of a value is not of a shape; empty where all is."""
     if isinstance(shape, tuple):
-        return "" if any(not _wrong(value, each, where) for each in shape) else f"{where} is of another kind"
+        return (
+            "" if any(not _wrong(value, alternative, where) for alternative in shape) else f"{where} is of another kind"
+        )
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{where} is no list"
-        return next(filter(None, (_wrong(each, shape[0], where) for each in value)), "")
+        return next(filter(None, (_wrong(item, shape[0], where) for item in value)), "")
     if not isinstance(shape, dict):
         same = type(value) is shape or (shape is float and type(value) is int)
         return "" if same and (shape is not str or _is_clear(value)) else f"{where or 'it'} is of another kind"
@@ -129,8 +133,8 @@ def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one re
         return f"{where or 'it'} has not the keys {', '.join(filter(None, shape))}"
     if unclear := next((key for key in value if not _is_clear(key)), None):
         return f"{where or 'it'} has the key {unclear[:40]!r}"
-    kinds = ((key, each, shape.get(key, shape.get(None))) for key, each in value.items())
-    return next(filter(None, (_wrong(each, kind, f"{where} {key}".strip()) for key, each, kind in kinds)), "")
+    kinds = ((key, item, shape.get(key, shape.get(None))) for key, item in value.items())
+    return next(filter(None, (_wrong(item, kind, f"{where} {key}".strip()) for key, item, kind in kinds)), "")
 
 
 def _is_clear(text: str) -> bool:

@@ -42,18 +42,18 @@ def _held_against(path: Path, renew: bool, needs_pin: bool) -> Outcome:
         pin = _pin(path, job, renew)
         run = execute(job)
         judged = judge(request.options, run.summary.to_dict())
-    found = difference(pin, run) if pin is not None else None
-    lines = [str(each) for each in judged]
-    missed = tuple(line for line, each in zip(lines, judged, strict=True) if not each.met)
+    change = difference(pin, run) if pin is not None else None
+    lines = [str(judgement) for judgement in judged]
+    missed = tuple(line for line, judgement in zip(lines, judged, strict=True) if not judgement.met)
     return Outcome(
         path,
-        "missed" if missed or (found and not renew) else "held",
-        met=tuple(line for line, each in zip(lines, judged, strict=True) if each.met),
+        "missed" if missed or (change and not renew) else "held",
+        met=tuple(line for line, judgement in zip(lines, judged, strict=True) if judgement.met),
         missed=missed,
-        expectations=tuple(each.to_dict() for each in judged),
+        expectations=tuple(judgement.to_dict() for judgement in judged),
         pinned=pin is not None,
-        difference=str(found) if found else "",
-        details=found.to_dict() if found else None,
+        difference=str(change) if change else "",
+        details=change.to_dict() if change else None,
         new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew else None,
     )
 
@@ -71,9 +71,9 @@ def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
         return None
 
 
-def _renewed(path: Path, run: Run, wanted: bool) -> bytes | None:
+def _renewed(path: Path, run: Run, is_needed: bool) -> bytes | None:
     """Return the content of a pin, unless it is what is there already."""
-    if not wanted and not has_pin(path):
+    if not is_needed and not has_pin(path):
         return None
     content = pin_bytes(pin_of(run))
     return content if not has_pin(path) or pin_path(path).read_bytes() != content else None

@@ -84,14 +84,14 @@ def _asked(request: Request) -> dict[str, Any]:
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
-        for key, each in value.items():
-            yield from _leaves(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
-        names = [str(each.get("name", at)) if isinstance(each, dict) else str(at) for at, each in enumerate(value)]
-        for at, each in enumerate(value):
-            yield from _leaves(each, f"{path}.{names[at] if names.count(names[at]) == 1 else at}")
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        names = [str(item.get("name", at)) if isinstance(item, dict) else str(at) for at, item in enumerate(value)]
+        for at, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{names[at] if names.count(names[at]) == 1 else at}")
     elif isinstance(value, list):
-        yield path, [_leaf(each) for each in value]
+        yield path, [_leaf(item) for item in value]
     else:
         yield path, _leaf(value)
 
@@ -146,20 +146,20 @@ def _instructions(table: npt.NDArray[np.int64]) -> Items:
 def _costs(job: Job) -> dict[str, Any]:
     """Return what everything of a Plan costs, as the machine takes it, in cycles and bytes."""
     names = [profile.name for profile in job.program.stages]
-    found: dict[str, Any] = {}
+    costs_by_name: dict[str, Any] = {}
     for (kind, stage), cycles in job.costs.passes.items():
         if cycles:
-            found[f"{pipelines.Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
+            costs_by_name[f"{pipelines.Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
     for ipu, cycles in job.costs.updates.items():
-        found[f"update on IPU {ipu}"] = cycles
+        costs_by_name[f"update on IPU {ipu}"] = cycles
     for at, copies in enumerate(job.costs.copies.meetings):
         for which, copy in enumerate(copies):
-            found[f"copy {which} of group {at}"] = copy.total_cycles
+            costs_by_name[f"copy {which} of group {at}"] = copy.total_cycles
     for field in fields(Costs):
         value = getattr(job.costs, field.name)
         if field.name not in ("passes", "updates", "copies", "links") and value:
-            found |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
-    return _short(found)
+            costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
+    return _short(costs_by_name)
 
 
 #: Numbers of costs that stand by themselves; of more, the rest are a hash.
@@ -185,15 +185,15 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         else value
     )
     if isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, item in value.items():
             name = ".".join(map(str, key)) if isinstance(key, tuple) else str(key)
-            yield from _numbers(each, f"{path}.{name}")
+            yield from _numbers(item, f"{path}.{name}")
     elif isinstance(value, list | tuple):
-        if all(isinstance(each, int) for each in value):
+        if all(isinstance(item, int) for item in value):
             yield path, str(list(value))
             return
-        for at, each in enumerate(value):
-            yield from _numbers(each, f"{path}.{at}")
+        for at, item in enumerate(value):
+            yield from _numbers(item, f"{path}.{at}")
     elif isinstance(value, int | float | str) and not isinstance(value, bool):
         yield path, value
 
@@ -287,8 +287,8 @@ def _learning(run: Run) -> dict[str, Any] | None:
             "last": _rounded(means[-1]) if means else None,
         },
         "evaluations": [
-            [steps, _rounded(found.loss), None if found.accuracy is None else _rounded(found.accuracy)]
-            for steps, found in run.learning.evaluations[-_STEPS:]
+            [steps, _rounded(evaluation.loss), None if evaluation.accuracy is None else _rounded(evaluation.accuracy)]
+            for steps, evaluation in run.learning.evaluations[-_STEPS:]
         ],
         "weights": {name: _array(array) for name, array in run.learning.weights.items()},
     }

@@ -36,26 +36,26 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
 
     Raises FileError for a file that is not there, for a pin without its scenario, and for folders without any.
     """
-    found: dict[Path, None] = {}
+    unique: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
             there = _in_folder(path)
             if not there:
                 text = "expected a folder with scenarios that expect something or have a pin, got none there: "
                 raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim pin`")
-            found |= dict.fromkeys(there)
+            unique |= dict.fromkeys(there)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")
         elif not tests_anything(path):
             text = "expected a scenario that expects something or has a pin, got one without: "
             raise FileError(f"{path}: {text}add expect, or pin it with `ipusim pin`")
         else:
-            found[path] = None
-    return list(found)
+            unique[path] = None
+    return list(unique)
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = [Path(where) / name for name in sorted(names)]
@@ -65,8 +65,8 @@ def _in_folder(folder: Path) -> list[Path]:
             if path.name.endswith(SUFFIX) and path not in pinned:
                 raise FileError(f"{path}: expected the scenario of this pin beside it, got no such file")
         if not {*names} >= _RUN:
-            found += [path for path in scenarios if tests_anything(path)]
-    return found
+            files += [path for path in scenarios if tests_anything(path)]
+    return files
 
 
 def tests_anything(path: Path) -> bool:
@@ -125,16 +125,16 @@ def _length(path: Path) -> float:
 
 def junit(done: Sequence[Outcome]) -> bytes:
     """Return what became of scenarios as a file in JUnit's format, with the seconds of each."""
-    counts = {kind: sum(each.ended in kinds for each in done) for kind, kinds in _OF_JUNIT.items()}
+    counts = {kind: sum(outcome.ended in kinds for outcome in done) for kind, kinds in _OF_JUNIT.items()}
     suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
     for kind, count in counts.items():
         suite.set(kind, str(count))
-    for each in sorted(done, key=lambda each: str(each.path)):
-        where = {"classname": _printable(str(each.path.parent)), "name": _printable(each.path.name)}
-        case = ElementTree.SubElement(suite, "testcase", where, time=f"{each.seconds:.3f}")
-        text = _printable("\n".join(filter(None, [*each.missed, each.difference, each.mistake])))
-        if each.ended != "held":
-            kind = "failure" if each.ended == "missed" else "error"
+    for outcome in sorted(done, key=lambda outcome: str(outcome.path)):
+        where = {"classname": _printable(str(outcome.path.parent)), "name": _printable(outcome.path.name)}
+        case = ElementTree.SubElement(suite, "testcase", where, time=f"{outcome.seconds:.3f}")
+        text = _printable("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
+        if outcome.ended != "held":
+            kind = "failure" if outcome.ended == "missed" else "error"
             ElementTree.SubElement(case, kind, message=text.partition("\n")[0]).text = text
     ElementTree.indent(suite)
     content: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
@@ -143,7 +143,7 @@ def junit(done: Sequence[Outcome]) -> bytes:
 
 def _printable(text: str) -> str:
     """Return a text as XML can have it, which no control characters are."""
-    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def check_junit(path: Path) -> None:

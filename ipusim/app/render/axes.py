@@ -95,7 +95,7 @@ def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict
     Between breaks they are at round numbers of ``factor`` cycles, as far from the breaks as labels need.
     """
     inches = width_in / window.cycles
-    found = {}
+    label_of_tick = {}
     for begin, end, ahead in window.stretches:
         low, high = (begin + ahead) / factor, (end + ahead) / factor
         ticks = _locator((end - begin) * inches / _WIDER, whole=False).tick_values(low, high)
@@ -104,8 +104,8 @@ def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict
             left, right = (at - begin) * inches, (end - at) * inches
             clear = (begin == window.start or left >= _CLEAR) and (end == window.end or right >= _CLEAR)
             if left >= 0 and right >= 0 and clear:
-                found[at] = tick * factor
-    return found
+                label_of_tick[at] = tick * factor
+    return label_of_tick
 
 
 def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
@@ -114,13 +114,13 @@ def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
     edges = np.linspace(0.0, 1.0, _TEETH)
     tear = depth * (np.arange(_TEETH) % 2)
     across: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
-    for each in window.breaks:
-        left, right = each.at + tear, each.at + each.room - depth + tear
+    for gap in window.breaks:
+        left, right = gap.at + tear, gap.at + gap.room - depth + tear
         axes.fill_betweenx(edges, left, right, facecolor="white", edgecolor="none", zorder=6, **across)
         for side in (left, right):
             axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **across)
         how: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
-        axes.text(each.at + each.room / 2, 0.5, each.sign, zorder=6.2, **how, **across)
+        axes.text(gap.at + gap.room / 2, 0.5, gap.sign, zorder=6.2, **how, **across)
 
 
 def _locator(width_in: float, whole: bool) -> MaxNLocator:

@@ -26,8 +26,8 @@ def byte_ticks(top_bytes: float, most: float) -> list[float]:
     unit = byte_unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit
     marks = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
-    found = [tick * unit for tick in marks if 0 < tick <= room]
-    return found if len(found) <= max(most, 1) else []
+    ticks = [tick * unit for tick in marks if 0 < tick <= room]
+    return ticks if len(ticks) <= max(most, 1) else []
 
 
 def byte_unit(size: float) -> tuple[int, str]:

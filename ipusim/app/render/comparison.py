@@ -134,11 +134,17 @@ def _window(panels: Sequence[Headed]) -> Window:
 
 def _axis(lengths_s: Sequence[float]) -> float:
     """Return the seconds that the common axis shows: those of the longest of the most that are of similar length."""
-    groups = [[each for each in lengths_s if shortest <= each <= _LONGEST * shortest] for shortest in sorted(lengths_s)]
+    groups = [
+        [length_s for length_s in lengths_s if shortest <= length_s <= _LONGEST * shortest]
+        for shortest in sorted(lengths_s)
+    ]
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
     # Those that are cut, or have an axis of their own, fill their panels.
-    shown = [[min(each / last, 1.0) if each >= _NARROWEST * last else 1.0 for each in lengths_s] for last in lengths_s]
+    shown = [
+        [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
+        for last in lengths_s
+    ]
     filling = [last for last, parts in zip(lengths_s, shown, strict=True) if sum(parts) >= _FILLED * len(parts)]
     return max(last for last in filling if last <= longest)
 

@@ -79,7 +79,7 @@ def content(
     least = min(_LOWEST_BOX / (row_in * DPI), _LARGEST_LOWEST)
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
-    found = phases_in(timeline, window)
+    phases = phases_in(timeline, window)
     steps = analysis.time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI or ipus_to_a_row > 1
@@ -87,7 +87,7 @@ def content(
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
         if not timeline.info.has_time_steps:
             steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
-        edges = bin_edges(steps, window, narrowest, [phase.end for phase in found])
+        edges = bin_edges(steps, window, narrowest, [phase.end for phase in phases])
         boxes = replace(boxes, ipu=boxes.ipu // ipus_to_a_row)
         boxes = share_boxes(boxes, rows_of(timeline, ipus_to_a_row), edges, least, ipus_to_a_row)
         boxes = _with_last(boxes, edges, narrowest)
@@ -105,7 +105,7 @@ def content(
     gaps[0] = gaps[-1] = np.inf
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
-    return Content(timeline, window, points, boxes, shares, syncs, found, ipus_to_a_row)
+    return Content(timeline, window, points, boxes, shares, syncs, phases, ipus_to_a_row)
 
 
 def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:

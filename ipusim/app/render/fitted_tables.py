@@ -42,27 +42,27 @@ def fitted(table: Table, width: int) -> list[Part]:
     """
     names = [row[0] for row in table.rows]
     told_apart = all(names) and len({*names}) == len(names)
-    found = []
+    fitting = []
     for broken in (False, True):
         least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
         groups = _groups(least, width)
         fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
         if fit and (told_apart or len(groups) == 1):
-            found.append([_part(table, group, least, width, again=group is not groups[0]) for group in groups])
-    return min(found, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
+            fitting.append([_part(table, group, least, width, repeated=group is not groups[0]) for group in groups])
+    return min(fitting, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
 def _groups(least: Sequence[int], width: int) -> list[list[int]]:
     """Return the columns of each part: the first one, and as many others as there is room for, but at least one."""
     groups: list[list[int]] = [[0]]
     for column in range(1, len(least)):
-        if len(groups[-1]) > 1 and _drawn([least[each] for each in (*groups[-1], column)]) > width:
+        if len(groups[-1]) > 1 and _drawn([least[number] for number in (*groups[-1], column)]) > width:
             groups.append([0])
         groups[-1].append(column)
     return groups
 
 
-def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, again: bool = False) -> Part:
+def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, repeated: bool = False) -> Part:
     """Return some ``columns`` of a table: each as wide as it likes, the widest made narrower until they fit."""
     cells = [_widest(table, column) for column in range(len(table.header))]
     widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
@@ -70,7 +70,7 @@ def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int
         wide = [column for column in columns if widths[column] > least[column]]
         widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
     shown = Table(
-        f"{table.title} (continued)" if again else table.title,
+        f"{table.title} (continued)" if repeated else table.title,
         tuple(table.header[column] for column in columns),
         tuple(tuple(row[column] for column in columns) for row in table.rows),
     )

@@ -51,7 +51,7 @@ def heat_map(
     bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
     bar.set_label(words, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=TEXT_SIZE)
-    told = [
+    texts = [
         name
         for name, there in (
             ("hatched: does not fit", any(value is not None and not fits for value, fits in values.values())),
@@ -59,7 +59,7 @@ def heat_map(
         )
         if there
     ]
-    panel.set_title("; ".join(told), fontsize=TEXT_SIZE, loc="right")
+    panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (x, y), (value, fits) in values.items():
         place = across.index(x), up.index(y)
@@ -76,7 +76,7 @@ def heat_map(
         (axes[1], up, panel.set_yticks, panel.set_ylabel),
     ):
         chosen = range(0, len(listed), -(-len(listed) // _MOST_TICKS))
-        ticks(list(chosen), [f"{listed[each]:,g}" for each in chosen])
+        ticks(list(chosen), [f"{listed[index]:,g}" for index in chosen])
         label(axis.name, fontsize=TEXT_SIZE)
 
 

@@ -160,7 +160,7 @@ def stack(
     contents = [
         content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
     ]
-    crowded = sum(len(each.boxes) for each in contents) > _MOST_DRAWN
+    crowded = sum(len(part.boxes) for part in contents) > _MOST_DRAWN
     legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
     titles = title_lines(title, width_in - 2 * _EDGE)
     headings = [_heading(panel, width_in - left - _EDGE) for panel in panels]
@@ -250,8 +250,8 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
         draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
         _name_strip(figure, panel.strip, where.beside, foot + where.strip / 2)
     clock_hz = panel.timeline.info.clock_hz
-    for each in drawn:
-        cycle_axis(each, shown.window, clock_hz, where.width, numbered and each is drawn[-1], where.in_seconds)
+    for part in drawn:
+        cycle_axis(part, shown.window, clock_hz, where.width, numbered and part is drawn[-1], where.in_seconds)
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:

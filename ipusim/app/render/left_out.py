@@ -53,7 +53,7 @@ def left_out(timeline: Timeline) -> Iterator[LeftOut]:
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
     """Return cycles of a Timeline with each of its blocks once as cycles of the run."""
-    found = cycles.copy()
+    placed = cycles.copy()
     for gap in gaps(timeline):
-        found[cycles >= gap.at] += gap.cycles
-    return found
+        placed[cycles >= gap.at] += gap.cycles
+    return placed

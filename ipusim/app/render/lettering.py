@@ -77,8 +77,8 @@ def cut(word: str, size: float, width: float, bold: bool = False) -> str:
     if text_width(word, size, bold) <= width:
         return word
     # By halves: a name may have any length, and to measure a text takes as long as it is.
-    kept = bisect_right(range(1, len(word) + 1), width, key=lambda end: text_width(word[:end] + "…", size, bold))
-    return word[:kept] + "…"
+    end_of_word = bisect_right(range(1, len(word) + 1), width, key=lambda end: text_width(word[:end] + "…", size, bold))
+    return word[:end_of_word] + "…"
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:

@@ -126,8 +126,8 @@ def _rows(
     footprint = fit.footprint
     curves = analysis.memory_curves(timeline, footprint)
     return [
-        ipu_layers(curve, analysis.product_steps(timeline, footprint, each), peak, cycle, window, most_steps)
-        for curve, each, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
+        ipu_layers(curve, analysis.product_steps(timeline, footprint, ipu), peak, cycle, window, most_steps)
+        for curve, ipu, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
     ]
 
 
@@ -161,8 +161,8 @@ class _Scale:
         if self.tall < _SCALED_ROW:
             return {}
         unit, name = byte_unit(self.top_bytes)
-        found = byte_ticks(self.top_bytes, self.tall / TICK_IN)
-        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in found}
+        marks = byte_ticks(self.top_bytes, self.tall / TICK_IN)
+        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in marks}
 
 
 def _entries(

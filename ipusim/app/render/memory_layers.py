@@ -62,30 +62,30 @@ def ipu_layers(
     ``products`` say how much of the room for products something lies in. Where there are more steps, each shows the
     most of live tensors, and of what lies in the FIFOs and in that room, in its time.
     """
-    held = dict(peak.holders)
+    sizes = dict(peak.holders)
     edges, live, *full = _steps(curve, products, window, most_steps)
     inside = dict(zip((pipelines.Holder.FIFOS, pipelines.Holder.TEMPORARY), full, strict=True))
     heights = _layers(
-        {holder: np.full(len(live), size) for holder, size in held.items()} | {pipelines.Holder.LIVE: live}, inside
+        {holder: np.full(len(live), size) for holder, size in sizes.items()} | {pipelines.Holder.LIVE: live}, inside
     )
     inside = {
         pipelines.Holder.FIFOS: np.array(peak.fifo_bytes),
         pipelines.Holder.TEMPORARY: products.at(np.array(peak_cycle)),
     }
-    at_peak = _layers({holder: np.array(size) for holder, size in held.items()}, inside)
+    at_peak = _layers({holder: np.array(size) for holder, size in sizes.items()}, inside)
     return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
 
 
-def _layers(held: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
+def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
     """Return the bytes of each layer, from those of each holder and what lies ``inside`` of those not always full."""
-    found = {}
+    layers = {}
     for holder in _STACKED:
         if holder.empty is None:
-            found[holder.look] = held[holder]
+            layers[holder.look] = sizes[holder]
         else:
             full = inside[holder]
-            found |= {holder.look: full, holder.empty: held[holder] - full}
-    return found
+            layers |= {holder.look: full, holder.empty: sizes[holder] - full}
+    return layers
 
 
 def _steps(

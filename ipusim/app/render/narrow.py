@@ -48,14 +48,14 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
 def _without(strip: Boxes, looks: list[int]) -> Boxes:
     """Return a strip without the boxes of ``looks``, whose time goes to the box that they touch behind it."""
     end = strip.end.copy()
-    kept = ~np.isin(strip.look, looks)
+    remaining = ~np.isin(strip.look, looks)
     holder = -1
     for position in range(len(strip)):
-        if kept[position]:
+        if remaining[position]:
             holder = position
         elif holder >= 0 and end[holder] == strip.start[position]:
             end[holder] = strip.end[position]
-    return some(replace(strip, end=end), np.flatnonzero(kept))
+    return some(replace(strip, end=end), np.flatnonzero(remaining))
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:

@@ -55,8 +55,8 @@ def filled(
     for mark, digits in columns.values():
         for position in _positions(blank, mark):
             table[:, position : position + len(mark)] = digits
-    found: list[bytes] = table.view(f"V{len(blank)}").ravel().tolist()
-    return found
+    packets: list[bytes] = table.view(f"V{len(blank)}").ravel().tolist()
+    return packets
 
 
 def _varints(values: Integers, width: int) -> Bytes:

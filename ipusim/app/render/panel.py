@@ -239,6 +239,6 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
             color=timelines.LOOKS[look].number,
             zorder=4,
         )
-    for look, found in grounds.items():
-        path = _rectangles(*np.array(found).T)
+    for look, texts in grounds.items():
+        path = _rectangles(*np.array(texts).T)
         axes.add_artist(PathPatch(path, snap=snap, facecolor=timelines.LOOKS[look].face, edgecolor="none", zorder=2.2))

@@ -62,8 +62,8 @@ def _uuid(track: int) -> int:
 
 
 def _bytes(trace: Trace) -> bytes:
-    found: bytes = trace.SerializeToString(deterministic=True)
-    return found
+    content: bytes = trace.SerializeToString(deterministic=True)
+    return content
 
 
 def _packet(trace: Trace, time_ns: int = 0) -> TracePacket:
@@ -179,9 +179,9 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
         (has.astype(np.int64) << position for position, has in enumerate(there.values())), np.zeros_like(slices.row)
     )
     packets = np.empty(len(slices.row), dtype=object)
-    for each in np.unique(shape).tolist():
-        members = np.flatnonzero(shape == each)
-        absent = {name for position, name in enumerate(there) if not each >> position & 1}
+    for code in np.unique(shape).tolist():
+        members = np.flatnonzero(shape == code)
+        absent = {name for position, name in enumerate(there) if not code >> position & 1}
         varints = {name: column[members] for name, column in numbers.items() if name not in absent}
         fixed = {name: column[members] for name, column in flows.items() if name not in absent}
         packets[members] = filled(_slice, varints, fixed)

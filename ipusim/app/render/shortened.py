@@ -70,7 +70,7 @@ def told(title: str, window: Window) -> str:
 
 def left_out_words(window: Window) -> str:
     """Return what stands for what in the breaks of a window."""
-    parts = ", ".join(f"{each.sign} stands for {each.words}" for each in window.breaks)
+    parts = ", ".join(f"{gap.sign} stands for {gap.words}" for gap in window.breaks)
     return f"{parts}, each as those drawn beside it"
 
 

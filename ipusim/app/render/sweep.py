@@ -122,16 +122,16 @@ def sweep_chart(
     write_titles(figure, titles, _EDGE)
     for number, (panel, of) in enumerate(zip(drawn, shown, strict=True)):
         words, values = of.words, of.values
-        found = _Points(points, values, fits)
+        results = _Points(points, values, fits)
         if maps:
             heat_map(
                 figure, panel, (axes[0], axes[1]), dict(zip(points, zip(values, fits, strict=True), strict=True)), words
             )
         elif lines:
-            along = max(lines, key=lambda each: len(axes[each].distinct))
-            _lines(panel, axes, along, found, limits if number == 0 else (), legend=number == 0)
+            along = max(lines, key=lambda line: len(axes[line].distinct))
+            _lines(panel, axes, along, results, limits if number == 0 else (), legend=number == 0)
         else:
-            _bars(panel, axes, found)
+            _bars(panel, axes, results)
         if not maps:
             panel.set_ylabel(words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
@@ -162,11 +162,11 @@ def _text(value: Any) -> str:
 
 def _series(along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
     """Return the points that differ in the axis ``along`` alone, by the values of the others."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    series: dict[tuple[str, ...], list[int]] = {}
     for number, point in enumerate(points.where):
         others = tuple(_text(value) for place, value in enumerate(point) if place != along)
-        found.setdefault(others, []).append(number)
-    return found
+        series.setdefault(others, []).append(number)
+    return series
 
 
 def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
@@ -182,23 +182,23 @@ def _lines(
     levels = {tuple(map(_text, limit.others)): limit for limit in limits}
     refused: set[float] = set()
     for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
-        ordered = sorted(of, key=lambda each: points.where[each][along])
-        numbers = [each for each in ordered if points.values[each] is not None]
-        x = [points.where[each][along] for each in numbers]
-        y = np.array([points.values[each] for each in numbers], dtype=float)
+        ordered = sorted(of, key=lambda point: points.where[point][along])
+        numbers = [point for point in ordered if points.values[point] is not None]
+        x = [points.where[point][along] for point in numbers]
+        y = np.array([points.values[point] for point in numbers], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
         every = marker if len(x) <= _MOST_MARKERS else ""
         panel.plot(x, y, color=colour, marker=every, markersize=4.5, linewidth=width, label=_name(axes, along, others))
-        hollow = [each for each in numbers if not points.fits[each]]
+        hollow = [point for point in numbers if not points.fits[point]]
         panel.plot(
-            [points.where[each][along] for each in hollow],
-            np.array([points.values[each] for each in hollow], dtype=float),
+            [points.where[point][along] for point in hollow],
+            np.array([points.values[point] for point in hollow], dtype=float),
             marker,
             color=colour,
             markerfacecolor="white",
             markersize=4.5,
         )
-        refused |= {points.where[each][along] for each in ordered if points.values[each] is None}
+        refused |= {points.where[point][along] for point in ordered if points.values[point] is None}
         if others in levels:
             _draw_limit(panel, levels[others], colour, x[len(x) // 2], alone=len(series) == 1)
     if refused:
@@ -281,7 +281,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
     """Draw a group of bars for each value of the axis with the most of them, a bar for each combination of others."""
-    along = max(range(len(axes)), key=lambda each: (len(axes[each].distinct), -each))
+    along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
     places = {_text(value): place for place, value in enumerate(axes[along].distinct)}
     series = _series(along, points)
     shown = list(series.items())[: len(SERIES)]

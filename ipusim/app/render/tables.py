@@ -28,7 +28,7 @@ class Table:
 
 def summary_table(summary: analysis.RunTimes) -> Table:
     """Return the main numbers of a run: what, and how much."""
-    found, rates = summary.bubble, summary.throughput
+    idle_part, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     call = summary.run_use[0].cycles["host_call"] // summary.executions
     alike = (number for number in (summary.replicas, summary.hosts) if number > 1)
@@ -46,10 +46,10 @@ def summary_table(summary: analysis.RunTimes) -> Table:
         ("pipeline and weight update", _time(summary, summary.execution_cycles)),
         *([("  host between session runs", _time(summary, call))] if call else []),
         ("utilisation", _percent(summary.utilisation)),
-        ("bubble: idle / (IPUs x makespan)", _percent(found.idle_fraction)),
-        ("bubble: (makespan - ideal) / ideal", _percent(found.overhead)),
-        ("bubble: per rank, (cost - ideal) / cost", _percent(found.rank_cost_rate)),
-        ("bubble: idle in each IPU's own span", _percent(found.span_idle_fraction)),
+        ("bubble: idle / (IPUs x makespan)", _percent(idle_part.idle_fraction)),
+        ("bubble: (makespan - ideal) / ideal", _percent(idle_part.overhead)),
+        ("bubble: per rank, (cost - ideal) / cost", _percent(idle_part.rank_cost_rate)),
+        ("bubble: idle in each IPU's own span", _percent(idle_part.span_idle_fraction)),
         (
             "throughput",
             f"{format_figure(rates.samples_per_s)} samples/s, "
@@ -76,7 +76,7 @@ def ipu_table(summary: analysis.RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
     mode = "meets" if summary.sync.meets else "alone"
     shown = [use for use in sorted(timelines.USES, key=lambda use: use.place) if use.column]
-    used = {use.name for use in shown if any(each.cycles[use.name] for each in summary.pipeline_use)}
+    used = {use.name for use in shown if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
     columns = [use for use in shown if mode in use.always or use.name in used]
 
     def part(cycles: int) -> str:

@@ -108,7 +108,7 @@ class TimeBars:
         names = [cut(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
         words = [cut(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
         left = _EDGE + _BESIDE + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
-        right = wide - _EDGE - _BESIDE - _WIDER * max(text_width(each, TEXT_SIZE) for each in words) / 72
+        right = wide - _EDGE - _BESIDE - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
         width, rows = right - left, self.row_in * len(self.rows)
         figure.text(_EDGE / wide, 1 - top / tall, self.heading, fontsize=TEXT_SIZE + 1, va="top", color=LINE)
         top += _HEADING + _AXIS

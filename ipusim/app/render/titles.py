@@ -63,7 +63,7 @@ def shorter(title: str, width_in: float) -> str:
     """Return a title in at most two lines of headline and one of words on such a width; the rest is an ellipsis."""
     headline, *others = title.split("\n")
     lines = [cut(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
-    lines += [cut(each, TEXT_SIZE, width_in * 72) for each in others[:1]]
+    lines += [cut(other, TEXT_SIZE, width_in * 72) for other in others[:1]]
     return "\n".join(lines)
 
 

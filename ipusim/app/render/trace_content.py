@@ -138,7 +138,7 @@ class TraceContent:
                 )
                 for phase in of[execution.index]
             )
-            told = (
+            texts = (
                 execution.execution_cycles,
                 info.system,
                 info.schedule,
@@ -146,7 +146,7 @@ class TraceContent:
                 info.selection_order,
                 info.clock_hz,
             )
-            about: dict[str, int | str] = dict(zip(ABOUT, told, strict=True))
+            about: dict[str, int | str] = dict(zip(ABOUT, texts, strict=True))
             yield self._band(f"execution {execution.index}", "execution", execution.start, execution.end, about, parts)
             following = execution.end
 
@@ -154,14 +154,14 @@ class TraceContent:
         """Return what is left out between two cycles."""
         return tuple(
             self._band(
-                f"{each.words}, not drawn: --full-trace",
+                f"{gap.words}, not drawn: --full-trace",
                 "phase",
-                max(each.start, start),
-                min(each.end, end),
-                {"cycles": each.end - each.start},
+                max(gap.start, start),
+                min(gap.end, end),
+                {"cycles": gap.end - gap.start},
             )
-            for each in self.left_out
-            if each.start < end and each.end > start
+            for gap in self.left_out
+            if gap.start < end and gap.end > start
         )
 
     def _band(
@@ -181,9 +181,9 @@ class TraceContent:
 
     def slices(self) -> Iterator[Slices]:
         """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
-        kept = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
+        drawn = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
         for first in range(0, len(self.timeline), _SPANS):
-            yield self._slices(first + np.flatnonzero(kept[first : first + _SPANS]))
+            yield self._slices(first + np.flatnonzero(drawn[first : first + _SPANS]))
 
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
@@ -230,23 +230,23 @@ class TraceContent:
     def _off_ipu_tracks(self, rows: Integers) -> Integers:
         """Return the tracks of sends, and of spans of links and of the host."""
         timeline, numbers = self.timeline, self.timeline.link[rows]
-        found = np.full(len(rows), timelines.NONE)
+        track_numbers = np.full(len(rows), timelines.NONE)
         links = timeline.kind[rows] == SpanKind.LINK
-        found[links] = self.tracks.link[numbers[links]]
+        track_numbers[links] = self.tracks.link[numbers[links]]
         sends = timelines.of_kinds(timeline.kind[rows], timelines.SEND_KINDS)
-        found[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
+        track_numbers[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
         host = ~(links | sends)
         feeds = len(self.tracks.feed) // timeline.info.replicas
-        found[host] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[host]]
-        return found
+        track_numbers[host] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[host]]
+        return track_numbers
 
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
         """Return what the slices of inter-IPU copies send, and what they receive."""
         timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
         copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
         where = row[copies], position[copies]
-        for texts, found in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
-            for index, text in zip(copies.tolist(), found, strict=True):
+        for texts, tensors in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
+            for index, text in zip(copies.tolist(), tensors, strict=True):
                 texts[index] = text
         return sides
 
@@ -292,11 +292,11 @@ def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
     return rows[order], order + 1
 
 
-def _flows_at(rows: Integers, numbers: Integers, wanted: Integers) -> Integers:
-    """Return the numbers of the flows at each of the ``wanted`` rows, shape (wanted, most flows at one)."""
-    first, after = (np.searchsorted(rows, wanted, side=side) for side in ("left", "right"))
+def _flows_at(rows: Integers, numbers: Integers, selected: Integers) -> Integers:
+    """Return the numbers of the flows at each of the ``selected`` rows, shape (selected, most flows at one row)."""
+    first, after = (np.searchsorted(rows, selected, side=side) for side in ("left", "right"))
     position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
-    found: Integers = np.where(
+    matching: Integers = np.where(
         position < after[:, np.newaxis], np.append(numbers, 0)[np.minimum(position, len(numbers))], 0
     )
-    return found
+    return matching

@@ -60,7 +60,7 @@ def counters(
     return (
         *(_counter(clock_hz, name, unit, in_the_run(run, at), level) for name, unit, (at, level) in of_all),
         *_parts(waterfall),
-        *(_counter(clock_hz, "memory", "bytes", each.time, each.allocated_bytes, each.ipu) for each in memory),
+        *(_counter(clock_hz, "memory", "bytes", curve.time, curve.allocated_bytes, curve.ipu) for curve in memory),
     )
 
 

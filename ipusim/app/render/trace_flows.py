@@ -81,17 +81,17 @@ def _neighbours(timeline: Timeline, rows: Rows, stride: int) -> tuple[Rows, Rows
     stage = timeline.stage[rows]
     key = (executed * timeline.info.count + timeline.micro_batch[rows]) * stages + stage
     order = np.argsort(key, kind="stable")
-    found = []
+    neighbours = []
     # Neighbours differ by one in number too, except where stages run at the same time.
     for jump in sorted({int(b - a) for a in range(stages) for b in np.flatnonzero(positions == positions[a] + stride)}):
         source = np.flatnonzero((stage + jump >= 0) & (stage + jump < stages))
         source = source[positions[stage[source] + jump] == positions[stage[source]] + stride]
-        wanted = key[source] + jump
-        position = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-        there = key[order][position] == wanted
-        found.append((rows[source[there]], rows[order[position[there]]]))
-    if not found:
+        needed = key[source] + jump
+        position = np.minimum(np.searchsorted(key[order], needed), len(key) - 1)
+        there = key[order][position] == needed
+        neighbours.append((rows[source[there]], rows[order[position[there]]]))
+    if not neighbours:
         return rows[:0], rows[:0]
-    source, target = (np.concatenate(side) for side in zip(*found, strict=True))
+    source, target = (np.concatenate(side) for side in zip(*neighbours, strict=True))
     by_source = np.argsort(source, kind="stable")
     return source[by_source], target[by_source]

@@ -15,7 +15,7 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
 
     Columns are of one length, ``start`` rising. A group has as many lanes as intervals overlap at most.
     """
-    found = np.empty(len(start), dtype=np.int64)
+    lane_of = np.empty(len(start), dtype=np.int64)
     free: dict[int, list[int]] = {}
     busy: dict[int, list[tuple[int, int]]] = {}
     used: dict[int, int] = {}
@@ -29,6 +29,6 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
         else:
             lane = used.get(of, 0)
             used[of] = lane + 1
-        found[number] = lane
+        lane_of[number] = lane
         heappush(waiting, (ends, lane))
-    return found
+    return lane_of

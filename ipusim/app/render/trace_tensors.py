@@ -89,8 +89,8 @@ class Tensors:
         return flow, hops[np.repeat(first, lengths) + hop]
 
     def _named(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
-        wanted = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
-        return self._names_between(index, wanted, wanted + 1, self._further[rows])
+        keys = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
+        return self._names_between(index, keys, keys + 1, self._further[rows])
 
     def _names_between(
         self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, further: Integers

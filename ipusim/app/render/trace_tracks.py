@@ -88,51 +88,51 @@ class Tracks:
 def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) -> Tracks:
     """Return the tracks of a run whose numbers over time are ``counters``: name, unit, and logical IPU or None."""
     info = timeline.info
-    found = Tracks()
-    found.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
-    found.phases = found.add("phases")
-    found.ipu = np.full(len(info.ipus), timelines.NONE, dtype=np.int64)
-    found.io_tiles = found.ipu.copy()
+    result = Tracks()
+    result.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
+    result.phases = result.add("phases")
+    result.ipu = np.full(len(info.ipus), timelines.NONE, dtype=np.int64)
+    result.io_tiles = result.ipu.copy()
     sends = timeline.rows(*timelines.SEND_KINDS)
     sender = timeline.ipu[sends]
     lane = lanes(timeline.start[sends], timeline.end[sends], sender)
-    found.send = np.full(len(sends), timelines.NONE, dtype=np.int64)
+    result.send = np.full(len(sends), timelines.NONE, dtype=np.int64)
     with_io_tiles = set(timeline.ipu[timeline.rows(*timelines.IO_TILE_KINDS)].tolist())
     physical = physical_ipus(timeline)
     for ipu_row in info.ipu_rows:
-        position = found.add(
+        position = result.add(
             _ipu_name(info, ipu_row), description=f"on physical IPU {physical[ipu_row]}" if physical else ""
         )
-        found.ipu[ipu_row] = position
+        result.ipu[ipu_row] = position
         if ipu_row in with_io_tiles:
-            found.io_tiles[ipu_row] = found.add("I/O tiles", position)
+            result.io_tiles[ipu_row] = result.add("I/O tiles", position)
         own = sender == ipu_row
-        found.send[own] = len(found.all) + lane[own]
+        result.send[own] = len(result.all) + lane[own]
         for number in range(int(lane[own].max(initial=timelines.NONE)) + 1):
-            found.add(f"sends {number + 1}" if number else "sends", position)
+            result.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
             if ipu == ipu_row:
-                found.add_counter(name, unit, ipu, position)
+                result.add_counter(name, unit, ipu, position)
     for name, unit, ipu in counters:
         if ipu is None:
-            found.add_counter(name, unit, None)
-    found.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
+            result.add_counter(name, unit, None)
+    result.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
     if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
-        group = found.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
+        group = result.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
         for link in sorted(carrying, key=lambda link: _link_key(info.links[link])):
-            found.link[link] = found.add(info.links[link], group)
-    found.feed = np.full(info.replicas * len(timelines.HostTrack), timelines.NONE, dtype=np.int64)
+            result.link[link] = result.add(info.links[link], group)
+    result.feed = np.full(info.replicas * len(timelines.HostTrack), timelines.NONE, dtype=np.int64)
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
-        group = found.add("host", group=True)
+        group = result.add("host", group=True)
         there = set(np.unique(timeline.replica[worked] * len(timelines.HostTrack) + timeline.link[worked]).tolist())
-        for feed in range(len(found.feed)):
+        for feed in range(len(result.feed)):
             replica, number = divmod(feed, len(timelines.HostTrack))
             track = timelines.HostTrack(number)
             if track.always or feed in there:
                 of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
-                found.feed[feed] = found.add(track.word + of, group)
-    return found
+                result.feed[feed] = result.add(track.word + of, group)
+    return result
 
 
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
@@ -159,8 +159,8 @@ def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
         name = f"replica {ipu // info.shards}, {name}"
     # A stage without a name of its own is called by its number.
     own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
-    held = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
-    return f"{name}, stage{'s' if len(stages) > 1 else ''} {held}" if stages else f"{name}, no stage"
+    stage_names = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
+    return f"{name}, stage{'s' if len(stages) > 1 else ''} {stage_names}" if stages else f"{name}, no stage"
 
 
 def _link_key(label: str) -> tuple[list[int], str]:

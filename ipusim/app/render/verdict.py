@@ -16,7 +16,7 @@ _LEAST_SHARE: Final = 0.0005
 
 def verdict_table(summary: Summary) -> Table:
     """Return what matters of a run, a line each."""
-    found, rates = summary.verdict, summary.throughput
+    verdict, rates = summary.verdict, summary.throughput
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
     replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
     size, count = summary.micro_batch_size, summary.count
@@ -33,7 +33,7 @@ def verdict_table(summary: Summary) -> Table:
     if summary.disturbances is not None:
         rows.append(("disturbances", disturbance_words(summary.disturbances, summary)))
     rows += _slowest(summary)
-    if found.speed_up:
+    if verdict.speed_up:
         rows.append(("against one IPU", _against_one(summary)))
     rows.append(("memory", _memory(summary)))
     rows += _learned(summary.learning)
@@ -88,30 +88,32 @@ def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
 
 def _slowest(summary: Summary) -> list[tuple[str, str]]:
     """Return the line of the slowest stage, where there are several."""
-    found = summary.verdict
+    verdict = summary.verdict
     if len(summary.stages) < 2:
         return []
-    slowest = found.slowest_stages
+    slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
         return [("slowest stage", "none: all take as long")]
     names = analysis.stage_words(slowest, summary.stages)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
-    return [("slowest stage", f"{tie}, {found.slowest_ratio:.2f} times the mean")]
+    return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean")]
 
 
 def _against_one(summary: Summary) -> str:
-    found, ipus = summary.verdict, len(summary.ipus) - len(summary.idle_ipus)
-    alone = format_seconds(summary.seconds(found.single_ipu_cycles))
+    verdict, ipus = summary.verdict, len(summary.ipus) - len(summary.idle_ipus)
+    alone = format_seconds(summary.seconds(verdict.single_ipu_cycles))
     if ipus == 1:
         return f"its arithmetic alone takes {alone}"
-    if found.speed_up < 1:
-        return f"slower: one IPU with the memory would take {alone} for the same arithmetic, {found.speed_up:.2f} times"
-    return f"{found.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
+    if verdict.speed_up < 1:
+        return (
+            f"slower: one IPU with the memory would take {alone} for the same arithmetic, {verdict.speed_up:.2f} times"
+        )
+    return f"{verdict.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
 
 
 def _memory(summary: Summary) -> str:
     memory = summary.memory
-    if not any(each.peak_bytes for each in memory.ipus):
+    if not any(ipu.peak_bytes for ipu in memory.ipus):
         return "the scenario does not say what its stages hold"
     return memory.verdict.removeprefix("Memory: ")
 
@@ -130,7 +132,7 @@ def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, s
         yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}{constant}"
     elif losses:
         yield "mean loss", f"{losses[0]:.4f}{constant}"
-    for found in learning.evaluations[-1:]:
-        accuracy = "" if found.accuracy is None else f", accuracy {found.accuracy:.1%}"
-        loss = "not finite" if found.loss is None else f"{found.loss:.4f}"
+    for evaluation in learning.evaluations[-1:]:
+        accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
+        loss = "not finite" if evaluation.loss is None else f"{evaluation.loss:.4f}"
         yield "held-out data", f"loss {loss}{accuracy}"

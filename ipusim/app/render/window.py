@@ -66,11 +66,11 @@ class Window:
     @property
     def stretches(self) -> tuple[tuple[int, int, int], ...]:
         """The parts between breaks: where each begins and ends, and by how many cycles the run is ahead of it."""
-        begin, ahead, found = self.start, 0, []
-        for each in self.breaks:
-            found.append((begin, each.at, ahead))
-            begin, ahead = each.at + each.room, ahead + each.cycles - each.room
-        return (*found, (begin, self.end, ahead))
+        begin, ahead, intervals = self.start, 0, []
+        for gap in self.breaks:
+            intervals.append((begin, gap.at, ahead))
+            begin, ahead = gap.at + gap.room, ahead + gap.cycles - gap.room
+        return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:
         """Return the cycle of the picture that shows one of the run; the window's end for one that is left out."""
@@ -82,8 +82,8 @@ class Window:
 
 def run_end(timeline: Timeline) -> int:
     """Return when the last IPU ends, in cycles; what the host does after that is left out."""
-    found = analysis.executions_of(timeline)
-    return found[-1].end if found else 0
+    executions = analysis.executions_of(timeline)
+    return executions[-1].end if executions else 0
 
 
 def window(timeline: Timeline, start: int | None = None, end: int | None = None) -> Window:
@@ -105,26 +105,26 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
     ``weight update``. Raises OutputError for a phase that the execution has not,
     TimelineError for an execution that the Timeline has not.
     """
-    wanted = phase.lower().replace("-", " ")
-    found = analysis.execution_phases(timeline, execution)
-    for candidate in found:
-        if candidate.name.replace("-", " ") == wanted:
+    requested = phase.lower().replace("-", " ")
+    phases = analysis.execution_phases(timeline, execution)
+    for candidate in phases:
+        if candidate.name.replace("-", " ") == requested:
             margin = max(1, round(candidate.cycles * _CONTEXT))
             start, end = max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline))
             return Window(start, end, f"{candidate.name} of execution {execution}")
-    held = ", ".join(candidate.name for candidate in found)
+    known = ", ".join(candidate.name for candidate in phases)
     raise OutputError(
         f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
-        f"in {timeline.info.sync.words} ({held or 'none'}), got {phase!r}"
+        f"in {timeline.info.sync.words} ({known or 'none'}), got {phase!r}"
     )
 
 
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
     """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
-    found = analysis.find_execution(timeline, execution)
+    chosen = analysis.find_execution(timeline, execution)
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""
-    return Window(found.start, max(found.end, found.start + 1), name)
+    return Window(chosen.start, max(chosen.end, chosen.start + 1), name)
 
 
 def part_window(

@@ -140,7 +140,7 @@ def in_rows(timeline: Timeline) -> Timeline:
 def _between(timeline: Timeline, start: int, end: int) -> Timeline:
     """Return the spans between two cycles; raises OutputError for more than a table may have rows."""
     some = timeline.around(start, end, timelines.MOST_SPANS, 1)
-    if any(each.start < end and each.end > start for each in left_out(some)):
+    if any(gap.start < end and gap.end > start for gap in left_out(some)):
         raise _too_many(timeline)
     return timeline.spans(start, end)
 

@@ -271,16 +271,16 @@ class ResultsFolder:
         """Return whether a file is as an earlier run has written it."""
         if not any(line.endswith(f"  {name}") for line in listed):
             return False
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         try:
             with open_run_file(Path(name), self._at[""]) as file:
                 if os.fstat(file.fileno()).st_size > _MOST_BYTES:
                     return False
                 while chunk := file.read(_CHUNK_BYTES):
-                    found.update(chunk)
+                    digest.update(chunk)
         except OSError:
             return False
-        return _listing(found, name) in listed
+        return _listing(digest, name) in listed
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
         """Move old files away and new ones in, then stale ones away; on a failure or an interrupt all goes back."""

@@ -62,16 +62,16 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
         if (ipu >= ipus).any() or not entries.all():
             raise FileError(f"IPUs beyond the {ipus} of the run, or without memory")
         parts = [np.split(column, np.cumsum(entries)[:-1]) for column in columns]
-        found = tuple(
+        read_curves = tuple(
             map(analysis.MemoryCurve, ipu.tolist(), resident.tolist(), *parts, _repeats(repeats, entries.tolist()))
         )
-        if any((np.diff(curve.time) < 0).any() or curve.time[0] for curve in found):
+        if any((np.diff(curve.time) < 0).any() or curve.time[0] for curve in read_curves):
             raise FileError("times that do not rise from 0")
-        for curve in found:
+        for curve in read_curves:
             timelines.check_apart(curve.time, curve.repeats)
     except FileError as error:
         raise FileError(f"{path}: expected what IPUs hold, as a run writes it, found something else: {error}") from None
-    return found
+    return read_curves
 
 
 def _repeats(blocks: npt.NDArray[np.int64], entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:

@@ -167,9 +167,9 @@ def _files_beside_pictures(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file of :func:`run_files` but the pictures."""
     learning = result.learning
-    asked = scenario_text(result.job.request, folder, (*versions(), *comments))
-    if asked is not None:
-        yield SCENARIO_FILE, asked.encode()
+    scenario = scenario_text(result.job.request, folder, (*versions(), *comments))
+    if scenario is not None:
+        yield SCENARIO_FILE, scenario.encode()
     yield "summary.json", json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:

@@ -117,7 +117,7 @@ class StoredRun:
         said = _json(path, "an explanation")
         of_this_run = isinstance(said, dict) and said.get("waterfall") == self.summary.get("waterfall")
         sentences = said.get("help") if of_this_run else None
-        if not isinstance(sentences, list) or not all(isinstance(each, str) for each in sentences):
+        if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             return None
         return tuple(sentences)
 
@@ -129,8 +129,8 @@ class StoredRun:
         return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
 
     def _fullest(self) -> dict[str, Any]:
-        found: dict[str, Any] = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
-        return found
+        fullest: dict[str, Any] = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])
+        return fullest
 
     @contextmanager
     def _said(self) -> Iterator[None]:
@@ -161,8 +161,8 @@ def read_run(folder: Path) -> StoredRun:
 
 def _summary(path: Path) -> dict[str, Any]:
     said = _json(path, "the summary of a run")
-    for keys, found in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
-        if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in keys.items()):
+    for keys, part in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
+        if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
     version = said.get("schema_version", 1)
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
@@ -198,12 +198,12 @@ def _json(path: Path, what: str) -> Any:
 def _impossible(value: Any, key: str = "") -> Iterator[str]:
     """Yield what no run writes of numbers and texts, each with its key: none is checked where it is used."""
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             yield from _impossible(name, "a key")
-            yield from _impossible(each, str(name))
+            yield from _impossible(item, str(name))
     elif isinstance(value, list):
-        for each in value:
-            yield from _impossible(each, key)
+        for item in value:
+            yield from _impossible(item, key)
     elif isinstance(value, str) and _SURROGATE.search(value):
         yield f"text that is no Unicode at {runs.show(key)}"
     elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):

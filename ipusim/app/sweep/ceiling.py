@@ -75,37 +75,37 @@ class Ceiling:
 
 
 @sharing
-def ceilings(found: Sweep) -> tuple[Ceiling, ...]:
+def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
     """Return the ceiling for each combination of the other options; none of sweeps that do not cross counts.
 
     One whose time does not grow by as much for each further count is left out.
     """
-    place = next((number for number, axis in enumerate(found.axes) if axis.path == COUNT), None)
-    if place is None or (found.together and len(found.axes) > 1):
+    place = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
+    if place is None or (sweep.together and len(sweep.axes) > 1):
         return ()
     groups: dict[str, dict[int, Outcome]] = {}
     others: dict[str, dict[str, Any]] = {}
-    for point, outcome in found.finished:
-        rest = {axis.path: value for axis, value in zip(found.axes, point, strict=True) if axis.path != COUNT}
+    for point, outcome in sweep.finished:
+        rest = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
         key = "\n".join(map(text_of, rest.values()))
         others[key] = rest
         if outcome.ran and type(point[place]) is int:
             groups.setdefault(key, {})[point[place]] = outcome
-    limits = (_ceiling(found, others[key], known) for key, known in groups.items())
+    limits = (_ceiling(sweep, others[key], known) for key, known in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _ceiling(found: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
+def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
     most = max(known)
     try:
-        job = assemble(found.request.replace({**others, COUNT: most}))
+        job = assemble(sweep.request.replace({**others, COUNT: most}))
     except IpusimError:
         return None
     step = job.schedule.multiple(job.program.shape)
 
     @cache
     def at(count: int) -> Outcome:
-        return known.get(count) or outcome_of(found.request, {**others, COUNT: count})
+        return known.get(count) or outcome_of(sweep.request, {**others, COUNT: count})
 
     ramps = job.schedule.ramps(job.program.shape)
     fewest = -(-ramps // step) * step  # that fill the pipeline

@@ -87,10 +87,10 @@ class Crew:
         number = min(self.workers or joblib.cpu_count(), len(points))
         if self.backend == "local" and number <= 1:
             cache = Cache()
-            for each, changes in points.items():
+            for position, changes in points.items():
                 with cache.entered():
                     outcome = outcome_of(request, changes)
-                yield each, outcome
+                yield position, outcome
             return
         errand = _Errand.of(request)
         if self.backend == "dask":
@@ -148,7 +148,9 @@ class _Errand:
     @classmethod
     def of(cls, request: Request) -> _Errand:
         """Take down a request."""
-        own = tuple(each for each in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(each))
+        own = tuple(
+            schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
+        )
         data, folder = runs.plain(runs.given(request.options)), str(request.folder)
         return cls(uuid4().hex, data, request.name, request.description, folder, own)
 

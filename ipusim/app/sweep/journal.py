@@ -42,32 +42,32 @@ class Keys:
 
     def of(self, request: Request) -> str:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
-        asked = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
-        files = {name: self._content(path) for name, path in sorted(_files(asked, request.folder))}
-        text = json.dumps([asked, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
+        options = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
+        files = {name: self._content(path) for name, path in sorted(_files(options, request.folder))}
+        text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
     def _content(self, path: Path) -> str:
         if path not in self._contents:
-            found = hashlib.sha256()
+            digest = hashlib.sha256()
             try:
                 with open_file(path) as file:
                     while chunk := file.read(_CHUNK_BYTES):
-                        found.update(chunk)
+                        digest.update(chunk)
             except OSError as error:  # the point itself tells
-                found.update(str(error.errno).encode())
-            self._contents[path] = found.hexdigest()
+                digest.update(str(error.errno).encode())
+            self._contents[path] = digest.hexdigest()
         return self._contents[path]
 
 
 def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files that options name, by their names there: every text that is the name of one."""
     if isinstance(value, dict):
-        for each in value.values():
-            yield from _files(each, folder)
+        for item in value.values():
+            yield from _files(item, folder)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _files(each, folder)
+        for item in value:
+            yield from _files(item, folder)
     elif isinstance(value, str):
         match = _FUNCTION.fullmatch(value)
         name = match[1] if match else value
@@ -81,11 +81,11 @@ def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
 
 def code_digest() -> str:
     """Return a hash of this package's own code: another one may come to other numbers."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
-        found.update(f"{path.relative_to(_PACKAGE)} {path.stat().st_size}\n".encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(_PACKAGE)} {path.stat().st_size}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 class Journal:
@@ -139,7 +139,7 @@ class Journal:
     def _read(self, content: bytes) -> list[bytes]:
         """Take the points of a file; return its head, and the lines that are whole."""
         head, *lines = content.splitlines(keepends=True) or [b""]
-        kept = [self._head]
+        entries = [self._head]
         for line in lines if head == self._head else ():
             text = b"{" + line[len(_HASHED % (b"0" * 64, b"")) - 1 : -1]
             try:
@@ -150,5 +150,5 @@ class Journal:
             except (ValueError, TypeError, KeyError, RecursionError):
                 self.damaged += line.endswith(b"\n")
             else:
-                kept.append(line)
-        return kept
+                entries.append(line)
+        return entries

@@ -42,14 +42,14 @@ class Measure:
 
     def of(self, outcome: Outcome) -> float | None:
         """Return the number of an outcome; None where it has none."""
-        found: float | None = getattr(outcome, self.column)
-        return found
+        value: float | None = getattr(outcome, self.column)
+        return value
 
 
 def _measure(
-    name: str, of: str, column: str, words: str, head: str, scale: float, told: Callable[[float], str] | None = None
+    name: str, of: str, column: str, words: str, head: str, scale: float, text: Callable[[float], str] | None = None
 ) -> Measure:
-    return Measure(name, analysis.figure(of), column, words, head, scale, told or analysis.figure(of).told)
+    return Measure(name, analysis.figure(of), column, words, head, scale, text or analysis.figure(of).told)
 
 
 MEASURES: Final = (
@@ -65,8 +65,8 @@ MEASURES: Final = (
     _measure("accuracy", "accuracy", "accuracy", "accuracy on held-out samples, %", "accuracy", 100.0),
 )
 THROUGHPUT: Final = MEASURES[0]
-BUBBLE: Final = next(each for each in MEASURES if each.name == "bubble")
-MEMORY: Final = next(each for each in MEASURES if each.name == "memory")
+BUBBLE: Final = next(measure for measure in MEASURES if measure.name == "bubble")
+MEMORY: Final = next(measure for measure in MEASURES if measure.name == "memory")
 
 
 def measure_of(name: str, *, losses: bool = False) -> Measure:
@@ -74,11 +74,13 @@ def measure_of(name: str, *, losses: bool = False) -> Measure:
 
     Raises OptionError for another, and for what takes arithmetic without it.
     """
-    names = {name: each for each in MEASURES for name in (each.figure.name, each.name)}
+    names = {name: measure for measure in MEASURES for name in (measure.figure.name, measure.name)}
     if name not in names:
         near = did_you_mean(name, names)
-        raise OptionError("measure", f"expected one of {', '.join(each.name for each in MEASURES)}, got {name!r}{near}")
-    found = names[name]
-    if found.name in ("loss", "accuracy") and not losses:
+        raise OptionError(
+            "measure", f"expected one of {', '.join(measure.name for measure in MEASURES)}, got {name!r}{near}"
+        )
+    chosen = names[name]
+    if chosen.name in ("loss", "accuracy") and not losses:
         raise OptionError("measure", f"expected {{}} with {name}, which takes the arithmetic, got it alone", "losses")
-    return found
+    return chosen

@@ -137,7 +137,7 @@ def _run(job: Job) -> Outcome:
 
 def _numbers(job: Job, timeline: Timeline) -> Outcome:
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
-    found = analysis.bubble_of(timeline, first)
+    idle = analysis.bubble_of(timeline, first)
     holders = len(timeline.info.stages_of_ipu)
     available = holders * first.makespan_cycles
     return Outcome(
@@ -148,13 +148,13 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
         makespan_s=first.makespan_cycles / timeline.info.clock_hz,
         weight_update_period_s=rates.weight_update_period_s,
         samples_per_s=rates.samples_per_s,
-        bubble=found.idle_fraction,
-        utilisation=analysis.ratio(available - found.idle_cycles, available),
+        bubble=idle.idle_fraction,
+        utilisation=analysis.ratio(available - idle.idle_cycles, available),
         run_cycles=rates.run_cycles,
         executions=timeline.info.executions,
         samples=rates.effective_batch_size,
         clock_hz=timeline.info.clock_hz,
         ipus=holders,
-        busiest_cycles=found.ideal_cycles,
-        compute_cycles=available - found.idle_cycles,
+        busiest_cycles=idle.ideal_cycles,
+        compute_cycles=available - idle.idle_cycles,
     )

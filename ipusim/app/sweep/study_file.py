@@ -148,9 +148,9 @@ class _Reader:
             return ()
         axes = []
         for path, values in varied.items():
-            given = values if isinstance(values, str | list) else [values]
-            if found := self._try(("vary", path), partial(axis_of, path, given)):
-                axes.append(found)
+            listed = values if isinstance(values, str | list) else [values]
+            if axis := self._try(("vary", path), partial(axis_of, path, listed)):
+                axes.append(axis)
         return tuple(axes)
 
     def _try(self, path: KeyPath, make: Callable[[], Any]) -> Any:

@@ -81,14 +81,14 @@ def sweep(
         raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
     if not losses:
         request = request.replace({"numerics": "off"})
-    found = Sweep(request, tuple(axes), together, points, (None,) * len(points))
-    outcomes, keys = _refused_or_known(found, journal)
+    study = Sweep(request, tuple(axes), together, points, (None,) * len(points))
+    outcomes, keys = _refused_or_known(study, journal)
     taken = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
 
     def so_far() -> Sweep:
-        return Sweep(request, found.axes, together, points, tuple(outcomes), taken)
+        return Sweep(request, study.axes, together, points, tuple(outcomes), taken)
 
-    todo = {number: found.changes(points[number]) for number in keys if outcomes[number] is None}
+    todo = {number: study.changes(points[number]) for number in keys if outcomes[number] is None}
     done = len(points) - len(todo)
     if progress:
         progress(done, len(points))
@@ -108,16 +108,16 @@ def sweep(
     return result
 
 
-def _refused_or_known(asked: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
+def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
     """Return the outcomes that are there before any run, of options that are none and of the journal's; all keys."""
-    outcomes: list[Outcome | None] = [None] * len(asked.points)
+    outcomes: list[Outcome | None] = [None] * len(study.points)
     keys: dict[int, str] = {}
     making = Keys()
-    for number, point in enumerate(asked.points):
+    for number, point in enumerate(study.points):
         try:
-            varied = asked.request.replace(asked.changes(point))
+            varied = study.request.replace(study.changes(point))
         except RequestError:
-            outcomes[number] = outcome_of(asked.request, asked.changes(point))
+            outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
         keys[number] = making.of(varied) if journal is not None else ""
         if journal is not None:

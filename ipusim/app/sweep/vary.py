@@ -81,10 +81,10 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
     keys = tuple(path.split("."))
     listed = _listed(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
-    found = tuple(each for value in listed for each in _expanded(path, value))
-    if not found:
+    items = tuple(item for value in listed for item in _expanded(path, value))
+    if not items:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
-    return Axis(path, found)
+    return Axis(path, items)
 
 
 def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
@@ -111,8 +111,8 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
     if together:
         lengths = {axis.path: len(axis.values) for axis in axes}
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{number} of {path}" for path, number in lengths.items())
-            raise OptionError("zip", f"expected as many values of each option, got {told}")
+            listed = ", ".join(f"{number} of {path}" for path, number in lengths.items())
+            raise OptionError("zip", f"expected as many values of each option, got {listed}")
         return tuple(zip(*(axis.values for axis in axes), strict=True))
     distinct = [list({text_of(value): value for value in axis.values}.values()) for axis in axes]
     number = 1
@@ -126,11 +126,11 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
 def _listed(path: str, text: str) -> list[Any]:
     """Return the values of a text, which is the inside of a list in YAML."""
     located = runs.Located(path)
-    found = located.read(f"[{text}\n]")
-    if located.problems or not isinstance(found, list):
-        why = located.problems[0].text if located.problems else f"got {runs.show(found)}"
+    items = located.read(f"[{text}\n]")
+    if located.problems or not isinstance(items, list):
+        why = located.problems[0].text if located.problems else f"got {runs.show(items)}"
         raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {why}")
-    return found
+    return items
 
 
 def _expanded(path: str, value: Any) -> Iterator[Any]:
@@ -145,7 +145,7 @@ def _expanded(path: str, value: Any) -> Iterator[Any]:
     grows = numbers[2] > 1 and numbers[0] > 0 if way == "x" else numbers[2] > 0
     if not grows or numbers[0] > numbers[1]:
         raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
-    yield from _range(path, value, numbers, way, whole=all(each.lstrip("+-").isdecimal() for each in (first, by)))
+    yield from _range(path, value, numbers, way, whole=all(bound.lstrip("+-").isdecimal() for bound in (first, by)))
 
 
 def _range(path: str, text: str, numbers: Sequence[Fraction], way: str, *, whole: bool) -> Iterator[int | float]:

@@ -70,12 +70,12 @@ class Estimator(ABC):
             raise ProgramError("`params` is expected to be of type `dict`")
         if params is not None and _INPUT_FN in params:
             raise ProgramError(f"{[_INPUT_FN]} are reserved keys but existed in params {params}.")
-        given = batch_sizes or {}
-        if any(size is not None for _, size in given.values()) and _BATCH_SIZE in (params or {}):
+        value = batch_sizes or {}
+        if any(size is not None for _, size in value.values()) and _BATCH_SIZE in (params or {}):
             raise ProgramError(f"{_BATCH_SIZE} cannot be passed in params when a batch size argument is passed")
         replicas, self._config = config.ipu_run_config.num_replicas, config
         self._batch_sizes = {
-            mode: self._workers(mode).batch(name, size, replicas) for mode, (name, size) in given.items()
+            mode: self._workers(mode).batch(name, size, replicas) for mode, (name, size) in value.items()
         }
         if model_dir is not None and config.model_dir is not None and str(model_dir) != config.model_dir:
             raise ProgramError(
@@ -117,8 +117,8 @@ class Estimator(ABC):
         """The model function, bound to the parameters."""
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-            given = {"features": features, "labels": labels, "mode": mode, "config": config, "params": self.params}
-            return call_with(self._model_fn, given)
+            arguments = {"features": features, "labels": labels, "mode": mode, "config": config, "params": self.params}
+            return call_with(self._model_fn, arguments)
 
         return public_model_fn
 
@@ -206,11 +206,11 @@ class Estimator(ABC):
             mean = np.float32(np.mean(losses))
             return metrics.values() | {"loss": mean, "global_step": np.int64(current_global_step())}
 
-        found: dict[str, Any] = _run(evaluate, workers)
+        result: dict[str, Any] = _run(evaluate, workers)
         if workers.is_chief:
-            get_logger().info(f"Saving dict for global step {found['global_step']}: {_text(found)}")
-            write_file(folder / _FILE, (json.dumps(found, indent=2, default=_plain) + "\n").encode())
-        return found
+            get_logger().info(f"Saving dict for global step {result['global_step']}: {_text(result)}")
+            write_file(folder / _FILE, (json.dumps(result, indent=2, default=_plain) + "\n").encode())
+        return result
 
     def predict(
         self,
@@ -262,7 +262,7 @@ class Estimator(ABC):
         """Return a variable of the latest checkpoint, or of a list a dictionary; raises ProgramError for others."""
         prefix = self._trained()
         return (
-            {each: load_variable(prefix, each) for each in name}
+            {item: load_variable(prefix, item) for item in name}
             if isinstance(name, list | tuple)
             else (load_variable(prefix, name))
         )
@@ -352,22 +352,22 @@ class Estimator(ABC):
 
         return restore
 
-    def _checkpoint(self, given: str | None, verb: str, workers: Workers) -> str | None:
+    def _checkpoint(self, value: str | None, verb: str, workers: Workers) -> str | None:
         """Return the checkpoint to use, None for initial variables."""
-        if given is not None:
-            return checks.text("checkpoint_path", given)
-        found = self._agreed(workers)
-        if found is None:
+        if value is not None:
+            return checks.text("checkpoint_path", value)
+        result = self._agreed(workers)
+        if result is None:
             get_logger().info(
                 f"Could not find trained model in model_dir: {self._model_dir}, running initialization to {verb}."
             )
-        return found
+        return result
 
     def _trained(self) -> str:
-        found = self.latest_checkpoint()
-        if found is None:
+        result = self.latest_checkpoint()
+        if result is None:
             raise ProgramError(f"Couldn't find trained model at {self._model_dir}.")
-        return found
+        return result
 
 
 def _run(function: Callable[[], T], workers: Workers) -> T:
@@ -380,8 +380,8 @@ def _run(function: Callable[[], T], workers: Workers) -> T:
     return copy_context().run(run)
 
 
-def _text(found: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in sorted(found.items()))
+def _text(result: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in sorted(result.items()))
 
 
 def _plain(value: Any) -> Any:

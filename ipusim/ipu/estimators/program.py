@@ -75,20 +75,20 @@ def arguments_of(function: Callable[..., Any]) -> list[str]:
     return [name for name in inspect.signature(function).parameters if name not in taken]
 
 
-def call_with(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+def call_with(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """Call a function with those of the arguments that it takes, each by its name."""
     known = arguments_of(function)
-    return function(**{name: value for name, value in given.items() if name in known})
+    return function(**{name: value for name, value in options.items() if name in known})
 
 
-def dataset_of(input_fn: Any, given: Mapping[str, Any]) -> Dataset:
+def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Dataset:
     """Return the dataset that an input function gives; raises ProgramError for anything else."""
     if not callable(input_fn):
         checks.wrong_type("input_fn", "a function that returns a dataset", input_fn)
-    found = call_with(input_fn, given)
-    if not isinstance(found, Dataset):
+    result = call_with(input_fn, options)
+    if not isinstance(result, Dataset):
         raise ProgramError("input_fn must return Dataset")
-    return found
+    return result
 
 
 def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
@@ -121,18 +121,18 @@ def examples_of(batches: Any, keys: Any, single: bool, replicated: bool) -> Iter
     dictionary the ``keys`` are yielded, by default all. Raises ProgramError in TensorFlow's words for others.
     """
     chosen = _chosen(batches, keys)
-    flat = {name: _joined(np.asarray(each), replicated) for name, each in chosen.items()}
+    flat = {name: _joined(np.asarray(item), replicated) for name, item in chosen.items()}
     alone = not isinstance(batches, dict)
-    for number in range(min(len(each) for each in flat.values())):
-        batch = {name: each[number] for name, each in flat.items()}
+    for number in range(min(len(item) for item in flat.values())):
+        batch = {name: item[number] for name, item in flat.items()}
         if not single:
             yield batch[""] if alone else batch
             continue
-        lengths = {np.shape(each)[:1] for each in batch.values()}
+        lengths = {np.shape(item)[:1] for item in batch.values()}
         if len(lengths) != 1 or () in lengths:
             raise ProgramError("Batch length of predictions should be same.")
         for place in range(*lengths.pop()):
-            yield batch[""][place] if alone else {name: each[place] for name, each in batch.items()}
+            yield batch[""][place] if alone else {name: item[place] for name, item in batch.items()}
 
 
 def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
@@ -144,10 +144,10 @@ def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
         return batches
     if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(key, str) for key in keys)):
         checks.wrong_type("predict_keys", "a list of names", keys)
-    found = {name: batch for name, batch in batches.items() if name in keys}
-    if not found:
+    result = {name: batch for name, batch in batches.items() if name in keys}
+    if not result:
         raise ProgramError(f"Expected to run at least one output from {list(batches)}, provided {list(keys)}.")
-    return found
+    return result
 
 
 def _joined(array: Any, replicated: bool) -> Any:
@@ -171,13 +171,13 @@ class Streamed:
             else:
                 self._found[name] = pair
 
-    def join(self, each: Callable[[Any], Any]) -> None:
-        """Add up the sums of several workers, and average the last values of others; ``each`` gives a value of all."""
+    def join(self, gather: Callable[[Any], Any]) -> None:
+        """Sum the metrics that are sums over all workers and average the others; ``gather`` returns a value of each."""
         for name, pair in sorted(self._found.items()):
             if isinstance(pair, Metric):
-                self._found[name] = pair.summed(each(pair.total), each(pair.count))
+                self._found[name] = pair.summed(gather(pair.total), gather(pair.count))
             else:
-                value = np.mean(each(pair[1]), axis=0)
+                value = np.mean(gather(pair[1]), axis=0)
                 self._found[name] = value, value
 
     def values(self) -> dict[str, Any]:
@@ -187,22 +187,22 @@ class Streamed:
 
 def metrics_to_send(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
     """Return what the body of a loop sends of its metrics, by names of their own."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, pair in metrics.items():
         if isinstance(pair, Metric):
-            found |= {f"metric/{name}/total": pair.total, f"metric/{name}/count": pair.count}
+            result |= {f"metric/{name}/total": pair.total, f"metric/{name}/count": pair.count}
         else:
-            found[f"metric/{name}"] = pair[1]
-    return found
+            result[f"metric/{name}"] = pair[1]
+    return result
 
 
 def metrics_received(metrics: Mapping[str, tuple[Any, Any]], results: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the metrics of a run: sums over its mini-batches, or the last values, over replicas their mean."""
-    found: dict[str, tuple[Any, Any]] = {}
+    result: dict[str, tuple[Any, Any]] = {}
     for name, pair in metrics.items():
         if isinstance(pair, Metric):
-            found[name] = pair.summed(results[f"metric/{name}/total"], results[f"metric/{name}/count"])
+            result[name] = pair.summed(results[f"metric/{name}/total"], results[f"metric/{name}/count"])
         else:
             value = np.mean(results[f"metric/{name}"][-1])
-            found[name] = value, value
-    return found
+            result[name] = value, value
+    return result

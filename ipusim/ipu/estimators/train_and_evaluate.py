@@ -107,13 +107,13 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     Raises ProgramTypeError in TensorFlow's words for what is no estimator or specification, UnsupportedProgramError for
     an eval_distribute of several hosts, and as ``train`` and ``evaluate`` do.
     """
-    for name, given, kind in (
+    for name, value, kind in (
         ("eval_spec", eval_spec, EvalSpec),
         ("estimator", estimator, Estimator),
         ("train_spec", train_spec, TrainSpec),
     ):
-        if not isinstance(given, kind):
-            raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(given)}")
+        if not isinstance(value, kind):
+            raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(value)}")
     config = estimator.config
     if config.eval_distribute is not None and machine.host_count() > 1:
         raise UnsupportedProgramError(

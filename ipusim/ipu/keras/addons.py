@@ -15,8 +15,8 @@ class PopnnLSTM(layers.PopnnLSTM):
 
     kind = "popnn_lstm"
 
-    def _from_state(self, given: Any) -> Sequence[Any]:
-        return RecurrentLayer._from_state(self, given)
+    def _from_state(self, value: Any) -> Sequence[Any]:
+        return RecurrentLayer._from_state(self, value)
 
     def _with_state(self, y: Any, states: Sequence[Any]) -> Any:
         return y, *states

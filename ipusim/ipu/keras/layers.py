@@ -167,15 +167,15 @@ class _Popnn(RecurrentLayer):
 
     def _popnn(self, arguments: Mapping[str, Any]) -> None:
         """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
-        given = dict(arguments)
-        given |= given.pop("kwargs")
+        options = dict(arguments)
+        options |= options.pop("kwargs")
         for name in ("self", "__class__", "seed", "dropout_seed", "implementation"):
-            given.pop(name, None)
-        self._partials = partials_itemsize(given.pop("partials_dtype"))
-        rate = given.pop("dropout")
+            options.pop(name, None)
+        self._partials = partials_itemsize(options.pop("partials_dtype"))
+        rate = options.pop("dropout")
         self._dropout = core_layers.Dropout(rate) if rate else None
-        named = {name: given.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
-        super().__init__(**given, **_chosen(**named))
+        named = {name: options.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
+        super().__init__(**options, **_chosen(**named))
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
@@ -188,8 +188,8 @@ class _Popnn(RecurrentLayer):
         """Return whether it runs as an operation, which takes states, and partial sums in half precision."""
         return super()._has_states(initial_state) or self._partials == models.PARTIALS_BYTES["half"]
 
-    def _from_state(self, given: Any) -> Sequence[Any]:
-        return (given,)
+    def _from_state(self, value: Any) -> Sequence[Any]:
+        return (value,)
 
     def _with_state(self, y: Any, states: Sequence[Any]) -> Any:
         return y, states[0]
@@ -250,10 +250,10 @@ class PopnnLSTM(_Popnn):
         units: int = self._layer.units  # type: ignore[attr-defined]
         return [batch_size, units], [batch_size, units]
 
-    def _from_state(self, given: Any) -> Sequence[Any]:
-        if not isinstance(given, LSTMStateTuple):
-            raise ProgramError(f"Invalid initial_state type: `{type(given)}`, expecting `LSTMStateTuple`.")
-        return given.h, given.c
+    def _from_state(self, value: Any) -> Sequence[Any]:
+        if not isinstance(value, LSTMStateTuple):
+            raise ProgramError(f"Invalid initial_state type: `{type(value)}`, expecting `LSTMStateTuple`.")
+        return value.h, value.c
 
     def _with_state(self, y: Any, states: Sequence[Any]) -> Any:
         return y, LSTMStateTuple(states[1], states[0])

@@ -140,7 +140,7 @@ class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
 
 
 def _mini_batches(count: object) -> int:
-    found = checks.integer("num_mini_batches", count)
-    if found < 1:
+    result = checks.integer("num_mini_batches", count)
+    if result < 1:
         raise ProgramError("num_mini_batches must be a positive number.")
-    return checks.whole("num_mini_batches", found)
+    return checks.whole("num_mini_batches", result)

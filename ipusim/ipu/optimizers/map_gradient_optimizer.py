@@ -45,9 +45,9 @@ class MapGradientOptimizer(IpuOptimizer):
         if gradient is None or isinstance(gradient, UnknownGradient):
             return pair
         returned = self._function(gradient, variable.array if isinstance(variable, Variable) else variable)
-        found = returned if isinstance(returned, Tensor) else checks.numbers("gradient_mapping_function", returned)
-        if found.shape != np.shape(gradient):
+        result = returned if isinstance(returned, Tensor) else checks.numbers("gradient_mapping_function", returned)
+        if result.shape != np.shape(gradient):
             checks.wrong_value(
                 "gradient_mapping_function", f"a gradient of shape {np.shape(gradient)} from it", returned
             )
-        return found, variable
+        return result, variable

@@ -54,23 +54,23 @@ def chain_of(functions: TracedFunctions) -> tuple[tuple[Chained, ...], ...]:
     traced = functions.traced
     if any(size > 1 for size in functions.parts):
         raise NotLayersError("stages that run at the same time are known by their cost alone")
-    found: list[tuple[Chained, ...]] = []
+    result: list[tuple[Chained, ...]] = []
     at: int | None = None
-    for each in traced.stages:
-        stage = written(each, traced.inputs)
+    for item in traced.stages:
+        stage = written(item, traced.inputs)
         end = None if at is None else stage.takes[at]
         own: list[Chained] = []
         for node in stage.calls:
             layer, end = _chained(node, end, stage)
             own.append(layer)
         if not own:
-            raise NotLayersError(f"stage {each.stage.name!r} runs no layer")
-        found.append(tuple(own))
+            raise NotLayersError(f"stage {item.stage.name!r} runs no layer")
+        result.append(tuple(own))
         if end not in stage.gives:
-            raise NotLayersError(f"stage {each.stage.name!r} does not give what its last layer does")
+            raise NotLayersError(f"stage {item.stage.name!r} does not give what its last layer does")
         at = stage.gives.index(end)
-    _check_variables(found)
-    return tuple(found)
+    _check_variables(result)
+    return tuple(result)
 
 
 def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
@@ -121,13 +121,13 @@ def _chained(node: RecordedNode, end: RecordedNode | None, stage: WrittenStage) 
     labels = rest.pop(0) if call.is_loss else None
     if call.is_loss and labels not in stage.takes:
         raise NotLayersError(f"stage {name!r} computes the labels of its loss")
-    variables = [each.variable for each in rest if each is not None and each.variable is not None]
+    variables = [item.variable for item in rest if item is not None and item.variable is not None]
     if len(variables) != len(rest):
         raise NotLayersError(f"stage {name!r} computes the parameters of a layer")
-    given = stage.stage.inputs
+    value = stage.stage.inputs
     shaped = np.zeros((call.batch, *call.shape), _dtype_of(first, stage))
-    found = given[stage.takes.index(labels)] if labels is not None else None
-    return Chained(call, dict(zip(call.names, variables, strict=True)), shaped, found), node
+    result = value[stage.takes.index(labels)] if labels is not None else None
+    return Chained(call, dict(zip(call.names, variables, strict=True)), shaped, result), node
 
 
 def _dtype_of(node: RecordedNode, stage: WrittenStage) -> np.dtype[Any]:
@@ -144,24 +144,26 @@ def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
 
 def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
     """Return the row of a layer, loss or optimizer; raises NotLayersError where a scenario has none."""
-    found = next((row for row in rows if row.makes is type(thing)), None)
-    if found is None:
+    result = next((row for row in rows if row.makes is type(thing)), None)
+    if result is None:
         raise NotLayersError(f"a scenario has no {type(thing).__name__}")
-    return found
+    return result
 
 
 def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     """Return type and keys of a layer, loss or optimizer, those that are not their defaults."""
     row = _row(thing, rows)
-    given = {key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default}
+    arguments = {
+        key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default
+    }
     if len(row.keys) != len(fields(thing)):
         raise NotLayersError(f"a scenario cannot say all of {type(thing).__name__}")
-    return {"type": row.kind, **{name: _plain(value, thing) for name, value in given.items()}}
+    return {"type": row.kind, **{name: _plain(value, thing) for name, value in arguments.items()}}
 
 
 def _plain(value: Any, of: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each, of) for each in value]
+        return [_plain(item, of) for item in value]
     if isinstance(value, float):  # of a tensor of float32 the shortest number that is it
         near = float(str(np.float32(value)))
         return near if np.float32(value) == value else value
@@ -193,26 +195,26 @@ def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
         return {"type": "synthetic_tokens", "length": shape[0], "vocabulary": int(vocabulary), "samples": samples}
     if first.input.dtype.kind != "f":
         raise NotLayersError(f"a scenario has no data of {first.input.dtype}")
-    found: dict[str, Any] = {"type": "synthetic", "shape": shape, "classes": 2, "samples": samples}
+    result: dict[str, Any] = {"type": "synthetic", "shape": shape, "classes": 2, "samples": samples}
     if labels is None:
-        return found
+        return result
     if labels.dtype.kind == "f":
         targets = {"type": "synthetic_targets", "shape": shape, "target_shape": list(labels.shape[1:])}
         return targets | {"samples": samples}
-    found["classes"] = int(last.call.shape[-1])
-    return found | ({"label_count": labels.shape[1]} if labels.ndim == 2 else {})
+    result["classes"] = int(last.call.shape[-1])
+    return result | ({"label_count": labels.shape[1]} if labels.ndim == 2 else {})
 
 
 def _accumulators(
     functions: TracedFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
 ) -> str | dict[str, str]:
     """Return the type of the accumulators, by parameter where they have several; empty for the precision."""
-    held = {
+    stored = {
         f"{name}/{own}": accumulator_dtype(functions.arguments, variable, array).name
         for name, layer in zip(names, chain, strict=True)
         for own, (variable, array) in layer.variables.items()
     }
-    kinds = set(held.values())
+    kinds = set(stored.values())
     if len(kinds) > 1:
-        return {name: kind for name, kind in held.items() if kind != precision}
+        return {name: kind for name, kind in stored.items() if kind != precision}
     return "" if kinds <= {precision} else kinds.pop()

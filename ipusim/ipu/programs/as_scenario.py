@@ -48,20 +48,20 @@ def as_scenario(job: Job, description: str = "") -> Said:
         )
     want = _time_alone(job)
     try:
-        found = _request(job, as_layers.in_layers(job, functions), description, functions)
-        _check_time(found, want)
-        return Said(found, as_layers.NOT_SAID)
+        result = _request(job, as_layers.in_layers(job, functions), description, functions)
+        _check_time(result, want)
+        return Said(result, as_layers.NOT_SAID)
     except IpusimError as error:
         why = str(error)
     try:
-        found = _request(job, in_costs(job, functions.parts), description, functions)
-        _check_time(found, want)
+        result = _request(job, in_costs(job, functions.parts), description, functions)
+        _check_time(result, want)
     except IpusimError as error:
         raise UnsupportedProgramError(
             f"no scenario takes the time that the program {job.name!r} takes; of its layers: {why}; of what its stages "
             f"cost: {error}"
         ) from None
-    return Said(found, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
+    return Said(result, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
 
 
 def _refuse_what_scenarios_do_not_say(job: Job) -> None:
@@ -104,8 +104,8 @@ def _request(job: Job, said: Mapping[str, Any], description: str, functions: Tra
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,
     }
-    found = Request.from_dict(runs.plain(data), name=job.request.name, description=description)
-    return replace(found, options=Request.from_dict(found.without_defaults()).options)
+    result = Request.from_dict(runs.plain(data), name=job.request.name, description=description)
+    return replace(result, options=Request.from_dict(result.without_defaults()).options)
 
 
 def _check_time(request: Request, want: Timeline) -> None:
@@ -149,7 +149,7 @@ def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
     listed = [[next(stages) for _ in range(size)] for size in parts]
     return {
         "pipeline": {
-            "stages": [each if len(each) > 1 else each[0] for each in listed],
+            "stages": [item if len(item) > 1 else item[0] for item in listed],
             "micro_batch_size": job.program.micro_batch_size,
         },
         "training": job.program.shape.training,
@@ -163,7 +163,7 @@ def _stages(job: Job) -> list[dict[str, Any]]:
     assert isinstance(functions, TracedFunctions)
     names = short_names(functions.shown_names)
     updates = dict(costs.updates) if shape.training else {}
-    found = []
+    result = []
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
         cycles = {"forward": costs.passes[pipelines.Pass.FORWARD, number]}
         if shape.training:
@@ -171,12 +171,12 @@ def _stages(job: Job) -> list[dict[str, Any]]:
             again = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
             cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - again
             cycles["update"] = updates.pop(shape.mapping[number], 0)
-        held = {key: value for key in _BYTES if (value := getattr(profile, key))}
+        stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if (
             job.program.offload.weight_update_variables
         ):  # tensors that are too small for it stay, and are not told apart
-            held["state_bytes"] = job.program.offload.state_bytes(profile)
+            stored["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
-            held["accumulator_bytes"] = 0
-        found.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **held})
-    return found
+            stored["accumulator_bytes"] = 0
+        result.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **stored})
+    return result

@@ -148,12 +148,12 @@ def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded
     """Return the folder of each program: the one given, or one inside it for each of several."""
     if len(programs) == 1:
         return {folder: programs[0]}
-    found: dict[Path, Recorded] = {}
+    result: dict[Path, Recorded] = {}
     for program in programs:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.job.name).strip(".") or "program"
         numbered, number = name, 1
-        while folder / numbered in found:
+        while folder / numbered in result:
             number += 1
             numbered = f"{name}_{number}"
-        found[folder / numbered] = program
-    return found
+        result[folder / numbered] = program
+    return result

@@ -130,8 +130,8 @@ class ProgramFile:
 
 
 def _notes(error: BaseException) -> Sequence[str]:
-    found: Sequence[str] = getattr(error, "__notes__", ())
-    return found
+    result: Sequence[str] = getattr(error, "__notes__", ())
+    return result
 
 
 def _parsed(path: Path) -> ast.Module:

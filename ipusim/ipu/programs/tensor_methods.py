@@ -133,7 +133,7 @@ class _OwnModules(MetaPathFinder):
 
 def _is_of_library(file: Path) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(file.parts) or any(
-        file.is_relative_to(each) for each in _LIBRARIES
+        file.is_relative_to(library) for library in _LIBRARIES
     )
 
 

@@ -91,16 +91,16 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
     ('dense256', 'logits', 'a_relu', 'b_relu')
     """
     parts = _parts(names, frameworks)
-    found: list[str] = []
+    result: list[str] = []
     for own in parts:
         depths = [depth for depth in range(1, len(own)) if sum(part[-depth:] == own[-depth:] for part in parts) == 1]
         name = plain_name("_".join(own[-depths[0] :] if depths else own), "layer")
         new, number = name, 0
-        while new in found:
+        while new in result:
             number += 1
             new = f"{name[: _LONGEST - 5]}_{number}"
-        found.append(new)
-    return tuple(found)
+        result.append(new)
+    return tuple(result)
 
 
 def plain_name(text: str, instead: str) -> str:
@@ -125,8 +125,8 @@ def scopes_of(functions: TracedFunctions) -> tuple[str, ...]:
         stages = [written(stage, functions.traced.inputs) for stage in functions.traced.stages]
     except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
         return ()
-    found = short_names_of([list(dict.fromkeys(_scoped(stage))) for stage in stages])
-    return tuple(map(timelines.layers_text, found)) if any(found) else ()
+    result = short_names_of([list(dict.fromkeys(_scoped(stage))) for stage in stages])
+    return tuple(map(timelines.layers_text, result)) if any(result) else ()
 
 
 def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

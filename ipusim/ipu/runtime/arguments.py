@@ -78,8 +78,8 @@ class Arguments:
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """Those of all stages, and the optimizer function where there is one."""
-        found = tuple(function for functions in self.stages for function in functions)
-        return found if self.optimizer_function is None else (*found, self.optimizer_function)
+        result = tuple(function for functions in self.stages for function in functions)
+        return result if self.optimizer_function is None else (*result, self.optimizer_function)
 
     def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
         """Return the same for other functions, in the order of :attr:`functions`."""
@@ -117,53 +117,53 @@ BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
 UPDATE_OPTIONS: Final = "weight_update_poplar_options"
 
 
-def check_arguments(given: Mapping[str, Any]) -> Arguments:
+def check_arguments(settings: Mapping[str, Any]) -> Arguments:
     """Return the arguments of ``pipeline``, by their names, as an Arguments.
 
     Raises ProgramError, ProgramTypeError and UnsupportedProgramError, in Graphcore's words where it has a text: they
     are a ValueError, a TypeError and a NotImplementedError.
     """
-    _check_captured(given["gradient_accumulation_for_captured_grads"])
-    count, training = _count(given["gradient_accumulation_count"]), given["optimizer_function"] is not None
-    method = given["reduction_method"]
+    _check_captured(settings["gradient_accumulation_for_captured_grads"])
+    count, training = _count(settings["gradient_accumulation_count"]), settings["optimizer_function"] is not None
+    method = settings["reduction_method"]
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
     plain = {row.path[-1]: row for row in runs.arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
 
     def value(key: str) -> Any:
-        return _plain(plain[key], given)
+        return _plain(plain[key], settings)
 
     batch_iterations = value("batch_serialization_iterations")
     rules.check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
     rules.check_weight_updates(value("continuous_weight_updates"))
-    schedule, mode = _modes(given, batch_iterations)
-    mapping = _checked_mapping(given, schedule, batch_iterations)
-    stages = given["computational_stages"]
+    schedule, mode = _modes(settings, batch_iterations)
+    mapping = _checked_mapping(settings, schedule, batch_iterations)
+    stages = settings["computational_stages"]
     forward, backward = (
-        check_stage_options(given[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
+        check_stage_options(settings[name] if training or name == FORWARD_OPTIONS else None, len(stages), name)
         for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
     )
-    update = check_update_options(given[UPDATE_OPTIONS] if training else None)
-    mask = _mask(given["outfeed_mask"])
+    update = check_update_options(settings[UPDATE_OPTIONS] if training else None)
+    mask = _mask(settings["outfeed_mask"])
     rules.check_outfeed(
         training=training,
         mask=bool(mask),
         loss=value("outfeed_loss"),
         accumulate=value("accumulate_outfeed"),
-        mode=None if given["outfeed_queue"] is None else given["outfeed_queue"].mode,
+        mode=None if settings["outfeed_queue"] is None else settings["outfeed_queue"].mode,
     )
     _check_concurrent_stages(stages, mapping)
     options = {key: value(key) for key in plain}
-    _check_objects(given)
+    _check_objects(settings)
     return Arguments(
         stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
         count=count,
         options=options,
-        gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", given, "f"),
-        inputs=_inputs(given["inputs"]),
-        infeed=given["infeed_queue"],
-        outfeed=given["outfeed_queue"],
-        optimizer_function=_of_a_pipeline(given["optimizer_function"]),
+        gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", settings, "f"),
+        inputs=_inputs(settings["inputs"]),
+        infeed=settings["infeed_queue"],
+        outfeed=settings["outfeed_queue"],
+        optimizer_function=_of_a_pipeline(settings["optimizer_function"]),
         mapping=tuple(_flat(mapping)),
         schedule=schedule,
         recomputation_mode=mode,
@@ -172,22 +172,22 @@ def check_arguments(given: Mapping[str, Any]) -> Arguments:
         backward_options=tuple(backward),
         update_options=update,
         outfeed_mask=mask,
-        accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", given, "iuf"),
-        name="pipeline" if given["name"] is None else checks.text("name", given["name"]) or "pipeline",
+        accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", settings, "iuf"),
+        name="pipeline" if settings["name"] is None else checks.text("name", settings["name"]) or "pipeline",
     )
 
 
-def _plain(row: runs.GraphcoreOption, given: Mapping[str, Any]) -> bool | int | None:
+def _plain(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int | None:
     """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
     if row.kind is int:
-        return checks.whole(row.name, given[row.name], row.least)
+        return checks.whole(row.name, options[row.name], row.least)
     if row.name in _NONE_IS_FALSE:
-        return bool(checks.three_state(row.name, given[row.name]))
-    return (checks.three_state if row.optional else checks.truth)(row.name, given[row.name])
+        return bool(checks.three_state(row.name, options[row.name]))
+    return (checks.three_state if row.optional else checks.truth)(row.name, options[row.name])
 
 
-def _check_objects(given: Mapping[str, Any]) -> None:
-    function, config = given["optimizer_function"], given["config"]
+def _check_objects(options: Mapping[str, Any]) -> None:
+    function, config = options["optimizer_function"], options["config"]
     if function is not None and not callable(function):
         checks.wrong_type("optimizer_function", "a function of the last stage's outputs", function)
     if config is not None and not isinstance(config, IPUConfig):
@@ -201,13 +201,13 @@ def _of_a_pipeline(function: Any) -> Any:
 
     @wraps(function)
     def learn(*outputs: Any) -> Any:
-        found = function(*outputs)
-        if isinstance(found, OptimizerFunctionOutput) and found.opt.accumulation is not None:
+        result = function(*outputs)
+        if isinstance(result, OptimizerFunctionOutput) and result.opt.accumulation is not None:
             raise ProgramError(
                 "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {found.opt.name}"
+                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {result.opt.name}"
             )
-        return found
+        return result
 
     return learn
 
@@ -224,34 +224,34 @@ def _check_captured(value: Any) -> None:
 def _count(count: Any) -> int:
     if count is None:
         raise CountError("gradient_accumulation_count must be specified.")
-    found = checks.integer("gradient_accumulation_count", count)
-    rules.check_count_range(found)
-    return found
+    result = checks.integer("gradient_accumulation_count", count)
+    rules.check_count_range(result)
+    return result
 
 
-def _dtype(name: str, given: Mapping[str, Any], kinds: str) -> Any:
+def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
     """Return the dtype that the argument ``name`` is, or the function to one; None for none."""
-    value = given[name]
+    value = options[name]
     if value is None or (callable(value) and not isinstance(value, type)):
         return value
     return checks.dtype(name, value, kinds)
 
 
 def _inputs(values: Any) -> tuple[Any, ...]:
-    found = models.as_results(values)
-    for position, value in enumerate(found):
+    result = models.as_results(values)
+    for position, value in enumerate(result):
         checks.numbers(f"inputs[{position}]", value)
-    return found
+    return result
 
 
 def _mask(mask: Any) -> tuple[bool, ...] | None:
     if mask is not None and not isinstance(mask, list | tuple):
         checks.wrong_type("outfeed_mask", "a list or a tuple of True and False", mask)
-    return tuple(checks.truth("outfeed_mask", each) for each in mask) if mask else None
+    return tuple(checks.truth("outfeed_mask", item) for item in mask) if mask else None
 
 
-def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
-    schedule, mode = given["pipeline_schedule"], given["recomputation_mode"]
+def _modes(options: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
+    schedule, mode = options["pipeline_schedule"], options["recomputation_mode"]
     if schedule is None:
         schedule = PipelineSchedule.Sequential if batch_iterations > 1 else PipelineSchedule.Grouped
     if not isinstance(schedule, PipelineSchedule):
@@ -264,16 +264,16 @@ def _modes(given: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSch
     return schedule, mode
 
 
-def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
+def _checked_mapping(options: Mapping[str, Any], schedule: PipelineSchedule, batch_iterations: int) -> Sequence[Any]:
     """Check stages, queues and mapping; return the mapping."""
-    stages, mapping = given["computational_stages"], given["device_mapping"]
+    stages, mapping = options["computational_stages"], options["device_mapping"]
     if not isinstance(stages, list | tuple):
         raise ProgramTypeError("computational_stages argument needs to be a list or a tuple.")
     if mapping is None:
         mapping = [0] * len(stages) if batch_iterations > 1 else list(range(len(stages)))
-    if given["infeed_queue"] is not None and not isinstance(given["infeed_queue"], IPUInfeedQueue):
+    if options["infeed_queue"] is not None and not isinstance(options["infeed_queue"], IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
-    if given["outfeed_queue"] is not None and not isinstance(given["outfeed_queue"], IPUOutfeedQueue):
+    if options["outfeed_queue"] is not None and not isinstance(options["outfeed_queue"], IPUOutfeedQueue):
         raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
     rules.check_stages(len(stages))
     if not isinstance(mapping, list | tuple):
@@ -285,15 +285,15 @@ def _checked_mapping(given: Mapping[str, Any], schedule: PipelineSchedule, batch
         for ipu in device if isinstance(device, list | tuple) else [device]:
             checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
-        each_stages = [each if isinstance(each, list | tuple) else [each] for each in mapping]
-        rules.check_interleaved(each_stages, given["optimizer_function"] is not None)
+        each_stages = [item if isinstance(item, list | tuple) else [item] for item in mapping]
+        rules.check_interleaved(each_stages, options["optimizer_function"] is not None)
     rules.check_serialized(batch_iterations, _flat(mapping))
     return mapping
 
 
 def _flat(mapping: Sequence[Any]) -> list[int]:
     """Return the IPUs of all functions, those of concurrent stages one after another."""
-    return [int(ipu) for each in mapping for ipu in (each if isinstance(each, list | tuple) else [each])]
+    return [int(ipu) for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])]
 
 
 def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> None:

@@ -95,7 +95,7 @@ class AskedGradient(NDArrayOperatorsMixin):
 
 def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> AskedGradient:
     """Return what ``function`` gives of gradients and anything else, once their values are known."""
-    found = [leaf for leaf in leaves((args, options)) if isinstance(leaf, AskedGradient)]
+    result = [leaf for leaf in leaves((args, options)) if isinstance(leaf, AskedGradient)]
     with np.errstate(all="ignore"):
         example = function(*_filled(args, _example_of), **_filled(options, _example_of))
 
@@ -105,8 +105,8 @@ def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping
 
         return function(*_filled(args, value), **_filled(options, value))
 
-    losses = [loss for each in found for loss in each.losses]
-    return AskedGradient(losses, compute, example, optimizer=found[0].optimizer)
+    losses = [loss for item in result for loss in item.losses]
+    return AskedGradient(losses, compute, example, optimizer=result[0].optimizer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +129,12 @@ class AskedUpdate:
 
     def applied(self, pairs: GradientsAndVariables) -> list[Pair]:
         """Return the pairs to apply, of those as they were accumulated; a variable that was left out has None."""
-        found = list(pairs)
-        values = {variable.name: gradient for gradient, variable in found if gradient is not None}
+        result = list(pairs)
+        values = {variable.name: gradient for gradient, variable in result if gradient is not None}
         with np.errstate(all="ignore"):
             return [
                 (None if gradient is None else self._value(variable.name, values, gradient), variable)
-                for gradient, variable in found
+                for gradient, variable in result
             ]
 
     def _value(self, name: str, values: Values, gradient: Array) -> Any:
@@ -165,7 +165,7 @@ def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
     Raises ProgramTypeError for what are no pairs of such a gradient and a variable, ProgramError for none, and
     UnsupportedProgramError for gradients of several losses.
     """
-    found: dict[str, AskedGradient] = {}
+    result: dict[str, AskedGradient] = {}
     try:
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
     except (TypeError, ValueError):
@@ -183,10 +183,10 @@ def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
                 "grads_and_vars: expected gradients of GradientTape.gradient, or of compute_gradients, in the body of "
                 f"a loop, got {type(gradient).__name__} for {name!r}"
             )
-        found[name] = gradient
-    if not found:
+        result[name] = gradient
+    if not result:
         raise ProgramError(f"No gradients provided for any variable: {names}.")
-    return AskedUpdate(loss_of(found.values()), found)
+    return AskedUpdate(loss_of(result.values()), result)
 
 
 def _example_of(gradient: AskedGradient) -> Any:
@@ -197,7 +197,7 @@ def _filled(value: Any, of: Callable[[AskedGradient], Any]) -> Any:
     """Return a structure with ``of`` each gradient in its place, and the values of traced arrays."""
     from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-    return mapped(lambda each: of(each) if isinstance(each, AskedGradient) else getval(each), value)
+    return mapped(lambda item: of(item) if isinstance(item, AskedGradient) else getval(item), value)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -222,10 +222,10 @@ def applying(method: Method) -> Method:
         if asked is None:
             if _TRYING.get() and method.__module__.partition(".")[0] == _OURS and not self.leaves_update:
                 return None
-            given = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
-            if (pairs := host_pairs(given)) is not None:
+            values = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
+            if (pairs := host_pairs(values)) is not None:
                 return apply_on_host(self.rule, partial(method, self), pairs, args, kwargs)
-            return method(self, given, *args, **kwargs)
+            return method(self, values, *args, **kwargs)
         return self._asked(asked, asked_update(grads_and_vars, asked), args, kwargs)
 
     return cast(Method, apply_gradients)
@@ -240,7 +240,7 @@ def computing(method: Method) -> Method:
         if asked is None or callable(loss):
             return method(self, loss, var_list, *args, **kwargs)
         wanted = (
-            None if var_list is None else {each if isinstance(each, str) else asked.name_of(each) for each in var_list}
+            None if var_list is None else {item if isinstance(item, str) else asked.name_of(item) for item in var_list}
         )
         return [
             (gradient_of(loss, name, value, self), AskedVariable(name, np.zeros(np.shape(value), value.dtype), {}))
@@ -266,12 +266,12 @@ def behind(asked: Asked | None) -> AbstractContextManager[Any]:
 def host_pairs(pairs: Any) -> list[HostPair] | None:
     """Return pairs whose variables are those of the host; None for pairs of another update, and what are no pairs."""
     try:
-        found = [(gradient, _of_host(variable)) for gradient, variable in pairs]
+        result = [(gradient, _of_host(variable)) for gradient, variable in pairs]
     except (TypeError, ValueError):
         return None
-    if not found or any(variable is None for _, variable in found):
+    if not result or any(variable is None for _, variable in result):
         return None
-    return [(gradient, variable) for gradient, variable in found if variable is not None]
+    return [(gradient, variable) for gradient, variable in result if variable is not None]
 
 
 def apply_on_host(
@@ -296,10 +296,10 @@ def apply_on_host(
     def update(running: Running) -> None:
         variables = [variable for _, variable in pairs]
         state = _state(rule, variables)
-        held = [Variable(variable.name, variable.value_now(), state) for variable in variables]
-        given = (running.value(gradient) for gradient, _ in pairs)
-        apply([(_gradient(each), variable) for each, variable in zip(given, held, strict=True)], *args, **kwargs)
-        for variable, now in zip(variables, held, strict=True):
+        stored = [Variable(variable.name, variable.value_now(), state) for variable in variables]
+        items = (running.value(gradient) for gradient, _ in pairs)
+        apply([(_gradient(item), variable) for item, variable in zip(items, stored, strict=True)], *args, **kwargs)
+        for variable, now in zip(variables, stored, strict=True):
             variable.set(now.array)
         _keep(state, variables)
 
@@ -354,5 +354,5 @@ def _of_host(variable: Any) -> NamedVariable | None:
         name: str | None = variable.name
     else:
         name = None if body is None else body.name_of(variable)
-    found: NamedVariable | None = None if name is None else store().by_name.get(name)
-    return found
+    result: NamedVariable | None = None if name is None else store().by_name.get(name)
+    return result

@@ -55,9 +55,9 @@ def flag(default: bool = False) -> Field:
 
 def text(default: str = "", *legal: str) -> Field:
     """Return an attribute that is a text, one of ``legal`` where there are any."""
-    found = Field(default, "str", lambda value: isinstance(value, str))
+    result = Field(default, "str", lambda value: isinstance(value, str))
     expected = "one of " + ", ".join(map(repr, legal))
-    return replace(found, legal=lambda value: value in legal, expected=expected) if legal else found
+    return replace(result, legal=lambda value: value in legal, expected=expected) if legal else result
 
 
 def share(default: float) -> Field:
@@ -186,8 +186,8 @@ class Category:
         *above, last = attr.split(".")
         place: Any = self
         try:
-            for each in above:
-                place = getattr(place, each)
+            for item in above:
+                place = getattr(place, item)
             getattr(place, last)
         except AttributeError as error:
             raise ProgramError(f"Could not get attribute metadata for '{attr}': {error}") from None
@@ -204,14 +204,14 @@ class Category:
 
     def notes(self) -> tuple[str, ...]:
         """Return why each value that is not the default has no effect, where it has none."""
-        found: list[str] = []
+        result: list[str] = []
         for name, field in self._fields.items():
             value = getattr(self, name)
             if isinstance(value, Category):
-                found += value.notes()
+                result += value.notes()
             elif isinstance(field, Field) and field.without_effect and value != field.default:
-                found.append(f"IPUConfig.{self._path}{name} will have no effect: {field.without_effect}.")
-        return tuple(found)
+                result.append(f"IPUConfig.{self._path}{name} will have no effect: {field.without_effect}.")
+        return tuple(result)
 
     def check_all(self) -> None:
         """Check every value again, as lists and dictionaries can be changed in place; raises as setting them does."""

@@ -107,11 +107,11 @@ def read_list(folder: Path, name: str = LIST) -> Listed | None:
             lines = read_up_to(file, _LIST_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ProgramError(f"{path}: expected a list of checkpoints, got {error}") from error
-    found = [_LINE.fullmatch(line.strip()) for line in lines]
-    latest = [str(folder / each[2]) for each in found if each and not each[1]]
-    if len(latest) != 1 or not all(found):
+    result = [_LINE.fullmatch(line.strip()) for line in lines]
+    latest = [str(folder / item[2]) for item in result if item and not item[1]]
+    if len(latest) != 1 or not all(result):
         raise ProgramError(f'{path}: expected a list of checkpoints, with a line `model_checkpoint_path: "..."`')
-    return Listed(latest[0], tuple(str(folder / each[2]) for each in found if each and each[1]))
+    return Listed(latest[0], tuple(str(folder / item[2]) for item in result if item and item[1]))
 
 
 def _archive(prefix: str) -> Path:

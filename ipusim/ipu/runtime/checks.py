@@ -38,26 +38,26 @@ def integer(name: str, value: object) -> int:
 
 def whole(name: str, value: object, least: int = 0) -> int:
     """Return a whole number from ``least`` to the largest of 32 bits; raises ProgramError for another."""
-    found = integer(name, value)
-    if not least <= found <= _INT32_MAX:
-        wrong_value(name, f"a whole number from {least} to {_INT32_MAX}", found)
-    return found
+    result = integer(name, value)
+    if not least <= result <= _INT32_MAX:
+        wrong_value(name, f"a whole number from {least} to {_INT32_MAX}", result)
+    return result
 
 
 def number(name: str, value: object) -> float:
     """Return a finite number; raises ProgramError for one that is not."""
-    found = _real(name, value)
-    if not math.isfinite(found):
+    result = _real(name, value)
+    if not math.isfinite(result):
         wrong_value(name, "a finite number", value)
-    return found
+    return result
 
 
 def not_negative(name: str, value: object) -> float:
     """Return a finite number that is not negative; raises ProgramError for another."""
-    found = _real(name, value)
-    if not 0 <= found < float("inf"):
+    result = _real(name, value)
+    if not 0 <= result < float("inf"):
         wrong_value(name, "a finite number from 0", value)
-    return found
+    return result
 
 
 def _real(name: str, value: object) -> float:
@@ -101,22 +101,22 @@ def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
     Raises ProgramError for a dtype of another kind.
     """
     try:
-        found: np.dtype[Any] | None = None if value is None else np.dtype(value)
+        result: np.dtype[Any] | None = None if value is None else np.dtype(value)
     except (TypeError, ValueError):
-        found = None
-    if found is None:
+        result = None
+    if result is None:
         wrong_type(name, "a dtype such as numpy.float32", value)
-    if found.kind not in kinds:
+    if result.kind not in kinds:
         wrong_value(name, f"a {'floating-point' if kinds == 'f' else 'numeric'} dtype such as numpy.float32", value)
-    return found
+    return result
 
 
 def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     """Return an array of real or whole numbers or truth values."""
     try:
-        found = np.asarray(value)
+        result = np.asarray(value)
     except (TypeError, ValueError):  # rows of different lengths
-        found = None
-    if found is None or found.dtype.kind not in "biuf":
+        result = None
+    if result is None or result.dtype.kind not in "biuf":
         wrong_type(name, "an array or a number", value)
-    return found
+    return result

@@ -82,7 +82,7 @@ class CompiledComputation(Fetch):
         self._results = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST, device_ordinal=device_ordinal())
         self._name, self._at_once = name or getattr(computation, "__name__", "") or "computation", at_once
         examples = [as_tensor(example(value)) for value in inputs]
-        self._dtypes = [each.dtype for each in examples]
+        self._dtypes = [item.dtype for item in examples]
         with device(), using():
             try:
                 arguments, _ = self._arguments(examples, {})
@@ -130,15 +130,15 @@ class CompiledComputation(Fetch):
         def value(tensor: Any) -> Any:
             if is_operation(tensor):
                 return None
-            found = next(dequeued)
-            return found[0] if replicated else found
+            result = next(dequeued)
+            return result[0] if replicated else result
 
         return mapped(value, self.structure)
 
     def evaluate(self, running: Running) -> None:
         """Run the program on the values that the inputs have in this run of a session."""
-        given = (as_tensor(running.value(symbol)) for symbol in self._symbols)
-        values = tuple(value.astype(dtype, copy=False) for value, dtype in zip(given, self._dtypes, strict=True))
+        items = (as_tensor(running.value(symbol)) for symbol in self._symbols)
+        values = tuple(value.astype(dtype, copy=False) for value, dtype in zip(items, self._dtypes, strict=True))
         self.pipeline.take_fed(running, values)
         streams = self.pipeline.infeed
         if isinstance(streams, _InputStreams):
@@ -183,9 +183,9 @@ def _tensor(value: Any) -> Any:
     """
     from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
-    found = concrete(plain(value))
-    if isinstance(found, bool | int | float):
-        return as_tensor(found)
-    if not is_tensor(found):
+    outcome = concrete(plain(value))
+    if isinstance(outcome, bool | int | float):
+        return as_tensor(outcome)
+    if not is_tensor(outcome):
         raise UnsupportedProgramError(f"computation: expected tensors and operations as its results, got {value!r}")
-    return found
+    return outcome

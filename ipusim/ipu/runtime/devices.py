@@ -61,15 +61,15 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
             f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
         )
     machine = next(
-        (each for each in map(hardware.find_machine, names) if _has_all(each, sizes, ids)),
+        (item for item in map(hardware.find_machine, names) if _has_all(item, sizes, ids)),
         hardware.find_machine(names[-1]),
     )
-    found = list(_attached(machine, sizes, ids))[ordinal]
+    result = list(_attached(machine, sizes, ids))[ordinal]
     if ids:
-        return ChosenDevice(machine, device=found.id)
-    if found == hardware.first_device(machine, found.count):
-        return ChosenDevice(machine, ipus=found.count)
-    return ChosenDevice(machine, device=found.id)
+        return ChosenDevice(machine, device=result.id)
+    if result == hardware.first_device(machine, result.count):
+        return ChosenDevice(machine, ipus=result.count)
+    return ChosenDevice(machine, device=result.id)
 
 
 def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
@@ -108,7 +108,7 @@ def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardwar
             f"virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the available device configurations."
         )
     fitting = (device for device in hardware.devices_of(machine) if device.count == size)
-    return next((each for each in fitting if taken.isdisjoint(each.positions)), None)
+    return next((item for item in fitting if taken.isdisjoint(item.positions)), None)
 
 
 def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -138,10 +138,10 @@ def ordinal_of(device: str) -> int | None:
 
 def ipu_ordinal(argument: str, device: str) -> int:
     """Return the number of the IPU device that an argument names; raises as :func:`ordinal_of`, and for the host."""
-    found = ordinal_of(checks.text(argument, device))
-    if found is None:
+    result = ordinal_of(checks.text(argument, device))
+    if result is None:
         checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
-    return found
+    return result
 
 
 def device_ordinal() -> int:

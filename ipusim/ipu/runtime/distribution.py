@@ -47,15 +47,15 @@ def strategy() -> Any:
     return _STRATEGY.get()
 
 
-def in_scope_of(found: Any) -> AbstractContextManager[Any]:
+def in_scope_of(result: Any) -> AbstractContextManager[Any]:
     """Be in the scope of a strategy in the block, or of none; raises ProgramStateError in that of another one."""
     current = strategy()
-    if current is not None and found is not None and found is not current:
+    if current is not None and result is not None and result is not current:
         raise ProgramStateError(
             "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
-            f"{type(found).__name__} in that of {type(current).__name__}"
+            f"{type(result).__name__} in that of {type(current).__name__}"
         )
-    return setting(_STRATEGY, found)
+    return setting(_STRATEGY, result)
 
 
 def averaging() -> AbstractContextManager[Any]:
@@ -70,10 +70,10 @@ def averages() -> bool:
 
 def distribution(processes: int = 0) -> Distribution | None:
     """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
-    host, found = machine.this_host(), strategy()
-    if host is None or host.count == 1 or (found is None and processes < 2):
+    host, result = machine.this_host(), strategy()
+    if host is None or host.count == 1 or (result is None and processes < 2):
         return None
-    return Distribution(host, found.over_links if found is not None else True, averages())
+    return Distribution(host, result.over_links if result is not None else True, averages())
 
 
 def variables_on_host() -> bool:
@@ -231,8 +231,8 @@ class UntilAverage:
 
 def averaged(pairs: Iterable[Any]) -> list[Any]:
     """Return the pairs of gradient and variable with each gradient averaged over replicas, once in a weight update."""
-    running, found = _running.get(), list(pairs)
+    running, result = _running.get(), list(pairs)
     if running is None:
-        return found
+        return result
     _running.set(None)
-    return running.stop(found)
+    return running.stop(result)

@@ -50,9 +50,9 @@ class Function:
             return self._function(*args, **kwargs)
         form = _form((args, kwargs))
         made = self._made.setdefault(form, [])
-        found = self._programs.get(form)
-        if found is not None:
-            return found.run(args, kwargs)
+        result = self._programs.get(form)
+        if result is not None:
+            return result.run(args, kwargs)
         computation: FunctionComputation | TrialError | None = None
         try:
             if form not in self._computations:
@@ -101,7 +101,7 @@ class FunctionComputation:
     def _called(self, *arrays: Any) -> Any:
         rest = iter(arrays)
         args, kwargs = mapped(
-            lambda each: next(rest) if isinstance(each, np.ndarray | np.generic) else each, self._given
+            lambda item: next(rest) if isinstance(item, np.ndarray | np.generic) else item, self._given
         )
         with running_as(FunctionBody(self._name)):
             return self._function(*args, **kwargs)
@@ -115,12 +115,12 @@ def _computation(
     Raises LoopFound for a loop, and IpusimError for a program that cannot be laid out, or run.
     """
     try:
-        found = FunctionComputation(function, name, args, kwargs)
+        result = FunctionComputation(function, name, args, kwargs)
     except TrialError as error:
         return error
     except ProgramReached:
         return None
-    return found if found.has_effect else None
+    return result if result.has_effect else None
 
 
 class FunctionProgram:
@@ -149,10 +149,10 @@ class FunctionProgram:
             self._args, self._kwargs = args, kwargs
             self._pipeline.run(self._first or None)
 
-    def _iteration(self, *given: Any, **named: Any) -> Any:
+    def _iteration(self, *values: Any, **named: Any) -> Any:
         carried = len(self._first)
-        number = int(given[0]) if carried else 0
-        self._run_body(replace(self._body, number=number, element=(*given[carried:], *named.values())))
+        number = int(values[0]) if carried else 0
+        self._run_body(replace(self._body, number=number, element=(*values[carried:], *named.values())))
         return (number + 1,) if carried else None
 
     def _run_body(self, body: FunctionBody) -> None:
@@ -163,7 +163,7 @@ class FunctionProgram:
 def _form(value: Any) -> Any:
     """Return what calls have in common that one program serves: forms of arrays, and all else as it is."""
     if isinstance(value, Mapping):
-        return tuple((name, _form(each)) for name, each in value.items())
+        return tuple((name, _form(item)) for name, item in value.items())
     if isinstance(value, tuple | list):
         return tuple(map(_form, value))
     if isinstance(value, np.ndarray | np.generic):

@@ -183,7 +183,7 @@ class LoopRange(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Compute on plain numbers."""
-        plain = (np.asarray(each) if isinstance(each, LoopRange) else each for each in inputs)
+        plain = (np.asarray(input_) if isinstance(input_, LoopRange) else input_ for input_ in inputs)
         return getattr(ufunc, method)(*plain, **options)
 
 
@@ -206,7 +206,7 @@ def _is_loop(frame: FrameType) -> bool:
 def _after(frame: FrameType) -> dis.Instruction:
     """Return the instruction behind the one that ``frame`` is at."""
     code = dis.get_instructions(frame.f_code)
-    return next(each for each in code if each.offset > frame.f_lasti and each.opname != "EXTENDED_ARG")
+    return next(item for item in code if item.offset > frame.f_lasti and item.opname != "EXTENDED_ARG")
 
 
 def _names(frame: FrameType) -> tuple[list[str], bool]:
@@ -226,9 +226,9 @@ def _names(frame: FrameType) -> tuple[list[str], bool]:
 
 def _accesses(instruction: dis.Instruction) -> list[tuple[int, bool, str]]:
     """Return offset, whether it is stored, and name of each variable that an instruction loads or stores, in order."""
-    found = _ACCESS.findall(instruction.opname)  # some do two
-    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,) * len(found)
-    return [(instruction.offset, kind == "STORE", name) for kind, name in zip(found, names, strict=False)]
+    result = _ACCESS.findall(instruction.opname)  # some do two
+    names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,) * len(result)
+    return [(instruction.offset, kind == "STORE", name) for kind, name in zip(result, names, strict=False)]
 
 
 #: Of the process, as traces and the number of BLAS threads are; a program that runs may build another.

@@ -44,10 +44,10 @@ class TracedFunctions:
 
         Of others, such as functions without a name or of Keras' models, it is Graphcore's.
         """
-        given = [stage_name(function) for functions in self.arguments.stages for function in functions]
+        values = [stage_name(function) for functions in self.arguments.stages for function in functions]
         return tuple(
-            name if name and given.count(name) == 1 else stage.stage.name
-            for name, stage in zip(given, self.traced.stages, strict=True)
+            name if name and values.count(name) == 1 else stage.stage.name
+            for name, stage in zip(values, self.traced.stages, strict=True)
         )
 
     @property
@@ -72,8 +72,8 @@ class TracedFunctions:
         outfeed = outfeed_of(arguments, traced)
         first = traced.stages[0].inputs[len(arguments.inputs) :]
         profiles = _profiles(arguments, traced, outfeed)
-        for each in profiles:
-            check_groups(each, system.replicas)
+        for profile in profiles:
+            check_groups(profile, system.replicas)
         if not traced.sums_gradients:
             _refuse_replicas_that_learn_by_themselves(profiles, system)
         return runs.Content(
@@ -115,8 +115,8 @@ def stage_name(function: Callable[..., Any]) -> str:
 
 def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[models.StageProfile], system: System) -> None:
     """Refuse replicas whose stages do not exchange gradients, or cannot; raises UnsupportedProgramError."""
-    exchanged = any(each.backward_collectives for each in profiles) and not any(
-        each.tables.gradients for each in profiles
+    exchanged = any(profile.backward_collectives for profile in profiles) and not any(
+        profile.tables.gradients for profile in profiles
     )
     if system.replicas > 1 and not exchanged:
         raise UnsupportedProgramError(
@@ -151,7 +151,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) 
     def accumulator(name: str, variable: Array) -> np.dtype[Any]:
         return accumulator_dtype(arguments, name, variable)
 
-    found = [
+    result = [
         models.profile_function(
             stage.stage,
             stage.inputs,
@@ -165,16 +165,16 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) 
         )
         for number, stage in enumerate(traced.stages)
     ]
-    return tuple(map(_with_untrained, found, traced.stages))
+    return tuple(map(_with_untrained, result, traced.stages))
 
 
-def _with_untrained(found: models.StageProfile, each: TracedStage) -> models.StageProfile:
+def _with_untrained(result: models.StageProfile, item: TracedStage) -> models.StageProfile:
     """Return a stage's profile with the variables that no optimizer trains."""
-    arrays = each.stage.untrained
+    arrays = item.stage.untrained
     return replace(
-        found,
-        untrained_bytes=_bytes(tuple(arrays[name] for name in each.held)),
-        changing_bytes=_bytes(tuple(arrays[name] for name in each.stage.changes)),
+        result,
+        untrained_bytes=_bytes(tuple(arrays[name] for name in item.held)),
+        changing_bytes=_bytes(tuple(arrays[name] for name in item.stage.changes)),
     )
 
 
@@ -185,7 +185,7 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
     if arguments.outfeed is None:
         return pipelines.Outfeed(names=names, mask=(True,) * len(names))
     dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
-    found = pipelines.Outfeed(
+    result = pipelines.Outfeed(
         mode=arguments.outfeed.mode,
         buffer_depth=arguments.outfeed.buffer_depth,
         accumulate=arguments.accumulate_outfeed,
@@ -193,11 +193,11 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
         mask=arguments.outfeed_mask or (),
         accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
     )
-    for position in found.kept:
-        if not np.can_cast(outputs[position].dtype, sent_dtype(found, outputs[position]), "same_kind"):
+    for position in result.kept:
+        if not np.can_cast(outputs[position].dtype, sent_dtype(result, outputs[position]), "same_kind"):
             checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
-    widths = [outputs[position].size * sent_dtype(found, outputs[position]).itemsize for position in found.kept]
-    return replace(found, element_bytes=sum(widths))
+    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.kept]
+    return replace(result, element_bytes=sum(widths))
 
 
 def _result_names(loss: int | None, count: int) -> Iterator[str]:
@@ -262,11 +262,11 @@ class Feed:
         Raises ProgramError for another number or shape of them, ProgramTypeError where a value would have to be
         rounded to the input's dtype.
         """
-        held = self._inputs.values
-        if len(inputs) != len(held):
-            raise ProgramError(f"inputs: expected {len(held)} values as in the pipeline's own, got {len(inputs)}")
-        found = []
-        for position, (value, before) in enumerate(zip(inputs, held, strict=True)):
+        stored = self._inputs.values
+        if len(inputs) != len(stored):
+            raise ProgramError(f"inputs: expected {len(stored)} values as in the pipeline's own, got {len(inputs)}")
+        result = []
+        for position, (value, before) in enumerate(zip(inputs, stored, strict=True)):
             checks.numbers(f"inputs[{position}]", value)
             array = as_tensor(value)
             if array.shape != before.shape:
@@ -275,8 +275,8 @@ class Feed:
                 )
             if not np.can_cast(array.dtype, before.dtype, "same_kind"):
                 checks.wrong_type(f"inputs[{position}]", f"{before.dtype} as in the pipeline's own", value)
-            found.append(array.astype(before.dtype))
-        self._inputs.values = tuple(found)
+            result.append(array.astype(before.dtype))
+        self._inputs.values = tuple(result)
 
     def go_on(self, first: int) -> None:
         """Begin a run where the queue is; its first micro-batch is number ``first`` of all runs."""

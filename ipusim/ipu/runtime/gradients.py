@@ -56,7 +56,7 @@ class Variable(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Compute with the value."""
-        arrays = (each.array if isinstance(each, Variable) else each for each in inputs)
+        arrays = (input_.array if isinstance(input_, Variable) else input_ for input_ in inputs)
         return getattr(ufunc, method)(*arrays, **options)
 
     def assign(self, value: npt.ArrayLike) -> None:
@@ -72,12 +72,12 @@ class Variable(NDArrayOperatorsMixin):
         self.array[...] = self.array - self._fitting("delta", delta)
 
     def _fitting(self, argument: str, value: npt.ArrayLike) -> Array:
-        found = checks.numbers(argument, value)
+        result = checks.numbers(argument, value)
         try:
-            return np.broadcast_to(found, self.shape)
+            return np.broadcast_to(result, self.shape)
         except ValueError:
             checks.wrong_value(
-                argument, f"the shape {self.shape} of variable {self.name!r} and not {found.shape}", value
+                argument, f"the shape {self.shape} of variable {self.name!r} and not {result.shape}", value
             )
 
 
@@ -108,11 +108,11 @@ def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
     stage = models.FunctionStage("loss", loss, tried.variables, (), True)
     with stage.tracing():
         pull, (value,) = functions.pullback_of_several(stage.call, values, stage.wanted(()))
-        found = pull([np.ones_like(value)])
+        result = pull([np.ones_like(value)])
     state: learning.State = {}
     return [
         (np.asarray(gradient, array.dtype), Variable(name, array, state))
-        for name, array, gradient in zip(tried.variables, values, found, strict=True)
+        for name, array, gradient in zip(tried.variables, values, result, strict=True)
     ]
 
 
@@ -140,7 +140,7 @@ class _Gradients(Fetch):
         def loss(values: list[Any]) -> Any:
             known = {id(variable): value for variable, value in zip(self._variables, values, strict=True)}
             return anp.sum(
-                self._loss.of_sources(lambda each: known[id(each)] if id(each) in known else running.value(each))
+                self._loss.of_sources(lambda item: known[id(item)] if id(item) in known else running.value(item))
             )
 
         pull, value = make_vjp(loss)([running.value(variable) for variable in self._variables])

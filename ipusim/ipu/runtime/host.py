@@ -42,8 +42,8 @@ class Running:
         if not isinstance(fetch, Fetch):
             return fetch
         if id(fetch) not in self._values:
-            for each in fetch.control_inputs:
-                self.value(each)
+            for control_input in fetch.control_inputs:
+                self.value(control_input)
             self._values[id(fetch)] = fetch, self.evaluate(fetch)
         return self._values[id(fetch)][1]
 
@@ -93,9 +93,9 @@ class Fetch(ABC):
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Note what comes before it."""
-        found = super().__new__(cls)
-        found.control_inputs = control_inputs()
-        return found
+        result = super().__new__(cls)
+        result.control_inputs = control_inputs()
+        return result
 
     @property
     def late(self) -> bool:
@@ -219,15 +219,15 @@ class Computed(Tensor):
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
         """Compute it of the arguments' sources."""
-        given = (
+        values = (
             argument.of_sources(value) if isinstance(argument, Tensor) else argument for argument in self.arguments
         )
-        return self.function(*given)
+        return self.function(*values)
 
     def evaluate(self, running: Running) -> Array:
         """Return the function of the arguments' values."""
-        given = list(map(running.value, self.arguments))
-        return as_tensor(_computed(self._name, self.function, given)).astype(self.dtype)
+        items = list(map(running.value, self.arguments))
+        return as_tensor(_computed(self._name, self.function, items)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -263,14 +263,14 @@ class Placeholder(Tensor):
 
     def fed(self, value: Any) -> Array:
         """Return ``value`` as what it is fed; raises ProgramError for another shape, ProgramTypeError for no number."""
-        found = checks.numbers(f"feed_dict[{self.name!r}]", value)
-        if len(found.shape) != len(self.shape) or any(
-            size not in (None, length) for size, length in zip(self.shape, found.shape, strict=True)
+        result = checks.numbers(f"feed_dict[{self.name!r}]", value)
+        if len(result.shape) != len(self.shape) or any(
+            size not in (None, length) for size, length in zip(self.shape, result.shape, strict=True)
         ):
             raise ProgramError(
-                f"Cannot feed value of shape {found.shape} for Tensor '{self.name}:0', which has shape '{self.shape}'"
+                f"Cannot feed value of shape {result.shape} for Tensor '{self.name}:0', which has shape '{self.shape}'"
             )
-        return found.astype(self.dtype)
+        return result.astype(self.dtype)
 
 
 def example(value: Any) -> Any:
@@ -325,8 +325,8 @@ def also_on_host(function: Function) -> Function:
 
         def of(*values: Any) -> Any:
             known = dict(zip(map(id, tensors), values, strict=True))
-            given, named = mapped(lambda each: known.get(id(each), each), (args, kwargs))
-            return function(*given, **named)
+            value, named = mapped(lambda item: known.get(id(item), item), (args, kwargs))
+            return function(*value, **named)
 
         tried = _computed(name, of, [example(tensor) for tensor in tensors])
         if not isinstance(tried, tuple | list):

@@ -58,7 +58,7 @@ class HostGradients:
             wrong = "of a body that does not update weights as well"
         elif sharded:
             wrong = "of a body on one IPU"
-        elif any((opt := each.optimizer) is not None and opt.accumulation is not None for each in there):
+        elif any((opt := element.optimizer) is not None and opt.accumulation is not None for element in there):
             wrong = "of an optimizer that does not accumulate them"
         if wrong:
             raise UnsupportedProgramError(f"enqueue: expected gradients {wrong}, got {there[0]!r}")
@@ -90,14 +90,14 @@ class HostGradients:
         return self._hold
 
     def _packed(self, others: list[Any], gradients: list[Any], packing: Callable[[list[Any]], Any]) -> Any:
-        found = dict(zip(self._gradients, gradients, strict=True))
-        keys = [key for key in self._keys if key not in found]
+        result = dict(zip(self._gradients, gradients, strict=True))
+        keys = [key for key in self._keys if key not in result]
         if keys:
             packed = packing(others)
-            found |= packed if self._named else dict(zip(keys, packed, strict=True))
+            result |= packed if self._named else dict(zip(keys, packed, strict=True))
         if self._named:
-            return {key: found[key] for key in self._keys}
-        return found[0] if self._alone else [found[key] for key in self._keys]
+            return {key: result[key] for key in self._keys}
+        return result[0] if self._alone else [result[key] for key in self._keys]
 
     def _hold(self, element: Element) -> None:
         self._held = element

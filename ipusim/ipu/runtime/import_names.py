@@ -258,9 +258,9 @@ def _home(fullname: str) -> Any:
     above = _home(parent) if parent in NAMES or _stands_for(parent) else sys.modules.get(parent)
     if above is None or above == "":
         return None
-    found = getattr(above, name, None)
+    result = getattr(above, name, None)
     # TensorFlow's small modules are classes here, with a module's name.
-    return found if ismodule(found) or (isclass(found) and found.__name__.islower()) else None
+    return result if ismodule(result) or (isclass(result) and result.__name__.islower()) else None
 
 
 def _names(module: str, home: Any) -> list[str]:

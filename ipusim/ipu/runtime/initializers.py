@@ -207,21 +207,21 @@ _BY_NAME: Final[dict[str, type[Initializer]]] = {
 }
 
 
-def initializer_of(given: Any) -> Initializer | Callable[..., Any]:
+def initializer_of(value: Any) -> Initializer | Callable[..., Any]:
     """Return the initializer that a name, a class or an initializer stands for; a function of the shape is itself.
 
     Raises ProgramError for a name that there is not, ProgramTypeError for anything else.
     """
-    if isinstance(given, str):
+    if isinstance(value, str):
         by_class = {kind.__name__: kind for kind in _BY_NAME.values()}
-        if given not in _BY_NAME | by_class:
-            raise ProgramError(f"initializer: expected one of {', '.join(_BY_NAME)}, got {given!r}")
-        return (_BY_NAME | by_class)[given]()
-    if isinstance(given, type) and issubclass(given, Initializer):
-        return given()
-    if not callable(given):
-        checks.wrong_type("initializer", "an initializer, its name, or a function of a shape", given)
-    return given  # type: ignore[no-any-return]
+        if value not in _BY_NAME | by_class:
+            raise ProgramError(f"initializer: expected one of {', '.join(_BY_NAME)}, got {value!r}")
+        return (_BY_NAME | by_class)[value]()
+    if isinstance(value, type) and issubclass(value, Initializer):
+        return value()
+    if not callable(value):
+        checks.wrong_type("initializer", "an initializer, its name, or a function of a shape", value)
+    return value  # type: ignore[no-any-return]
 
 
 def _fans(shape: Shape) -> tuple[float, float]:
@@ -232,10 +232,10 @@ def _fans(shape: Shape) -> tuple[float, float]:
 
 
 def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
-    found = np.asarray(rng.standard_normal(shape))
-    while (far := np.abs(found) > 2).any():
-        found[far] = rng.standard_normal(int(far.sum()))
-    return found
+    result = np.asarray(rng.standard_normal(shape))
+    while (far := np.abs(result) > 2).any():
+        result[far] = rng.standard_normal(int(far.sum()))
+    return result
 
 
 _CLASSES: Final[tuple[type[Initializer], ...]] = (*_BY_NAME.values(), Constant, VarianceScaling)
@@ -265,16 +265,16 @@ def initial_value(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any)
 
 
 def _axes(name: str, shape: Any) -> Shape:
-    given: Sequence[Any] = shape if isinstance(shape, list | tuple) else [shape]
-    for axis in given:
+    value: Sequence[Any] = shape if isinstance(shape, list | tuple) else [shape]
+    for axis in value:
         if axis is None:
             raise ProgramError(f"Shape of a new variable ({name}) must be fully defined, but instead was {shape}.")
         checks.whole("shape", int(axis) if isinstance(axis, float) and axis.is_integer() else axis)
-    return tuple(int(axis) for axis in given)
+    return tuple(int(axis) for axis in value)
 
 
 @lru_cache(maxsize=256)
 def drawn(initializer: Initializer, shape: Shape, dtype: np.dtype[Any], seed: tuple[int, ...]) -> Array:
     """Return initial values; asked for in every call of a stage, drawn once."""
-    found: Array = initializer(shape, np.random.default_rng(seed)).astype(dtype)
-    return found
+    result: Array = initializer(shape, np.random.default_rng(seed)).astype(dtype)
+    return result

@@ -20,9 +20,9 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
 
     def __init__(self, opt: Optimizer, name: str | None = None) -> None:
         """Wrap ``opt``, whose name is also this one's by default; raises ProgramTypeError for what is no optimizer."""
-        given: object = opt
-        if not isinstance(given, Optimizer):
-            checks.wrong_type(self._argument, "an Optimizer", given)
+        value: object = opt
+        if not isinstance(value, Optimizer):
+            checks.wrong_type(self._argument, "an Optimizer", value)
         super().__init__(opt.rule, opt.get_name() if name is None else name)
         self._opt = opt
 

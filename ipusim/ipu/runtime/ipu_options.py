@@ -62,13 +62,15 @@ def create_ipu_config(
 
     Raises ProgramError and ProgramTypeError in Graphcore's words for a profile and a scheduler that there are not.
     """
-    given = dict(locals())
+    options = dict(locals())
     config = IPUConfig()
     _check_profile(profiling, enable_ipu_events, profile_execution)
-    _without(config, "create_ipu_config", {name: given[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
+    _without(config, "create_ipu_config", {name: options[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
     outlining = not checks.truth("disable_graph_outlining", disable_graph_outlining)
     changed = {"scheduler_selection": _scheduler(scheduler_selection), "disable_graph_outlining": outlining}
-    return _set(config, "create_ipu_config", {name: given[name] for name in ATTRIBUTES["create_ipu_config"]} | changed)
+    return _set(
+        config, "create_ipu_config", {name: options[name] for name in ATTRIBUTES["create_ipu_config"]} | changed
+    )
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
@@ -115,8 +117,8 @@ def set_experimental_multi_replica_distribution_options(
     count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
     if not 0 <= index < count:
         raise ProgramError("0 <= process_index < process_count")
-    given = {"process_count": count, "process_index": index}
-    return _set(opts, "set_experimental_multi_replica_distribution_options", given)
+    arguments = {"process_count": count, "process_index": index}
+    return _set(opts, "set_experimental_multi_replica_distribution_options", arguments)
 
 
 def set_floating_point_behaviour_options(
@@ -127,8 +129,8 @@ def set_floating_point_behaviour_options(
     Without effect: no operation stops a run, and NumPy rounds to nearest. Where values are not finite, the notes of a
     run name the first.
     """
-    given = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
-    return _set(opts, "set_floating_point_behaviour_options", given)
+    arguments = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
+    return _set(opts, "set_floating_point_behaviour_options", arguments)
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
@@ -151,15 +153,15 @@ def set_io_tile_options(
 
     Raises ProgramError in Graphcore's words for operations on no tiles.
     """
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "num_io_tiles": num_io_tiles,
         "io_tile_available_memory_proportion": io_tile_available_memory_proportion,
     }
     if place_ops_on_io_tiles is not None:
-        given["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
+        arguments["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
     if place_ops_on_io_tiles and checks.integer("num_io_tiles", num_io_tiles) == 0:
         raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
-    return _set(opts, "set_io_tile_options", given)
+    return _set(opts, "set_io_tile_options", arguments)
 
 
 def set_ipu_connection_type(
@@ -179,12 +181,12 @@ def set_ipu_connection_type(
     offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
     if offline and isinstance(version, str) and not version:
         raise ProgramError(f"`ipu_version` must be specified when `connection_type` isset to `{connection_type}`.")
-    given = {
+    arguments = {
         "connection_type": connection_type,
         "ipu_version": version,
         "enable_remote_buffers": enable_remote_buffers,
     }
-    return _set(opts, "set_ipu_connection_type", given)
+    return _set(opts, "set_ipu_connection_type", arguments)
 
 
 def set_ipu_model_options(
@@ -194,9 +196,9 @@ def set_ipu_model_options(
 
     Without effect: Graphcore's IPU Model does not run here.
     """
-    given = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
+    arguments = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
     tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
-    return _set(opts, "set_ipu_model_options", given | tiles)
+    return _set(opts, "set_ipu_model_options", arguments | tiles)
 
 
 def set_matmul_options(
@@ -220,11 +222,11 @@ def set_norm_options(
     ``use_stable_statistics`` has no effect: the mean is always taken off before the variance is computed.
     """
     size = experimental_distributed_batch_norm_replica_group_size
-    given = {
+    arguments = {
         "use_stable_statistics": use_stable_statistics,
         "experimental_distributed_batch_norm_replica_group_size": size,
     }
-    return _set(opts, "set_norm_options", given)
+    return _set(opts, "set_norm_options", arguments)
 
 
 def set_optimization_options(
@@ -247,9 +249,9 @@ def set_optimization_options(
     Arguments other than ``minimum_remote_tensor_size`` have no effect; the notes of a run say why of those that are not
     their defaults.
     """
-    given = dict(locals())
+    arguments = dict(locals())
     return _set(
-        opts, "set_optimization_options", {name: given[name] for name in ATTRIBUTES["set_optimization_options"]}
+        opts, "set_optimization_options", {name: arguments[name] for name in ATTRIBUTES["set_optimization_options"]}
     )
 
 
@@ -273,10 +275,10 @@ def set_report_options(
 
     Without effect: Poplar makes no reports here.
     """
-    given = {"graph_options": graph_options, "execution_options": execution_options}
-    for name, value in given.items():
+    arguments = {"graph_options": graph_options, "execution_options": execution_options}
+    for name, value in arguments.items():
         _check_dictionary(name, value)
-    return _without(opts, "set_report_options", given)
+    return _without(opts, "set_report_options", arguments)
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
@@ -339,14 +341,14 @@ def _scheduler(selection: SchedulingAlgorithm | str) -> SchedulingAlgorithm:
     return _SCHEDULERS[selection]
 
 
-def _set(opts: IPUConfig, function: str, given: Mapping[str, Any]) -> IPUConfig:
+def _set(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
     """Set the attributes that arguments of a function became; raises what setting one raises, naming the argument."""
     _check_config(opts)
-    for argument, value in given.items():
+    for argument, value in options.items():
         *above, last = ATTRIBUTES[function][argument].split(".")
         place: Any = opts
-        for each in above:
-            place = getattr(place, each)
+        for item in above:
+            place = getattr(place, item)
         try:
             setattr(place, last, value)
         except ProgramError as error:
@@ -358,16 +360,16 @@ def _add(opts: IPUConfig, function: str, argument: str, added: dict[str, str] | 
     """Add a dictionary to the one that is an attribute; None adds nothing."""
     _check_config(opts)
     _check_dictionary(argument, added)
-    held: Any = opts
-    for each in ATTRIBUTES[function][argument].split("."):
-        held = getattr(held, each)
-    return _set(opts, function, {argument: held | (added or {})})
+    stored: Any = opts
+    for item in ATTRIBUTES[function][argument].split("."):
+        stored = getattr(stored, item)
+    return _set(opts, function, {argument: stored | (added or {})})
 
 
-def _without(opts: IPUConfig, function: str, given: Mapping[str, Any]) -> IPUConfig:
+def _without(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
     """Check arguments that became no attribute, and have the notes of runs say of others than the defaults why."""
     _check_config(opts)
-    for argument, value in given.items():
+    for argument, value in options.items():
         unused = WITHOUT_EFFECT[function][argument]
         if isinstance(unused.default, bool):
             checks.truth(argument, value)

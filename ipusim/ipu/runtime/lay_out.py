@@ -47,7 +47,7 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     values = models.as_results(inputs)
     if compiling() is not None:
         return values, tuple(map(example, values))
-    inputs = tuple(each.value_now() if isinstance(each, NamedVariable) else each for each in values)
+    inputs = tuple(item.value_now() if isinstance(item, NamedVariable) else item for item in values)
     for place, value in enumerate(inputs):
         if isinstance(value, Tensor):
             raise ProgramError(
@@ -77,11 +77,11 @@ def lay_out(
     with device(), sending_to(arguments.outfeed):
         programs = compiling()
         layouts = Layouts(arguments, inputs, config, fed, waits=programs is not None)
-        found = Pipeline(layouts, symbols)
+        result = Pipeline(layouts, symbols)
         if programs is None:
-            found.run()
+            result.run()
         else:
             for variable in layouts.variables.values():
                 add(variable)
-            programs.append(found)
-    return found
+            programs.append(result)
+    return result

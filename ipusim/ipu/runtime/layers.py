@@ -104,8 +104,8 @@ def _parameters(name: str, of: Any, x: Any, seed: int) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def initial_parameters(of: Any, shape: Shape, dtype: npt.DTypeLike, seed: tuple[int, ...]) -> dict[str, Array]:
     """Draw a layer's parameters as a scenario does; asked for in every call, drawn once."""
-    found: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
-    return found
+    result: dict[str, Array] = of.initial_parameters(shape, np.random.default_rng(seed), dtype)
+    return result
 
 
 def _itemsize(x: Any, parameters: Mapping[str, Any]) -> int:

@@ -73,9 +73,9 @@ def asking() -> Asked | None:
 
 @contextmanager
 def _noting(at_once: bool) -> Iterator[Asked]:
-    found = Asked(at_once=at_once)
-    with setting(_ASKED, found), functions.noting(found.note):
-        yield found
+    result = Asked(at_once=at_once)
+    with setting(_ASKED, result), functions.noting(result.note):
+        yield result
 
 
 def enqueue(queue: Any, tensors: Any) -> Operation:
@@ -109,16 +109,16 @@ def is_operation(value: Any) -> bool:
     return value is None or isinstance(value, Operation) or is_training(value)
 
 
-def run_body(body: Callable[..., Any], given: Sequence[Any], carried: int, at_once: bool = False) -> Asked:
+def run_body(body: Callable[..., Any], values: Sequence[Any], carried: int, at_once: bool = False) -> Asked:
     """Run ``body`` once on its arguments, of which the first are ``carried`` on to the next iteration.
 
     With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError where it does not return as
     many tensors.
     """
     with _noting(at_once) as asked:
-        returned = models.as_results(body(*given))
+        returned = models.as_results(body(*values))
     asked.depend(returned)
-    asked.carried = tuple(each for each in returned if not is_operation(each))
+    asked.carried = tuple(item for item in returned if not is_operation(item))
     if len(asked.carried) != carried:
         raise ProgramError(
             f"body: expected as many tensors as there are loop-carried inputs, {carried}, got {len(asked.carried)}"
@@ -149,7 +149,7 @@ def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping
     if not isinstance(args, list | tuple):
         checks.wrong_type("args", "a tuple of the function's arguments", args)
     named: Mapping[str, Any] = {} if kwargs is None else kwargs
-    if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
+    if not isinstance(named, Mapping) or not all(isinstance(item, str) for item in named):
         checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
     return named
 

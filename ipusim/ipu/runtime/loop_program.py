@@ -164,24 +164,24 @@ class LoopProgram:
                 place = functions.line_of(error)
                 raise ModelError(f"body failed: {place + ': ' if place else ''}{functions.told(error)}") from error
 
-    def _called(self, *given: Any) -> Asked:
+    def _called(self, *values: Any) -> Asked:
         keywords = () if self._infeed is None else self._infeed.keywords
-        split = len(given) - len(keywords)
-        named = dict(zip(keywords, given[split:], strict=True))
-        check_takes("body", self._body, given[:split], named)
-        return self._run(given[:split], named)
+        split = len(values) - len(keywords)
+        named = dict(zip(keywords, values[split:], strict=True))
+        check_takes("body", self._body, values[:split], named)
+        return self._run(values[:split], named)
 
-    def _run(self, given: Sequence[Any], named: Mapping[str, Any]) -> Asked:
+    def _run(self, values: Sequence[Any], named: Mapping[str, Any]) -> Asked:
         body = partial(self._body, **named)
         with self._captures.capturing():
-            self._asked = run_body(body, given, len(self.inputs.values), self._at_once)
+            self._asked = run_body(body, values, len(self.inputs.values), self._at_once)
         return self._asked
 
-    def _stage(self, *given: Any, **named: Any) -> Any:
+    def _stage(self, *values: Any, **named: Any) -> Any:
         """Run the body as the one stage of a program; its tensors are those of the next iteration from then on."""
         from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-        asked = self._run(as_numbers(given), named)
+        asked = self._run(as_numbers(values), named)
         if self.inputs.running:
             after = tuple(
                 _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
@@ -200,13 +200,13 @@ class LoopProgram:
         loss = train.loss if self._shards is None else self._shards.loss()
         computed = None if train.var_list is None else {"var_list": train.var_list}
         applied = {"global_step": train.global_step, "name": train.name}
-        given = {name: value for name, value in applied.items() if value is not None}
+        arguments = {name: value for name, value in applied.items() if value is not None}
         return OptimizerFunctionOutput(
             as_asked(train.optimizer, train.update),
             loss,
             compute_gradients_kwargs=computed,
             apply_gradients_args=train.args,
-            apply_gradients_kwargs=given | dict(train.kwargs),
+            apply_gradients_kwargs=arguments | dict(train.kwargs),
         )
 
 
@@ -217,17 +217,17 @@ def holds(condition: Callable[..., Any], values: Sequence[Any]) -> bool:
     """
     check_takes("condition", condition, values, {})
     with functions.Failing("condition failed"):
-        found = np.asarray(condition(*values))
-    if found.size != 1 or found.dtype.kind not in "biuf":
-        checks.wrong_type("condition", "True or False from it", found)
-    return bool(found)
+        result = np.asarray(condition(*values))
+    if result.size != 1 or result.dtype.kind not in "biuf":
+        checks.wrong_type("condition", "True or False from it", result)
+    return bool(result)
 
 
 def _as_before(new: Any, old: Array) -> Array:
     """Return a loop-carried tensor in the form that it had; raises ProgramError for another shape."""
-    found = as_tensor(new)
-    if found.shape != old.shape:
-        raise ProgramError(f"body: expected a loop-carried tensor of shape {old.shape} again, got {found.shape}")
-    if not np.can_cast(found.dtype, old.dtype, "same_kind"):
-        raise UnsupportedProgramError(f"body: expected a loop-carried tensor of {old.dtype} again, got {found.dtype}")
-    return found.astype(old.dtype)
+    result = as_tensor(new)
+    if result.shape != old.shape:
+        raise ProgramError(f"body: expected a loop-carried tensor of shape {old.shape} again, got {result.shape}")
+    if not np.can_cast(result.dtype, old.dtype, "same_kind"):
+        raise UnsupportedProgramError(f"body: expected a loop-carried tensor of {old.dtype} again, got {result.dtype}")
+    return result.astype(old.dtype)

@@ -144,9 +144,9 @@ class ProgramNames:
     @contextmanager
     def stage(self, number: int) -> Iterator[None]:
         """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
-        held = self._starts[number].copy()
+        stored = self._starts[number].copy()
         trains, group = setting(_TRAINS, self._trains), setting(_GROUP, self.group)
-        with setting(_COUNTS, held), trains, group, inside(self._scope):
+        with setting(_COUNTS, stored), trains, group, inside(self._scope):
             yield
         if len(self._starts) == number + 1:
-            self._starts.append(held)
+            self._starts.append(stored)

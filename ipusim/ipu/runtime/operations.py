@@ -73,9 +73,9 @@ class BeamSearch(WithoutGradient):
         lengths = np.zeros((len(x), self.paths), np.int32)
         labels = np.full((len(x), self.paths, x.shape[1]), -1, np.int32)
         for sample, count in enumerate(steps):
-            for path, (found, score) in enumerate(self._search(x[sample, :count])):
-                losses[sample, path], lengths[sample, path] = -score, len(found)
-                labels[sample, path, : len(found)] = found
+            for path, (result, score) in enumerate(self._search(x[sample, :count])):
+                losses[sample, path], lengths[sample, path] = -score, len(result)
+                labels[sample, path, : len(result)] = result
         return (losses, lengths, labels), None
 
     def _search(self, scores: Array) -> list[tuple[tuple[int, ...], float]]:
@@ -115,8 +115,8 @@ class BeamSearch(WithoutGradient):
             else:
                 parent, taken = divmod(at - len(beams), len(row))
                 kept.append(((*beams[parent], taken), -np.inf, scores[at]))
-        blank, label = (np.array([each[n] for each in kept], row.dtype) for n in (1, 2))
-        return [each for each, _, _ in kept], blank, label
+        blank, label = (np.array([item[n] for item in kept], row.dtype) for n in (1, 2))
+        return [item for item, _, _ in kept], blank, label
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: at each time step each beam with each class more, and the likeliest of them.
@@ -186,22 +186,22 @@ class RecurrentOperation:
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
         needs_x = bool({0, 3} & set(wanted)) if self._attended else 0 in wanted
         dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
-        found: dict[int, Any] = {}
+        result: dict[int, Any] = {}
         if dx is not None:
-            found[0] = dx[..., :elements].transpose(1, 0, 2)
+            result[0] = dx[..., :elements].transpose(1, 0, 2)
             if self._attended:
-                found[3] = dx[..., elements]
+                result[3] = dx[..., elements]
         if {1, 2} & set(wanted):
-            found[1], found[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
-        found |= {3 + self._beside + place: each for place, each in enumerate(dbefore)}
-        return [found[place] for place in wanted]
+            result[1], result[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
+        result |= {3 + self._beside + place: item for place, item in enumerate(dbefore)}
+        return [result[place] for place in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         steps, batch, elements = arrays[0].shape
         need = 0 in wanted or (self._attended and 3 in wanted)
-        found = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
-        return LayerCost(found.forward, found.backward).with_partials(self.partials_itemsize)
+        result = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
+        return LayerCost(result.forward, result.backward).with_partials(self.partials_itemsize)
 
     def _joined(self, arrays: Sequence[Array]) -> Array:
         """Return the input as the layer takes it: the batch first, with scores and the mask behind the elements."""

@@ -264,8 +264,10 @@ class Optimizer(OwnUpdates):
 
     def variables(self) -> list[Variable]:
         """Return the slots of all variables that have been updated, in the order of these."""
-        found = (self.get_slot(variable, name) for variable in self._updated.values() for name in self.get_slot_names())
-        return [slot for slot in found if slot is not None]
+        result = (
+            self.get_slot(variable, name) for variable in self._updated.values() for name in self.get_slot_names()
+        )
+        return [slot for slot in result if slot is not None]
 
 
 def said(**arguments: Any) -> dict[str, Any]:
@@ -292,18 +294,18 @@ def checked_pairs(grads_and_vars: Any) -> list[Pair]:
             checks.wrong_value(
                 "grads_and_vars", f"a gradient of shape {variable.shape} for {variable.name!r}", np.shape(gradient)
             )
-        given = np.asarray(gradient).dtype
-        if given != variable.dtype:
+        value = np.asarray(gradient).dtype
+        if value != variable.dtype:
             raise ProgramTypeError(
-                f"the gradient of {variable.name!r} is {given} and the variable {variable.dtype}: expected "
+                f"the gradient of {variable.name!r} is {value} and the variable {variable.dtype}: expected "
                 "gradients of the variable's type, to which an optimizer of your own casts what was accumulated "
                 "in another gradient_accumulation_dtype, as in `gradient.astype(variable.dtype)`"
             )
-    found = [pair for pair in pairs if pair[0] is not None]
-    if not found:
+    result = [pair for pair in pairs if pair[0] is not None]
+    if not result:
         names = [variable.name for _, variable in pairs]
         raise ProgramError(f"No gradients provided for any variable: {names}.")
-    return found
+    return result
 
 
 def names_of(var_list: Any) -> set[str] | None:
@@ -311,16 +313,16 @@ def names_of(var_list: Any) -> set[str] | None:
     if var_list is None:
         return None
     kinds = Variable | NamedVariable | str
-    if not isinstance(var_list, list | tuple) or not all(isinstance(each, kinds) for each in var_list):
+    if not isinstance(var_list, list | tuple) or not all(isinstance(item, kinds) for item in var_list):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
-    return {each if isinstance(each, str) else each.name for each in var_list}
+    return {item if isinstance(item, str) else item.name for item in var_list}
 
 
 def _names_in(asked: Asked | None, var_list: Any) -> set[str] | None:
     """Return the names of a list of variables, in a body also of what stands for them there; raises as names_of."""
     if asked is None or not isinstance(var_list, list | tuple):
         return names_of(var_list)
-    return names_of([each if isinstance(each, str) else asked.name_of(each) or each for each in var_list])
+    return names_of([item if isinstance(item, str) else asked.name_of(item) or item for item in var_list])
 
 
 def is_tensor(value: object) -> bool:

@@ -149,10 +149,10 @@ def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
         return None
     value = options[_PROPORTION]
     written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else runs.show(value)
-    found = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
-    if not 0 < found <= 1:
+    result = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
+    if not 0 < result <= 1:
         raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {runs.show(value)}")
-    return found
+    return result
 
 
 def poplar_options(options: models.PlanOptions) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _note(name: str) -> str:
 
 
 def _flags() -> list[str]:
-    return [each for each in os.environ.get(VARIABLE, "").split() if each.startswith("--")]
+    return [item for item in os.environ.get(VARIABLE, "").split() if item.startswith("--")]
 
 
 def _name(flag: str) -> str:

@@ -31,9 +31,9 @@ class Remembered(Generic[T]):
 
     def get(self) -> T:
         """Return the value in effect."""
-        found = self._here.get(_NOTHING)
-        if found is not _NOTHING:
-            return found  # type: ignore[return-value]  # what is not nothing is a value
+        result = self._here.get(_NOTHING)
+        if result is not _NOTHING:
+            return result  # type: ignore[return-value]  # what is not nothing is a value
         return self._default if threading.current_thread() is threading.main_thread() else self._last
 
     def set(self, value: T) -> None:
@@ -161,8 +161,8 @@ def is_at_once() -> bool:
 def using() -> AbstractContextManager[dict[str, Variable]]:
     """Note the variables that a program asks for while it is tried in the block, or in the one around, by name."""
     before = _USED.get()
-    found: dict[str, Variable] = {} if before is None else before
-    return setting(_USED, found)
+    result: dict[str, Variable] = {} if before is None else before
+    return setting(_USED, result)
 
 
 def used() -> dict[str, Variable] | None:

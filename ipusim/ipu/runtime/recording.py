@@ -119,17 +119,17 @@ class Recorder:
         """Note that a session run has ended."""
         job = session.job
         with self._lock:
-            found = self._of.setdefault(id(job), Recorded(job))
-            found.ran += 1
-            if found.steps == found.ran - 1 and found.steps < self._most(session):
-                found.keep(session, timeline)
+            result = self._of.setdefault(id(job), Recorded(job))
+            result.ran += 1
+            if result.steps == result.ran - 1 and result.steps < self._most(session):
+                result.keep(session, timeline)
 
     def _most(self, session: Session) -> int:
         """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
         job = session.job
-        first = [np.asarray(each) for results in session.results for element in results[:1] for each in element]
+        first = [np.asarray(item) for results in session.results for element in results[:1] for item in element]
         # Each is kept as it comes, in one array with the others, and in the file.
-        results = 3 * sum(each.nbytes for each in first) * max(map(len, session.results), default=0)
+        results = 3 * sum(item.nbytes for item in first) * max(map(len, session.results), default=0)
         fit = runs.most_session_runs(job, results)
         return fit if self._steps is None else min(self._steps, fit)
 
@@ -151,7 +151,7 @@ def recording(by: R) -> AbstractContextManager[R]:
 
 def note(recorders: Sequence[Recorder | None], session: Session, timeline: Timeline) -> None:
     """Tell the first recorder that there is of a session run that has ended."""
-    for found in recorders:
-        if found is not None:
-            found.note(session, timeline)
+    for result in recorders:
+        if result is not None:
+            result.note(session, timeline)
             return

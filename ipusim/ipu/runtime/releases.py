@@ -65,12 +65,12 @@ def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(init)
     def call(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = args[1:]
-        if given and given[0] is not None:
-            later = not isinstance(given[0], str)
+        value = args[1:]
+        if value and value[0] is not None:
+            later = not isinstance(value[0], str)
         else:
-            later = _is_later("IPUInfeedQueue", "prefetch_depth", given[1:])
-        init(self, *args[:1], *([] if later else given), **_named(_INFEED if later else (), given), **kwargs)
+            later = _is_later("IPUInfeedQueue", "prefetch_depth", value[1:])
+        init(self, *args[:1], *([] if later else value), **_named(_INFEED if later else (), value), **kwargs)
 
     return call
 
@@ -82,37 +82,37 @@ def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
     """
 
     @wraps(init)
-    def call(self: Any, *given: Any, **kwargs: Any) -> None:
-        name, mode = (*given, None, None)[:2]
+    def call(self: Any, *values: Any, **kwargs: Any) -> None:
+        name, mode = (*values, None, None)[:2]
         if name is not None:
             later = not isinstance(name, str) or name.upper() in _MODES
         elif mode is not None:
             later = not isinstance(mode, Enum)
         else:
-            later = _is_later("IPUOutfeedQueue", "buffer_depth", given[2:])
-        init(self, *([] if later else given), **_named(_OUTFEED if later else (), given), **kwargs)
+            later = _is_later("IPUOutfeedQueue", "buffer_depth", values[2:])
+        init(self, *([] if later else values), **_named(_OUTFEED if later else (), values), **kwargs)
 
     return call
 
 
-def _is_later(queue: str, depth: str, given: Sequence[Any]) -> bool:
+def _is_later(queue: str, depth: str, values: Sequence[Any]) -> bool:
     """Tell whether positions behind None are in today's order: ``depth``, optimise_latency.
 
     In that of SDK 2.1 they are device_ordinal, replication_factor and more. Raises ProgramTypeError for one that can
     be either.
     """
-    if len(given) > 1:
-        return len(given) == 2 and isinstance(given[1], bool)
-    if given and isinstance(given[0], int) and not isinstance(given[0], bool) and given[0] > 0:
+    if len(values) > 1:
+        return len(values) == 2 and isinstance(values[1], bool)
+    if values and isinstance(values[0], int) and not isinstance(values[0], bool) and values[0] > 0:
         raise ProgramTypeError(
             f"{queue}: expected arguments by their names, as behind None stands device_ordinal up to SDK 2.1 and "
-            f"{depth} after it, got {given[0]} by its position"
+            f"{depth} after it, got {values[0]} by its position"
         )
     return False
 
 
-def _named(order: Sequence[str], given: Sequence[Any]) -> dict[str, Any]:
+def _named(order: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     """Return positional arguments by their names; raises ProgramTypeError for more than there are."""
-    if order and len(given) > len(order):
-        raise ProgramTypeError(f"expected at most {len(order)} arguments, {', '.join(order)}, got {len(given)}")
-    return dict(zip(order, given, strict=False))
+    if order and len(values) > len(order):
+        raise ProgramTypeError(f"expected at most {len(order)} arguments, {', '.join(order)}, got {len(values)}")
+    return dict(zip(order, values, strict=False))

@@ -101,14 +101,14 @@ class Pipeline(Fetch):
             if gradients is not None:
                 forms, packing = gradients.element(forms, packing)
             self._connect(queue, forms, packing, again=before is not None)
-        for each in _sent_beside(layout):
-            forms = [((*axis, *shape), dtype) for shape, dtype in each.forms]
-            self._connect(each.queue, forms, each.packing, again=before is not None)
+        for item in _sent_beside(layout):
+            forms = [((*axis, *shape), dtype) for shape, dtype in item.forms]
+            self._connect(item.queue, forms, item.packing, again=before is not None)
 
     def dequeue_at_once(self) -> None:
         """Make what stages and the optimizer enqueue available at once, as in a program without a session."""
-        for each in _sent_beside(self._layout):
-            each.queue.in_session = False
+        for item in _sent_beside(self._layout):
+            item.queue.in_session = False
 
     def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
         check_queue_on_device("outfeed_queue", queue.ordinal)
@@ -215,7 +215,7 @@ class Pipeline(Fetch):
         """All that runs go on from, with the values that other programs have given variables meanwhile."""
         if changed := self._changed_elsewhere():
             self._session.set_variables(changed)
-            self._versions = {name: each.version for name, each in self._named.items()}
+            self._versions = {name: item.version for name, item in self._named.items()}
         return self._session
 
     def value_of(self, name: str) -> Array:
@@ -223,7 +223,7 @@ class Pipeline(Fetch):
         return self._session.variables((name,))[name]
 
     def _changed_elsewhere(self) -> dict[str, Array]:
-        return {name: each.value_now() for name, each in self._named.items() if each.version != self._versions[name]}
+        return {name: item.value_now() for name, item in self._named.items() if item.version != self._versions[name]}
 
     def evaluate(self, running: Running) -> None:
         """Run with the inputs that this run of a session says; threads wait for each other, as for a device."""
@@ -240,7 +240,7 @@ class Pipeline(Fetch):
             self._placed_session = self._hosts.session(self._session.job)
         for variable in self._named.values():
             variable.initialize()
-        self._versions = {name: each.version for name, each in self._named.items()}
+        self._versions = {name: item.version for name, item in self._named.items()}
 
     def run(self, inputs: Any = None) -> Timeline:
         """Run ``repeat_count`` executions, on from the variables and the infeed as they are; return the Timeline.
@@ -278,7 +278,7 @@ class Pipeline(Fetch):
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
-        slots = {name: array.copy() for each in self._named.values() for name, array in each.slots.items()}
+        slots = {name: array.copy() for item in self._named.values() for name, array in item.slots.items()}
         return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
 
     def check_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
@@ -300,7 +300,7 @@ class Pipeline(Fetch):
                 variable.slots = checkpoint.slots_of(variable.name, arrays, wanted)
             arrays = {name: array for name, array in arrays.items() if not name.startswith(checkpoint.OPTIMIZER)}
         checkpoint.set_arrays_of(self.session, arrays, wanted)
-        self._versions |= {name: each.changed_by(self) for name, each in self._named.items() if wanted(name)}
+        self._versions |= {name: item.changed_by(self) for name, item in self._named.items() if wanted(name)}
         self._initial = False
 
     def _note_not_finite(self) -> None:

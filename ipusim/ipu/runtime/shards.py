@@ -135,7 +135,7 @@ class Shards:
         if self._written is not None and all(np.array_equal(a, b) for a, b in zip(values, self._written, strict=True)):
             return
         calls: list[RecordedNode] = []
-        given = as_numbers(values)
+        value = as_numbers(values)
         with functions.refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
             boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
             untrained = _Written(
@@ -144,8 +144,8 @@ class Shards:
             replica = functions.Replica(known=False)
             around = functions.Surrounded(lookup=boxing(calls, trace), untrained=untrained, replica=replica)
             with around, self._names.stage(0):
-                asked = self._body(*given, *boxes)
-        for new, old in zip(asked.carried, given, strict=True):
+                asked = self._body(*value, *boxes)
+        for new, old in zip(asked.carried, value, strict=True):
             if new is not old:
                 raise UnsupportedProgramError(
                     "body: a sharded loop whose loop-carried tensors change is not simulated: return them as they came"
@@ -156,11 +156,11 @@ class Shards:
         self._stages = _cut(calls, self._roots, [end._node for end in ends if isbox(end)])
 
     def _stage(self, number: int) -> Callable[..., Any]:
-        def run(*given: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
-            given = arrays = (*given, *named.values())
+        def run(*arguments: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
+            arguments = arrays = (*arguments, *named.values())
             if number == 0:  # what the first stage is given begins with the loop-carried tensors
                 self._write()
-                arrays = given[len(self._inputs.values) :]
+                arrays = arguments[len(self._inputs.values) :]
             stage = self._stages[number]
             values = dict(zip(stage.takes, arrays, strict=True))
             for call in stage.calls:
@@ -232,8 +232,8 @@ def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Seq
 
     A variable of several shards is on the first one, from where its value goes to the others.
     """
-    runs = [(index, list(found)) for index, found in groupby(calls, key=lambda call: call.shard)] or [(0, [])]
-    read = [[parent for call in found for parent in call.parents] for _, found in runs]
+    runs = [(index, list(result)) for index, result in groupby(calls, key=lambda call: call.shard)] or [(0, [])]
+    read = [[parent for call in result for parent in call.parents] for _, result in runs]
     read[-1] += ends
     first: dict[RecordedNode, int] = {}
     for place, nodes in enumerate(read):
@@ -245,11 +245,11 @@ def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Seq
         return node.variable is None or runs[first[node]][0] != runs[place][0]
 
     needed: list[set[RecordedNode]] = [set()]
-    for place, (_, found) in reversed(list(enumerate(runs))):
+    for place, (_, result) in reversed(list(enumerate(runs))):
         own = {node for node in read[place] if comes(node, place)}
         begun = {node for node, at in first.items() if at == place and node.variable is not None}
-        needed.insert(0, (needed[0] | own) - set(found) - begun)
+        needed.insert(0, (needed[0] | own) - set(result) - begun)
     order = {node: place for place, node in enumerate([*roots, *calls, *first])}
-    passed = [sorted(each, key=order.__getitem__) for each in needed]
+    passed = [sorted(item, key=order.__getitem__) for item in needed]
     passed[0] = list(roots)
-    return [_Stage(index, found, passed[place], passed[place + 1]) for place, (index, found) in enumerate(runs)]
+    return [_Stage(index, result, passed[place], passed[place + 1]) for place, (index, result) in enumerate(runs)]

@@ -65,7 +65,7 @@ class Form:
 
         def value(slot: Any) -> Any:
             if isinstance(slot, Mapping):
-                return {name: value(each) for name, each in slot.items()}
+                return {name: value(item) for name, item in slot.items()}
             return inputs[slot.place] if isinstance(slot, Input) else arrays[slot]
 
         return [value(slot) for slot in self.slots]
@@ -86,7 +86,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
             for key in value:
                 if not isinstance(key, str | int):
                     raise ModelError(f"stage {name!r}: expected texts or numbers as names of its outputs, got {key!r}")
-            return {key: leaf(each) for key, each in value.items()}
+            return {key: leaf(item) for key, item in value.items()}
         return leaf(value)
 
     def leaf(value: Any) -> Any:
@@ -103,8 +103,8 @@ def without_operations(returned: Any) -> Any:
     """Return what a stage's function returned but for operations of the host, such as those that print."""
     if isinstance(returned, Operation):
         return None
-    if isinstance(returned, tuple | list) and any(isinstance(each, Operation) for each in returned):
-        return [each for each in returned if not isinstance(each, Operation)]
+    if isinstance(returned, tuple | list) and any(isinstance(item, Operation) for item in returned):
+        return [item for item in returned if not isinstance(item, Operation)]
     return returned
 
 
@@ -112,15 +112,15 @@ def packing(form: Form, kept: Sequence[int], holder: Holder) -> Callable[[list[A
     """Return what makes an element of an outfeed of the ``kept`` arrays, in a ``holder``, with names as in ``form``."""
     if holder is Holder.ALONE:
         return lambda arrays: form.pack(arrays)[0] if form.named else arrays[0]
-    held = list if holder is Holder.LIST else tuple
+    stored = list if holder is Holder.LIST else tuple
     if form.named and len(kept) == form.arrays:
-        return lambda arrays: held(form.pack(arrays))
-    return held
+        return lambda arrays: stored(form.pack(arrays))
+    return stored
 
 
 def _moved(slot: Any, by: int) -> Any:
     if isinstance(slot, Mapping):
-        return {name: _moved(each, by) for name, each in slot.items()}
+        return {name: _moved(item, by) for name, item in slot.items()}
     return slot if isinstance(slot, Input) else slot + by
 
 
@@ -191,10 +191,10 @@ class StageCall:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the arrays that travel on; raises ModelError where they are others than the first time."""
-        given = self.takes.pack(arrays, self.inputs.values)
+        value = self.takes.pack(arrays, self.inputs.values)
         with self.names.stage(self.number), _said(self.inputs.running), self.outfeeds.calling(self.inputs.running):
-            returned = without_operations(self.function(*given))
-        form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(given))
+            returned = without_operations(self.function(*value))
+        form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(value))
         if self.gives is None:
             self.gives, self.alone = form, returned is not None and not isinstance(returned, tuple | list)
         elif form != self.gives:
@@ -204,11 +204,11 @@ class StageCall:
             )
         return tuple(results)
 
-    def _passed(self, given: Sequence[Any]) -> dict[int, int]:
+    def _passed(self, values: Sequence[Any]) -> dict[int, int]:
         """Return the places of the pipeline's inputs by the identity of what the function is given for them."""
         if self.number == 0:
-            return {id(value): place for place, value in enumerate(given[: len(self.inputs.values)])}
-        places = zip(given, self.takes.slots, strict=True)
+            return {id(value): place for place, value in enumerate(values[: len(self.inputs.values)])}
+        places = zip(values, self.takes.slots, strict=True)
         return {id(value): slot.place for value, slot in places if isinstance(slot, Input)}
 
 

@@ -76,7 +76,7 @@ class StageOutfeeds:
 
     def sends_to(self, queue: object) -> bool:
         """Tell whether the call that is running has sent an element to a queue."""
-        return any(each is queue for each in self._called)
+        return any(item is queue for item in self._called)
 
     def enqueue(self, queue: Any, tensors: Any) -> None:
         """Send an element; raises ProgramError for the second one of a call."""
@@ -84,7 +84,7 @@ class StageOutfeeds:
             raise ProgramError("An outfeed can only be enqueued once.")
         place = len(self._called)
         self._called.append(queue)
-        values = [np.float32(each) if isinstance(each, float) else each for each in map(plain, leaves(tensors))]
+        values = [np.float32(item) if isinstance(item, float) else item for item in map(plain, leaves(tensors))]
         if place == len(self.queues):
             self.queues.append(StageOutfeed(queue, mapped(lambda _: None, tensors), ()))
         self._send(place, values)
@@ -109,9 +109,9 @@ class StageOutfeeds:
                 return
             self._sent.add((number, key))
         self._waiting.setdefault((place, number), deque()).append(arrays)
-        waiting = [self._waiting.get((place, each)) for each in range(self._replicas)]
+        waiting = [self._waiting.get((place, item)) for item in range(self._replicas)]
         if all(waiting):
-            elements = [each.popleft() for each in waiting if each]
+            elements = [item.popleft() for item in waiting if item]
             one = self._replicas == 1
             outfeed.queue.receive(elements[0] if one else tuple(map(np.stack, zip(*elements, strict=True))))
 
@@ -197,8 +197,8 @@ class Arrivals:
         """
         with self._changed:
             self._wait(completed)
-            found, self._elements = self._elements, []
-        return found
+            result, self._elements = self._elements, []
+        return result
 
     def last(self, completed: bool = False) -> Element | None:
         """Return the last element that has come, None where none has; waits and raises as :meth:`take` does."""

@@ -14,10 +14,10 @@ def mapped(function: Callable[[Any], Any], structure: Any, is_value: Callable[[A
     if is_value(structure):
         return function(structure)
     if isinstance(structure, Mapping):
-        return {name: mapped(function, each, is_value) for name, each in structure.items()}
+        return {name: mapped(function, item, is_value) for name, item in structure.items()}
     if isinstance(structure, tuple | list):
-        found = [mapped(function, each, is_value) for each in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else type(structure)(found)
+        result = [mapped(function, item, is_value) for item in structure]
+        return type(structure)(*result) if hasattr(structure, "_fields") else type(structure)(result)
     return function(structure)
 
 
@@ -26,7 +26,7 @@ def leaves(structure: Any) -> Iterator[Any]:
     if isinstance(structure, Mapping):
         structure = list(structure.values())
     if isinstance(structure, tuple | list):
-        for each in structure:
-            yield from leaves(each)
+        for item in structure:
+            yield from leaves(item)
     else:
         yield structure

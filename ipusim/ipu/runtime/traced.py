@@ -137,14 +137,14 @@ class _Tracer:
         functions = self._arguments.stages[position]
         inputs, before, form = self._arrays, self._learned, self._form
         self._arrays, self._learned, self._form = (), (), Form()
-        for part, given in enumerate(functions):
+        for part, value in enumerate(functions):
             name = f"{self._arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
-            self._trace(name, given, position, inputs, before, form)
+            self._trace(name, value, position, inputs, before, form)
 
     def _trace(
         self,
         name: str,
-        given: Callable[..., Any],
+        value: Callable[..., Any],
         position: int,
         inputs: models.Arrays,
         before: tuple[bool, ...],
@@ -153,7 +153,7 @@ class _Tracer:
         arguments = self._arguments
         training, is_last = arguments.optimizer_function is not None, position == len(arguments.stages) - 1
         keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
-        function = _with_keywords(given, keywords)
+        function = _with_keywords(value, keywords)
         if training and is_last:
             function = self._finish = _Finish(function, arguments)
         call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
@@ -161,9 +161,9 @@ class _Tracer:
         finish = self._finish is not None
         stage = models.FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
         outputs = tried.outputs[1:] if self._finish else tried.outputs
-        owned, held = _check_users(arguments, self._found, self._users, stage, position)
+        owned, stored = _check_users(arguments, self._found, self._users, stage, position)
         taught = stage.teaches(inputs) if training and not is_last else ()
-        self._found.append(TracedStage(stage, position, inputs, outputs, owned, held, taught))
+        self._found.append(TracedStage(stage, position, inputs, outputs, owned, stored, taught))
         self._arrays += outputs
         self._learned += taught
         assert call.gives is not None
@@ -218,48 +218,48 @@ class _Finish:
 
     def again(self) -> _Finish:
         """Return another of the same functions, which notes its optimizers for itself."""
-        found = _Finish(self._function, self._arguments)
-        found.weight_update = replace(self.weight_update) if self.weight_update else None
-        return found
+        result = _Finish(self._function, self._arguments)
+        result.weight_update = replace(self.weight_update) if self.weight_update else None
+        return result
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = self._arguments
         outputs = models.as_results(without_operations(self._function(*inputs)))
         assert arguments.optimizer_function is not None
-        found = arguments.optimizer_function(*outputs)
-        if not isinstance(found, OptimizerFunctionOutput):
-            raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {found!r}")
-        self._note(found, outputs)
-        self._count(found)
-        return (found.loss, *((found.loss,) if arguments.outfeed_loss else outputs))
+        result = arguments.optimizer_function(*outputs)
+        if not isinstance(result, OptimizerFunctionOutput):
+            raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
+        self._note(result, outputs)
+        self._count(result)
+        return (result.loss, *((result.loss,) if arguments.outfeed_loss else outputs))
 
-    def _note(self, found: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
+    def _note(self, result: OptimizerFunctionOutput, outputs: tuple[Any, ...]) -> None:
         update = self.weight_update
-        given = found.apply_gradients_args, found.apply_gradients_kwargs
-        computed = found.compute_gradients_args, found.compute_gradients_kwargs
+        value = result.apply_gradients_args, result.apply_gradients_kwargs
+        computed = result.compute_gradients_args, result.compute_gradients_kwargs
         if update is None:
             self._check(outputs)
-            asked = dict(zip(("var_list",), found.compute_gradients_args, strict=False))
-            if (asked | dict(found.compute_gradients_kwargs)).get("var_list") in ([], ()):
+            asked = dict(zip(("var_list",), result.compute_gradients_args, strict=False))
+            if (asked | dict(result.compute_gradients_kwargs)).get("var_list") in ([], ()):
                 raise ProgramError(_NOTHING_TO_TRAIN)
-            same = [position for position, output in enumerate(outputs) if output is found.loss]
+            same = [position for position, output in enumerate(outputs) if output is result.loss]
             # A dictionary among them counts as several arrays, by which places are told then.
             self.loss = same[0] if same and not any(isinstance(output, dict) for output in outputs) else None
-            self.weight_update = WeightUpdate(found.opt, *given, *computed)
+            self.weight_update = WeightUpdate(result.opt, *value, *computed)
             return
-        before, now = type(update.optimizer.rule).__name__, type(found.opt.rule).__name__
+        before, now = type(update.optimizer.rule).__name__, type(result.opt.rule).__name__
         if before != now:
             raise ModelError(
                 f"optimizer_function: expected one kind of optimizer in all micro-batches, got {now} after {before}"
             )
-        update.optimizer, (update.args, update.kwargs) = found.opt, given
+        update.optimizer, (update.args, update.kwargs) = result.opt, value
         update.compute_args, update.compute_kwargs = computed
 
     @staticmethod
-    def _count(found: OptimizerFunctionOutput) -> None:
+    def _count(result: OptimizerFunctionOutput) -> None:
         """Ask for the variable that counts updates, which is on the IPU of the last stage."""
-        step = dict(zip(("global_step",), found.apply_gradients_args, strict=False)) | dict(
-            found.apply_gradients_kwargs
+        step = dict(zip(("global_step",), result.apply_gradients_args, strict=False)) | dict(
+            result.apply_gradients_kwargs
         )
         if isinstance(counter := step.get("global_step"), NamedVariable):
             counter.read_value()

@@ -147,19 +147,19 @@ class NamedVariable(Tensor, functions.Readable):
         Raises ProgramTypeError and ProgramError for a value that does not fit; in a stage ProgramError for a variable
         that is trained, which optimizers alone change.
         """
-        return self._change("value", lambda given: given, value)
+        return self._change("value", lambda argument: argument, value)
 
     def assign_add(
         self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Add to it; raises as :meth:`assign` does."""
-        return self._change("delta", lambda given: self._here() + given, delta)
+        return self._change("delta", lambda value: self._here() + value, delta)
 
     def assign_sub(
         self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Subtract from it; raises as :meth:`assign` does."""
-        return self._change("delta", lambda given: self._here() - given, delta)
+        return self._change("delta", lambda value: self._here() - value, delta)
 
     def _here(self) -> Any:
         return self.value_now() if functions.surroundings().untrained is None else self.read_value()
@@ -185,10 +185,10 @@ class NamedVariable(Tensor, functions.Readable):
 
     def check(self, value: Any) -> Array:
         """Return a value for it; raises ProgramError for another shape, ProgramTypeError for what are no numbers."""
-        found = checks.numbers("value", value)
-        if found.shape != self.shape:
-            checks.wrong_value("value", f"the shape {self.shape} of variable {self.name!r}", found.shape)
-        return found.astype(self.dtype)
+        result = checks.numbers("value", value)
+        if result.shape != self.shape:
+            checks.wrong_value("value", f"the shape {self.shape} of variable {self.name!r}", result.shape)
+        return result.astype(self.dtype)
 
     def set(self, value: Array) -> None:
         """Set it on the host: programs take the value when they begin to run."""
@@ -267,7 +267,7 @@ class NamedVariable(Tensor, functions.Readable):
         import autograd.numpy as anp  # noqa: PLC0415 - autograd takes a while to import
         from autograd.tracer import isbox  # noqa: PLC0415 - as above
 
-        values = [plain(each) for each in inputs]
+        values = [plain(input_) for input_ in inputs]
         if any(isinstance(value, NamedVariable) for value in values):  # its value is that of a session
             if method != "__call__" or options:
                 return NotImplemented
@@ -283,13 +283,13 @@ class NamedVariable(Tensor, functions.Readable):
         """Call a function of NumPy with the value."""
         from autograd.tracer import isbox  # noqa: PLC0415 - autograd takes a while to import
 
-        def value(given: Any) -> Any:
-            if isinstance(given, list | tuple):
-                return type(given)(value(each) for each in given)
-            found = plain(given)
-            if isbox(found) or isinstance(found, NamedVariable):
+        def value(argument: Any) -> Any:
+            if isinstance(argument, list | tuple):
+                return type(argument)(value(item) for item in argument)
+            result = plain(argument)
+            if isbox(result) or isinstance(result, NamedVariable):
                 self._refuse()
-            return found
+            return result
 
         return function(*map(value, args), **{name: value(option) for name, option in options.items()})
 
@@ -317,17 +317,17 @@ def asked_for(name: str, initial: Array, trainable: bool = True, *, shares: bool
 
     One that ``shares`` may be another program's. Raises ProgramError for one that there is already in another form.
     """
-    found: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
-    if found is None:
-        found = NamedVariable(name, initial, trainable, in_stage=functions.inside())
+    result: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
+    if result is None:
+        result = NamedVariable(name, initial, trainable, in_stage=functions.inside())
         if not functions.inside():
-            add(found)
-    if used() is not None and (found.shape, found.dtype) != (initial.shape, initial.dtype):
+            add(result)
+    if used() is not None and (result.shape, result.dtype) != (initial.shape, initial.dtype):
         raise ProgramError(
-            f"Trying to share variable {name}, but specified shape {initial.shape} and found shape {found.shape}, "
-            f"specified dtype {initial.dtype} and found dtype {found.dtype}"
+            f"Trying to share variable {name}, but specified shape {initial.shape} and found shape {result.shape}, "
+            f"specified dtype {initial.dtype} and found dtype {result.dtype}"
         )
-    return found
+    return result
 
 
 def plain(value: Any) -> Any:
@@ -344,9 +344,9 @@ def _dtype_of(argument: str, value: Any, wanted: np.dtype[Any]) -> np.dtype[Any]
     """Return the dtype of a value given for a variable of another: Python's own numbers and lists become that."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype
-    found = np.asarray(value).dtype
-    if not np.can_cast(found, wanted, "same_kind"):
-        checks.wrong_type(argument, f"{wanted} numbers, and not {found}", value)
+    result = np.asarray(value).dtype
+    if not np.can_cast(result, wanted, "same_kind"):
+        checks.wrong_type(argument, f"{wanted} numbers, and not {result}", value)
     return wanted
 
 

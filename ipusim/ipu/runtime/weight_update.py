@@ -94,11 +94,11 @@ class WeightUpdate:
         pairs: list[Pair] = [*(self._unknown | {id(array): (gradient, here)}).values()]
         with knowing(pairs), functions.Surrounded(ipu_alone="compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
-        found = _of_variable(returned, here)
-        if found is None:
+        result = _of_variable(returned, here)
+        if result is None:
             self._left_out.add(here.name)
             return np.zeros_like(gradient)
-        return found.astype(gradient.dtype, copy=False)
+        return result.astype(gradient.dtype, copy=False)
 
     def initial_state(self, parameters: layers.Parameters) -> learning.State:
         """Return the rule's state before the first update."""
@@ -130,11 +130,11 @@ class WeightUpdate:
         if not replicated:
             return lambda: self._apply(stages)
         call = UntilAverage(lambda: self._apply(stages))
-        held = {name: array for stage in stages for name, array in stage.gradients.items()}
-        given = [pair for pair in call.start() or () if pair[0] is not None]
-        for gradient, variable in given:
-            held[variable.name][...] = gradient
-        return lambda: call.finish([(held[variable.name], variable) for _, variable in given])
+        stored = {name: array for stage in stages for name, array in stage.gradients.items()}
+        values = [pair for pair in call.start() or () if pair[0] is not None]
+        for gradient, variable in values:
+            stored[variable.name][...] = gradient
+        return lambda: call.finish([(stored[variable.name], variable) for _, variable in values])
 
     def _apply(self, stages: Sequence[learning.Updated]) -> None:
         pairs = [
@@ -170,12 +170,12 @@ def _of_variable(returned: Any, here: Variable) -> Array | None:
         pairs = [(gradient, variable) for gradient, variable in returned]
     except (TypeError, ValueError):
         checks.wrong_type("compute_gradients", "pairs of a gradient and a Variable from it", returned)
-    found = next((gradient for gradient, variable in pairs if getattr(variable, "name", None) == here.name), None)
-    if found is None:
+    result = next((gradient for gradient, variable in pairs if getattr(variable, "name", None) == here.name), None)
+    if result is None:
         return None
-    if isinstance(found, UnknownGradient):
+    if isinstance(result, UnknownGradient):
         refuse_several()
-    array = checks.numbers("compute_gradients", found)
+    array = checks.numbers("compute_gradients", result)
     if array.shape != here.shape:
-        checks.wrong_value("compute_gradients", f"a gradient of shape {here.shape} for {here.name!r}", found)
+        checks.wrong_value("compute_gradients", f"a gradient of shape {here.shape} for {here.name!r}", result)
     return array

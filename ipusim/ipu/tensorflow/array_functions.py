@@ -29,12 +29,12 @@ def tensor(value: Any, argument: str = "value") -> Any:
     A tensor of the host is its value in the body of a loop. Raises ProgramTypeError, with the name of the ``argument``,
     for what is neither, ProgramError for a tensor of the host in a stage of a pipeline.
     """
-    found = captured(concrete(plain(value)))
-    if isbox(found) or isinstance(found, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
-        return found  # the last are gradients that are not known yet
-    if isinstance(found, list | tuple) and any(map(isbox, found)):
-        return anp.stack([tensor(each, argument) for each in found])
-    array = checks.numbers(argument, found)
+    result = captured(concrete(plain(value)))
+    if isbox(result) or isinstance(result, np.ndarray | np.generic | Tensor | NDArrayOperatorsMixin):
+        return result  # the last are gradients that are not known yet
+    if isinstance(result, list | tuple) and any(map(isbox, result)):
+        return anp.stack([tensor(item, argument) for item in result])
+    array = checks.numbers(argument, result)
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
@@ -44,10 +44,10 @@ def whole_numbers(argument: str, value: Any) -> Any:
     Raises ProgramTypeError for others, and for those that depend on a variable; ProgramError for a tensor of the host
     in a stage.
     """
-    found = tensor(value, argument)
-    if isbox(found) or np.asarray(found).dtype.kind not in "iu":
+    result = tensor(value, argument)
+    if isbox(result) or np.asarray(result).dtype.kind not in "iu":
         checks.wrong_type(argument, "whole numbers that depend on no variable", value)
-    return found
+    return result
 
 
 def like(value: Any, other: Any) -> Any:
@@ -60,9 +60,9 @@ def like(value: Any, other: Any) -> Any:
 @also_on_host
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Any:
     """Return an array of ``value``, spread to ``shape``."""
-    found = tensor(value)
-    found = found if dtype is None else np.asarray(found, dtype)
-    return found if shape is None else np.array(np.broadcast_to(found, tuple(shape)))
+    result = tensor(value)
+    result = result if dtype is None else np.asarray(result, dtype)
+    return result if shape is None else np.array(np.broadcast_to(result, tuple(shape)))
 
 
 def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Any:
@@ -78,8 +78,8 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 
 def identity(input: Any, name: str | None = None) -> Any:
     """Return the tensor as it is; of a tensor of the host another one, which may have to wait for others."""
-    found = plain(input)
-    return compute(plain, found, name="identity") if isinstance(found, Tensor) else found
+    result = plain(input)
+    return compute(plain, result, name="identity") if isinstance(result, Tensor) else result
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -148,10 +148,10 @@ subtract = _two("subtract", anp.subtract, "difference")
 @also_on_host
 def add_n(inputs: Any, name: str | None = None) -> Any:
     """Return the sum of tensors of one shape; raises ProgramError for none, and for several shapes."""
-    found = [tensor(each, "inputs") for each in inputs]
-    if len({anp.shape(each) for each in found}) != 1:
-        checks.wrong_value("inputs", "a list of at least one tensor, all of one shape", list(map(anp.shape, found)))
-    return sum(found[1:], found[0])
+    result = [tensor(input_, "inputs") for input_ in inputs]
+    if len({anp.shape(item) for item in result}) != 1:
+        checks.wrong_value("inputs", "a list of at least one tensor, all of one shape", list(map(anp.shape, result)))
+    return sum(result[1:], result[0])
 
 
 @also_on_host
@@ -197,8 +197,8 @@ def _reduced(called: str, function: Callable[..., Any], x: Any, axis: Any, keepd
     axes = tuple(axis) if isinstance(axis, list) else axis
 
     def reduced(value: Any) -> Any:
-        found = function(value, axis=axes, keepdims=keepdims)
-        return cast(found, value.dtype) if value.dtype.kind in "iu" else found
+        result = function(value, axis=axes, keepdims=keepdims)
+        return cast(result, value.dtype) if value.dtype.kind in "iu" else result
 
     return compute(reduced, tensor(x), name=called)
 
@@ -271,8 +271,8 @@ def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
 
 def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
     """Return numbers one after the other; in a function that a strategy runs, a loop over them is one on the device."""
-    found = np.arange(start) if limit is None else np.arange(start, limit, delta)
-    return loop_range(found.astype(dtype) if dtype is not None else tensor(found.tolist()))
+    result = np.arange(start) if limit is None else np.arange(start, limit, delta)
+    return loop_range(result.astype(dtype) if dtype is not None else tensor(result.tolist()))
 
 
 @also_on_host
@@ -315,8 +315,8 @@ def without_repeats(equation: str, operands: list[Any]) -> tuple[str, list[Any]]
     names = terms.split(",")
     if len(names) != len(operands):
         return equation, operands
-    found = [_diagonal(name, operand) for name, operand in zip(names, operands, strict=True)]
-    return f"{','.join(name for name, _ in found)}->{result}", [operand for _, operand in found]
+    outcome = [_diagonal(name, operand) for name, operand in zip(names, operands, strict=True)]
+    return f"{','.join(name for name, _ in outcome)}->{result}", [operand for _, operand in outcome]
 
 
 def _diagonal(names: str, x: Any) -> tuple[str, Any]:

@@ -57,10 +57,10 @@ def cond(
     ends = named.parts.get(key, ())
     if ends and not holds:
         named.go_on_from(ends[0])
-    found = _tensors(branches[not holds]())
+    result = _tensors(branches[not holds]())
     if ends:
         named.go_on_from(ends[1])
-    return found
+    return result
 
 
 def _of_both(branches: Sequence[Callable[[], Any]], holds: bool, named: Counts, key: str) -> Any:
@@ -68,13 +68,13 @@ def _of_both(branches: Sequence[Callable[[], Any]], holds: bool, named: Counts, 
 
     What is not taken changes nothing but names. Raises ProgramError for results of different forms.
     """
-    found, ends = [], []
+    result, ends = [], []
     for place, branch in enumerate(branches):
-        found.append(_left_alone(branch) if holds == bool(place) else _tensors(branch()))
+        result.append(_left_alone(branch) if holds == bool(place) else _tensors(branch()))
         ends.append(named.copy())
     named.parts[key] = tuple(ends)
-    _check_alike(*found)
-    return found[not holds]
+    _check_alike(*result)
+    return result[not holds]
 
 
 def while_loop(
@@ -103,7 +103,7 @@ def while_loop(
     most = (
         None if maximum_iterations is None else checks.whole("maximum_iterations", np.asarray(maximum_iterations)[()])
     )
-    waits = not functions.inside() and any(isinstance(each, Tensor) for each in (*leaves(values), cond(*values)))
+    waits = not functions.inside() and any(isinstance(item, Tensor) for item in (*leaves(values), cond(*values)))
     values = _Loop(cond, body, values, most).results() if waits else _looped(cond, body, values, most)
     return values[0] if alone or (len(values) == 1 and not return_same_structure) else values
 
@@ -145,9 +145,9 @@ class _Loop(Fetch):
 
     def __init__(self, cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> None:
         self._first, self._most = values, most
-        given = mapped(lambda each: Placeholder("loop_vars", np.asarray(example(each))), values)
-        self._given = list(leaves(given))
-        self._goes_on, self._after = cond(*given), list(leaves(_next(body, given)))
+        value = mapped(lambda item: Placeholder("loop_vars", np.asarray(example(item))), values)
+        self._given = list(leaves(value))
+        self._goes_on, self._after = cond(*value), list(leaves(_next(body, value)))
 
     def results(self) -> Any:
         """Return tensors of its last values."""
@@ -190,11 +190,11 @@ def _left_alone(branch: Callable[[], Any]) -> Any:
     now, asked = functions.surroundings().untrained, asking()
     assert now is not None
     values, queue, train = dict(now.values), getattr(asked, "queue", None), getattr(asked, "train", None)
-    found = _tensors(branch())
+    result = _tensors(branch())
     if asked is not None and (asked.queue is not queue or asked.train is not train):
         raise ProgramError("cond: expected branches that neither train nor send results: do that behind the cond")
     now.values.update(values)
-    return found
+    return result
 
 
 def _tensors(structure: Any) -> Any:
@@ -208,10 +208,10 @@ def _chosen(pred: Any, one: Any, other: Any) -> Any:
 def _truth(argument: str, value: Any) -> bool:
     given = tensor(value)
     refuse_written(argument, [given], "take elements of both results with tf.where")
-    found = np.asarray(getval(given))
-    if found.size != 1:
-        checks.wrong_type(argument, "one truth value", found)
-    return bool(found)
+    result = np.asarray(getval(given))
+    if result.size != 1:
+        checks.wrong_type(argument, "one truth value", result)
+    return bool(result)
 
 
 def _forms(structure: Any) -> list[tuple[Any, Any]]:

@@ -27,7 +27,7 @@ def element_of(value: Any) -> Element:
     Tensors of the host stay, which have a value when the dataset begins.
     """
     if isinstance(value, Mapping):
-        return {name: element_of(each) for name, each in value.items()}
+        return {name: element_of(item) for name, item in value.items()}
     if isinstance(value, tuple) or (isinstance(value, list) and any(map(_has_axes, value))):
         return tuple(map(element_of, value))
     if isinstance(value, np.generic | Tensor):
@@ -47,9 +47,9 @@ def now(element: Element) -> Element:
 def typed(value: Any, types: Any) -> Element:
     """Return a value in dtypes, which are in a structure like its own."""
     if isinstance(types, Mapping):
-        return {name: typed(value[name], each) for name, each in types.items()}
+        return {name: typed(value[name], item) for name, item in types.items()}
     if isinstance(types, tuple | list):
-        return tuple(typed(each, kind) for each, kind in zip(value, types, strict=True))
+        return tuple(typed(item, kind) for item, kind in zip(value, types, strict=True))
     kind = types if isinstance(types, type) else getattr(types, "dtype", types)  # of a specification
     return np.asarray(value, checks.dtype("output_types", kind, "biuf"))
 
@@ -93,18 +93,18 @@ def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
         return {name: _padded([element[name] for element in elements], *own) for name, own in names.items()}
     if isinstance(first, tuple):
         own = ((_of(shapes, place), _of(values, place)) for place in range(len(first)))
-        return tuple(_padded(parts, *each) for parts, each in zip(zip(*elements, strict=True), own, strict=True))
+        return tuple(_padded(parts, *item) for parts, item in zip(zip(*elements, strict=True), own, strict=True))
     arrays = list(map(np.asarray, elements))
     longest = np.max([array.shape for array in arrays], axis=0)
     asked = [None] * len(longest) if shapes is None else np.atleast_1d(np.asarray(shapes, object))
     sizes = [int(long if size in (None, -1) else size) for long, size in zip(longest, asked, strict=True)]
-    found = np.full((len(arrays), *sizes), 0 if values is None else values, arrays[0].dtype)
+    result = np.full((len(arrays), *sizes), 0 if values is None else values, arrays[0].dtype)
     for place, array in enumerate(arrays):
         if any(size > most for size, most in zip(array.shape, sizes, strict=True)):
             raise ValueError(f"expected at most shape {tuple(sizes)}, got {array.shape}")
         corner: Any = (place, *(slice(size) for size in array.shape))
-        found[corner] = array
-    return found
+        result[corner] = array
+    return result
 
 
 def _of(structure: Any, key: Any) -> Any:
@@ -214,9 +214,9 @@ class SessionIterator:
             raise ModelError("get_next: expected a dataset with elements, got none")
         element = _NextElement(self)
         if isinstance(first, Mapping):
-            return {key: _PartOfElement(element, key, each) for key, each in first.items()}
+            return {key: _PartOfElement(element, key, item) for key, item in first.items()}
         if isinstance(first, tuple):
-            return tuple(_PartOfElement(element, place, each) for place, each in enumerate(first))
+            return tuple(_PartOfElement(element, place, item) for place, item in enumerate(first))
         return _PartOfElement(element, None, first)
 
     def begin(self, running: Running) -> None:
@@ -279,5 +279,5 @@ class _PartOfElement(Tensor):
 
     def evaluate(self, running: Running) -> Array:
         element = running.value(self._element)
-        found: Array = element if self._key is None else element[self._key]
-        return found
+        result: Array = element if self._key is None else element[self._key]
+        return result

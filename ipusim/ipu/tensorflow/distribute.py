@@ -72,18 +72,18 @@ class ClusterConfig(NamedTuple):
 
 def cluster_spec() -> ClusterSpec:
     """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
-    found = _environment()
-    cluster, (kind, place) = _cluster_in(found), _task_in(found)
-    if cluster.jobs and "type" in _part(found, "task"):
+    result = _environment()
+    cluster, (kind, place) = _cluster_in(result), _task_in(result)
+    if cluster.jobs and "type" in _part(result, "task"):
         _check_task(cluster.as_dict(), kind, place)
     return cluster
 
 
 def cluster_config() -> ClusterConfig:
     """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
-    found = _environment()
-    cluster, task = _cluster_in(found).as_dict(), _part(found, "task")
-    kind, place = _task_in(found)
+    result = _environment()
+    cluster, task = _cluster_in(result).as_dict(), _part(result, "task")
+    kind, place = _task_in(result)
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
     if kind == _EVALUATOR:
@@ -114,24 +114,24 @@ def cluster_of(strategy: HostStrategy) -> ClusterConfig:
 def _environment() -> Mapping[str, Any]:
     text = os.environ.get(VARIABLE, "{}")
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        result = None
+    if not isinstance(result, dict):
         _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
-    return found
+    return result
 
 
-def _part(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = found.get(name, {})
+def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = result.get(name, {})
     if not isinstance(part, dict):
         _refuse(f"expected a dictionary for {name!r}", part)
     return part
 
 
-def _task_in(found: Mapping[str, Any]) -> tuple[str, int]:
+def _task_in(result: Mapping[str, Any]) -> tuple[str, int]:
     """Return the type and index of this process's task."""
-    task = _part(found, "task")
+    task = _part(result, "task")
     kind, place = task.get("type", _WORKER), task.get("index", 0)
     if not isinstance(kind, str):
         _refuse("expected a text as type of its task", kind)
@@ -153,8 +153,8 @@ def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, place: int) -> 
         )
 
 
-def _cluster_in(found: Mapping[str, Any]) -> ClusterSpec:
-    cluster = _part(found, "cluster")
+def _cluster_in(result: Mapping[str, Any]) -> ClusterSpec:
+    cluster = _part(result, "cluster")
     if not _is_cluster(cluster):
         _refuse("expected a list of addresses for each type of task of the cluster", cluster)
     return ClusterSpec(cluster)
@@ -168,8 +168,8 @@ def _is_cluster(cluster: Any) -> bool:
     )
 
 
-def _refuse(text: str, given: object) -> NoReturn:
-    raise ProgramError(f"{VARIABLE}: {text}, got {given!r}")
+def _refuse(text: str, value: object) -> NoReturn:
+    raise ProgramError(f"{VARIABLE}: {text}, got {value!r}")
 
 
 class _Fields(NamedTuple):

@@ -77,16 +77,16 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 def _pull_prod(_: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Callable[[Any], Any]:
     count = len(anp.shape(x))
     chosen = range(count) if axis is None else np.atleast_1d(axis).tolist()
-    reduced = sorted(each % count for each in chosen)
-    order = [each for each in range(count) if each not in reduced] + reduced
+    reduced = sorted(item % count for item in chosen)
+    order = [item for item in range(count) if item not in reduced] + reduced
 
     def pull(grad: Any) -> Any:
         moved = anp.transpose(x, order)
         outer, inner = moved.shape[: count - len(reduced)], moved.shape[count - len(reduced) :]
         rows = anp.reshape(moved, (*outer, math.prod(inner)))
         others = _before(rows) * _before(rows[..., ::-1])[..., ::-1]
-        found = anp.reshape(grad, (*outer, 1)) * others
-        return anp.transpose(anp.reshape(found, moved.shape), np.argsort(order))
+        result = anp.reshape(grad, (*outer, 1)) * others
+        return anp.transpose(anp.reshape(result, moved.shape), np.argsort(order))
 
     return pull
 

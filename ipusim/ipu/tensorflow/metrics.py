@@ -29,9 +29,9 @@ class Metric(tuple[Any, Any]):
     def __new__(cls, total: Any, count: Any, function: Callable[[Any], Any] = np.asarray) -> Metric:
         """Take the sums."""
         value = function(np.divide(total, count) if count else np.float32(0))
-        found = super().__new__(cls, (value, value))
-        found.total, found.count, found.function = total, count, function
-        return found
+        result = super().__new__(cls, (value, value))
+        result.total, result.count, result.function = total, count, function
+        return result
 
     def summed(self, totals: Any, counts: Any) -> Metric:
         """Return the metric of sums of several batches."""
@@ -55,8 +55,8 @@ def mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: A
 
 def root_mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the root of the mean square of differences."""
-    found = mean_squared_error(labels, predictions, weights)
-    return Metric(found.total, found.count, np.sqrt)
+    result = mean_squared_error(labels, predictions, weights)
+    return Metric(result.total, result.count, np.sqrt)
 
 
 def mean_absolute_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:

@@ -41,9 +41,9 @@ class ShapedDropout:
     def _dropped(self, x: Array) -> Array:
         if self.key is None or self.rate == 0:
             return x
-        found: Array = x * layers.keep_mask(self.key, self.shape, self.rate)
-        found *= 1 / (1 - self.rate)
-        return found
+        result: Array = x * layers.keep_mask(self.key, self.shape, self.rate)
+        result *= 1 / (1 - self.rate)
+        return result
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return ``x`` with elements dropped."""
@@ -76,16 +76,16 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
     """
     hosts = replicas_in_sync()
     losses = per_example_loss if isinstance(per_example_loss, EachLoss) else tensor(per_example_loss)
-    given = None if global_batch_size is None else checks.whole("global_batch_size", global_batch_size, 1)
+    value = None if global_batch_size is None else checks.whole("global_batch_size", global_batch_size, 1)
     if not losses.ndim:
         checks.wrong_value("per_example_loss", "a loss of each sample of a batch", per_example_loss)
     samples = losses.shape[0]
-    if sample_weight is None and given in (None, hosts * samples) and losses.ndim == 1:
+    if sample_weight is None and value in (None, hosts * samples) and losses.ndim == 1:
         mean = reduce_mean(losses)
         return mean if hosts == 1 else mean * mean.dtype.type(1 / hosts)
     weighted = losses if sample_weight is None else losses * tensor(sample_weight)
     total = reduce_sum(weighted)
-    return total / total.dtype.type(given or hosts * samples)
+    return total / total.dtype.type(value or hosts * samples)
 
 
 @also_on_host
@@ -116,8 +116,8 @@ def sparse_softmax_cross_entropy_with_logits(
     scores, classes = tensor(logits), tensor(labels)
     if not anp.shape(scores):
         checks.wrong_value("logits", "those of classes in the last axis", logits)
-    rows, given = anp.shape(scores)[:1], anp.shape(classes)[:1]
-    if rows != given:
+    rows, value = anp.shape(scores)[:1], anp.shape(classes)[:1]
+    if rows != value:
         checks.wrong_value("labels", f"as many as logits of shape {anp.shape(scores)} have rows", anp.shape(classes))
 
     def each() -> Any:
@@ -174,9 +174,9 @@ def dropout(
     if noise_shape is None:
         return run(layers.Dropout(share), value, {}, draws_as=called)
     layers.check_rate(share)
-    given = list(noise_shape) if isinstance(noise_shape, list | tuple | np.ndarray) else []
-    mask = tuple(size if axis is None else int(axis) for axis, size in zip(given, value.shape, strict=False))
-    if len(given) != value.ndim or any(axis not in (1, size) for axis, size in zip(mask, value.shape, strict=True)):
+    values = list(noise_shape) if isinstance(noise_shape, list | tuple | np.ndarray) else []
+    mask = tuple(size if axis is None else int(axis) for axis, size in zip(values, value.shape, strict=False))
+    if len(values) != value.ndim or any(axis not in (1, size) for axis, size in zip(mask, value.shape, strict=True)):
         checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {value.shape}", noise_shape)
     return functions.operate(ShapedDropout(share, mask, functions.draw_key(called)), value)[0]
 
@@ -274,13 +274,13 @@ def embedding_lookup(
     return run(layers.Embedding(*table.shape), tensor(ids), {"W": table}, draws_as="")
 
 
-def _steps(given: Any) -> tuple[int, int]:
+def _steps(value: Any) -> tuple[int, int]:
     """Return the two middle ones of four numbers, or two, or one for both; raises ProgramError for others."""
-    values = [1] if given is None else np.atleast_1d(given).tolist()
+    values = [1] if value is None else np.atleast_1d(value).tolist()
     if len(values) == 4 and values[0] == values[3] == 1:
         values = values[1:3]
     if len(values) not in (1, 2):
-        checks.wrong_value("strides or ksize", "[1, height, width, 1], or two sizes, or one for both", given)
+        checks.wrong_value("strides or ksize", "[1, height, width, 1], or two sizes, or one for both", value)
     return int(values[0]), int(values[-1])
 
 

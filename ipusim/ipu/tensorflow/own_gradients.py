@@ -49,10 +49,10 @@ class GradientTape:
     def watch(self, tensor: Any) -> None:
         """Check that variables are watched; raises UnsupportedProgramError for anything else."""
         asked = _body()
-        for each in tensor if isinstance(tensor, list | tuple) else [tensor]:
-            if asked.name_of(each) is None:
+        for item in tensor if isinstance(tensor, list | tuple) else [tensor]:
+            if asked.name_of(item) is None:
                 raise UnsupportedProgramError(
-                    f"tensor: expected variables to watch, as gradients of inputs are not simulated, got {each!r}"
+                    f"tensor: expected variables to watch, as gradients of inputs are not simulated, got {item!r}"
                 )
 
     def gradient(
@@ -121,16 +121,16 @@ class _Gradient:
     def pull(self, sources: Sequence[Any], wanted: Sequence[int], grads: Sequence[Any]) -> tuple[Any, ...]:
         """Return the gradients of the sources at the places ``wanted``; None counts as zeros."""
         if self.variables:
-            given, own = self.function(*grads, variables=list(self.variables))
+            value, own = self.function(*grads, variables=list(self.variables))
         else:
-            given, own = self.function(*grads), ()
-        found = [*_listed(given), *_listed(own)]
-        if len(found) != len(sources):
+            value, own = self.function(*grads), ()
+        result = [*_listed(value), *_listed(own)]
+        if len(result) != len(sources):
             raise ProgramError(
                 f"custom_gradient of {self.name}: expected gradients of {self.arguments} arguments and "
-                f"{len(self.variables)} variables, got {len(found)}"
+                f"{len(self.variables)} variables, got {len(result)}"
             )
-        return tuple(self._fitting(found[place], sources[place], place) for place in wanted)
+        return tuple(self._fitting(result[place], sources[place], place) for place in wanted)
 
     def _fitting(self, grad: Any, source: Any, place: int) -> Any:
         while isbox(grad) and grad._trace >= self.trace:
@@ -206,9 +206,9 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
             return results
         made = [_constant(tensor(leaf)) for leaf in leaves(results)]
         gradient = _Gradient(name, function, len(made), len(arguments), tuple(asked.values()), max(traces))
-        found = _with_gradient(gradient, *made, *sources)
+        outcome = _with_gradient(gradient, *made, *sources)
         places = iter(range(len(made)))
-        return mapped(lambda _: found[next(places)], results)
+        return mapped(lambda _: outcome[next(places)], results)
 
     return decorated
 

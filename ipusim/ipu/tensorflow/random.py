@@ -113,16 +113,16 @@ def log_uniform_candidate_sampler(
     In training others are drawn for each micro-batch. Raises ProgramError for more classes than there are, and for
     true ones that do not fit.
     """
-    found = whole_numbers("true_classes", true_classes)
-    if found.ndim != 2 or found.shape[1] != num_true:
-        checks.wrong_value("true_classes", f"a tensor of shape (batch, {num_true})", found.shape)
+    result = whole_numbers("true_classes", true_classes)
+    if result.ndim != 2 or result.shape[1] != num_true:
+        checks.wrong_value("true_classes", f"a tensor of shape (batch, {num_true})", result.shape)
     classes, count = checks.whole("range_max", range_max, 1), checks.whole("num_sampled", num_sampled, 1)
     if checks.truth("unique", unique) and count > classes:
         checks.wrong_value("num_sampled", f"at most range_max, {classes}, where each is drawn once", count)
     called = scope().prefix + _unique("log_uniform_candidates")
     key = functions.draw_key(called) or (seed_of(seed),)
     operation = LogUniformCandidates(count, classes, unique, key if seed is None else (*key, seed))
-    sampled, expected, sampled_expected = functions.operate_without_gradient(operation, found)
+    sampled, expected, sampled_expected = functions.operate_without_gradient(operation, result)
     return sampled, expected, sampled_expected
 
 
@@ -154,18 +154,18 @@ class LogUniformCandidates(WithoutGradient):
         tries = 0
         while len(drawn) < self.count:
             tries += 1
-            found = min(int(math.exp(rng.random() * math.log(self.classes + 1))) - 1, self.classes - 1)
-            if not self.unique or found not in seen:
-                drawn.append(found)
-                seen.add(found)
+            result = min(int(math.exp(rng.random() * math.log(self.classes + 1))) - 1, self.classes - 1)
+            if not self.unique or result not in seen:
+                drawn.append(result)
+                seen.add(result)
         sampled = np.array(drawn, np.int64)
         return (sampled, self._expected(true, tries), self._expected(sampled, tries)), None
 
     def _expected(self, classes: Array, tries: int) -> Array:
         """Return how often classes are expected in so many tries; at most once each where they are unique."""
         share = np.log((classes + 2.0) / (classes + 1.0)) / math.log(self.classes + 1)
-        found = -np.expm1(tries * np.log1p(-share)) if self.unique else share * tries
-        return np.asarray(found, np.float32)
+        result = -np.expm1(tries * np.log1p(-share)) if self.unique else share * tries
+        return np.asarray(result, np.float32)
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: a draw, a product and exp for a class, where one try is enough, and four for its share."""

@@ -33,8 +33,8 @@ class _Given(Generic[T]):
         self._name = name
 
     def __get__(self, config: RunConfig, owner: type) -> T:
-        found: T = config._given[self._name]
-        return found
+        result: T = config._given[self._name]
+        return result
 
 
 class RunConfig:
@@ -90,7 +90,7 @@ class RunConfig:
         session_creation_timeout_secs: int = 7200,
     ) -> None:
         """Check the arguments."""
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
         if steps is _DEFAULT and seconds is _DEFAULT:
             steps, seconds = None, _SECONDS
@@ -100,7 +100,7 @@ class RunConfig:
             steps = None
         elif steps is not None and seconds is not None:
             raise ProgramError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.")
-        self._given = given | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
+        self._given = options | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
         self._given["model_dir"] = None if model_dir is None else _path(model_dir)
         self._check()
         self._strategies = _strategies(train_distribute, eval_distribute, experimental_distribute)
@@ -128,8 +128,8 @@ class RunConfig:
             chosen["save_checkpoints_steps"] = None
         return self._again(chosen)
 
-    def _again(self, given: Mapping[str, Any]) -> Self:
-        return type(self)(**given)
+    def _again(self, options: Mapping[str, Any]) -> Self:
+        return type(self)(**options)
 
     @property
     def train_distribute(self) -> HostStrategy | None:
@@ -186,20 +186,20 @@ def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | No
     """Return what trains and what evaluates; raises ProgramError in TensorFlow's words for one that is given twice."""
     if both is not None and not isinstance(both, DistributeConfig):
         checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
-    found = []
-    for name, given in (("train_distribute", train), ("eval_distribute", evaluate)):
+    result = []
+    for name, value in (("train_distribute", train), ("eval_distribute", evaluate)):
         inside = None if both is None else getattr(both, name)
-        if given is not None and inside is not None:
+        if value is not None and inside is not None:
             raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
-        strategy = inside if given is None else given
+        strategy = inside if value is None else value
         if strategy is not None and not isinstance(strategy, HostStrategy):
             checks.wrong_type(name, "a strategy of several hosts, such as IPUMultiWorkerStrategy, or None", strategy)
-        found.append(strategy)
-    return found[0], found[1]
+        result.append(strategy)
+    return result[0], result[1]
 
 
 def _path(model_dir: Any) -> str:
-    found = checks.path("model_dir", model_dir)
-    if not found:
+    result = checks.path("model_dir", model_dir)
+    if not result:
         raise ProgramError("model_dir should be non-empty")
-    return found
+    return result

@@ -131,9 +131,9 @@ class Saver:
         old = self._add(prefix)
         if write_state:
             write_list(folder, self.last_checkpoints, LIST if latest_filename is None else latest_filename)
-        for each in old:  # when the list names them no more
-            if each in self._saved or lies_below(folder, each):
-                delete_checkpoint(each)
+        for item in old:  # when the list names them no more
+            if item in self._saved or lies_below(folder, item):
+                delete_checkpoint(item)
         return prefix
 
     def restore(self, sess: Any, save_path: str | PathLike[str] | None) -> None:
@@ -163,8 +163,8 @@ class Saver:
 
 def latest_checkpoint(checkpoint_dir: str | PathLike[str], latest_filename: str | None = None) -> str | None:
     """Return the prefix of the latest checkpoint of a folder; None where there is none. Raises ProgramError."""
-    found = get_checkpoint_state(checkpoint_dir, latest_filename)
-    return found.model_checkpoint_path if found is not None and there(found.model_checkpoint_path) else None
+    result = get_checkpoint_state(checkpoint_dir, latest_filename)
+    return result.model_checkpoint_path if result is not None and there(result.model_checkpoint_path) else None
 
 
 class CheckpointState:
@@ -227,9 +227,9 @@ def _wanted(var_list: Any) -> checkpoint.Wanted:
     if var_list is None:
         return checkpoint.everything
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
-    if not isinstance(listed, list | tuple) or not all(isinstance(each, str | NamedVariable) for each in listed):
+    if not isinstance(listed, list | tuple) or not all(isinstance(item, str | NamedVariable) for item in listed):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
-    names = {(each if isinstance(each, str) else each.name).removesuffix(":0") for each in listed}
+    names = {(item if isinstance(item, str) else item.name).removesuffix(":0") for item in listed}
     return lambda name: checkpoint.is_variable(name) and name in names
 
 
@@ -240,33 +240,33 @@ _PROGRAM: Final = "ipusim/program "
 
 def state_now(wanted: checkpoint.Wanted = checkpoint.everything) -> dict[str, Array]:
     """Return copies of all that is ``wanted`` by name; of two programs that have a variable, the one that trains it."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for number, program in _programs():
         arrays = {_named(number, name): array for name, array in program.arrays().items()}
-        found = found | arrays if program.plan.shape.training else arrays | found
-    found |= {name: each.value_now() for name, each in _of_the_host().items()}
-    return {name: array for name, array in found.items() if wanted(name)}
+        result = result | arrays if program.plan.shape.training else arrays | result
+    result |= {name: item.value_now() for name, item in _of_the_host().items()}
+    return {name: array for name, array in result.items() if wanted(name)}
 
 
 def go_on_from(arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
     """Set all that is ``wanted``; raises as Pipeline.set_arrays does, before anything is set."""
-    others = {name: each for name, each in _of_the_host().items() if wanted(name)}
-    checkpoint.check_arrays({name: each.initial for name, each in others.items()}, arrays)
-    given = [(program, _given(number, arrays)) for number, program in _programs()]
-    for program, own in given:
+    others = {name: item for name, item in _of_the_host().items() if wanted(name)}
+    checkpoint.check_arrays({name: item.initial for name, item in others.items()}, arrays)
+    values = [(program, _given(number, arrays)) for number, program in _programs()]
+    for program, own in values:
         program.check_arrays(own, wanted)
-    for program, own in given:
+    for program, own in values:
         program.set_arrays(own, wanted)
-    for name, each in others.items():
-        each.set(arrays[name])
+    for name, item in others.items():
+        item.set(arrays[name])
 
 
 def _given(number: int, arrays: checkpoint.Arrays) -> dict[str, Array]:
     """Return the arrays of a program by the names that it has for them."""
     begin = _begin(number)
-    found = {name: array for name, array in arrays.items() if not checkpoint.is_own(name)}
+    result = {name: array for name, array in arrays.items() if not checkpoint.is_own(name)}
     own = [name for name in arrays if name.startswith(begin) and (number or not name.startswith(_PROGRAM))]
-    return found | {name.replace(begin, _OWN, 1): arrays[name] for name in own}
+    return result | {name.replace(begin, _OWN, 1): arrays[name] for name in own}
 
 
 def has_variables() -> bool:
@@ -275,7 +275,7 @@ def has_variables() -> bool:
 
 
 def _programs() -> list[tuple[int, Pipeline]]:
-    return list(enumerate(each for each in compiled() if isinstance(each, Pipeline)))
+    return list(enumerate(item for item in compiled() if isinstance(item, Pipeline)))
 
 
 def _of_the_host() -> dict[str, NamedVariable]:

@@ -205,9 +205,9 @@ def _variable(
     initial = shared.initial if shape is None and shared is not None else initial_value(full, shape, kind, initializer)
     if not functions.inside():
         return _made(NamedVariable(full, initial, trainable is not False)) if shared is None else shared
-    found = asked_for(full, initial, trainable is not False, shares=reuse is not False)
-    now = found.read_value()
-    return now if found.trainable else found
+    result = asked_for(full, initial, trainable is not False, shares=reuse is not False)
+    now = result.read_value()
+    return now if result.trainable else result
 
 
 def _made(variable: NamedVariable) -> NamedVariable:

@@ -62,8 +62,8 @@ def placeholder_with_default(input: Any, shape: Any, name: str | None = None) ->
     return Placeholder(_name(name, "PlaceholderWithDefault"), value, value)
 
 
-def _name(given: str | None, default: str) -> str:
-    return default if given is None else checks.text("name", given)
+def _name(value: str | None, default: str) -> str:
+    return default if value is None else checks.text("name", value)
 
 
 def _axes(shape: Any) -> tuple[Any, ...]:
@@ -140,8 +140,8 @@ class Session:
 
 def get_default_session() -> Session | None:
     """Return the session in whose block the caller is, None for none."""
-    found: Session | None = session_here()
-    return found
+    result: Session | None = session_here()
+    return result
 
 
 def _number(value: Any) -> Any:
@@ -158,16 +158,16 @@ def _flat(fetches: Any) -> Iterator[Any]:
 
 def global_variables_initializer() -> Operation:
     """Return the operation that sets all variables, and those of programs compiled so far, to their initial values."""
-    programs = [each for each in compiled() if isinstance(each, Pipeline)]
+    programs = [item for item in compiled() if isinstance(item, Pipeline)]
     return Operation("init", partial(_initialize, [*store().variables, *programs]))
 
 
 initialize_all_variables = global_variables_initializer
 
 
-def _initialize(found: Sequence[NamedVariable | Pipeline]) -> None:
-    for each in found:
-        each.initialize()
+def _initialize(result: Sequence[NamedVariable | Pipeline]) -> None:
+    for item in result:
+        item.initialize()
 
 
 def no_op(name: str | None = None) -> Operation:
@@ -218,7 +218,7 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
 
 def identity_n(input: Sequence[Any], name: str | None = None) -> list[Any]:
     """Return the tensors as they are."""
-    return [identity(each) for each in input]
+    return [identity(item) for item in input]
 
 
 def reset_default_graph() -> None:
@@ -275,23 +275,23 @@ class PlacedTensor:
 
     def value(self, running: Running) -> Array:
         """Run the program on what is fed; raises as computations do."""
-        values = [running.value(each) for each in self._inputs]
+        values = [running.value(input_) for input_ in self._inputs]
         form = tuple((value.shape, value.dtype) for value in values)
         if form in self._programs:
             self._programs[form].run(values)
         else:
             self._programs[form] = CompiledComputation(self._computed, values, name="session_run", at_once=True)
-        found: Array = np.asarray(self._programs[form].values())
-        return found.astype(self._tensor.dtype, copy=False)
+        result: Array = np.asarray(self._programs[form].values())
+        return result.astype(self._tensor.dtype, copy=False)
 
     def _computed(self, *values: Any) -> Any:
-        known: dict[int, Any] = {id(each): value for each, value in zip(self._inputs, values, strict=True)}
+        known: dict[int, Any] = {id(item): value for item, value in zip(self._inputs, values, strict=True)}
 
         def value(tensor: Any) -> Any:
             if isinstance(tensor, Computed) and id(tensor) not in known:
-                given = [value(argument) for argument in tensor.arguments]
+                items = [value(argument) for argument in tensor.arguments]
                 with nullcontext() if tensor.shard is None else ipu_shard(tensor.shard):
-                    known[id(tensor)] = tensor.function(*given)
+                    known[id(tensor)] = tensor.function(*items)
             return known.get(id(tensor), tensor)
 
         return value(self._tensor)

@@ -118,16 +118,16 @@ def run_with_hooks(
     context = SessionRunContext(asked, session)
     wanted = [(hook, hook.before_run(context)) for hook in hooks]
     feeds: dict[Any, Any] = {}
-    for _, each in wanted:
-        if each is not None and not isinstance(each, SessionRunArgs):
-            checks.wrong_type("before_run", "SessionRunArgs from a hook, or None", each)
-        feeds.update((each and each.feed_dict) or {})
-    beside = [each.fetches for _, each in wanted if each is not None and each.fetches is not None]
-    own, *found = session.run([asked.fetches, *beside], feed_dict=feeds)
+    for _, item in wanted:
+        if item is not None and not isinstance(item, SessionRunArgs):
+            checks.wrong_type("before_run", "SessionRunArgs from a hook, or None", item)
+        feeds.update((item and item.feed_dict) or {})
+    beside = [item.fetches for _, item in wanted if item is not None and item.fetches is not None]
+    own, *result = session.run([asked.fetches, *beside], feed_dict=feeds)
     between()
-    for hook, each in wanted:
-        has = each is not None and each.fetches is not None
-        hook.after_run(context, SessionRunValues(found.pop(0) if has else None))
+    for hook, item in wanted:
+        has = item is not None and item.fetches is not None
+        hook.after_run(context, SessionRunValues(result.pop(0) if has else None))
     return own, context.stop_requested
 
 

@@ -90,13 +90,13 @@ def _take(params: Any, indices: Any, axis: int) -> Any:
 
 def _untake(_: Any, params: Any, indices: Any, axis: int) -> Callable[[Any], Any]:
     def pull(grad: Any) -> Any:
-        found = np.zeros(params.shape, params.dtype)
+        result = np.zeros(params.shape, params.dtype)
         np.add.at(
-            np.moveaxis(found, axis, 0),
+            np.moveaxis(result, axis, 0),
             indices,
             np.moveaxis(grad, range_of(axis, indices.ndim), range_of(0, indices.ndim)),
         )
-        return found
+        return result
 
     return pull
 

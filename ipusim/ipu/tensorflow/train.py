@@ -30,12 +30,12 @@ def _number(name: str, value: Scalar) -> float:
         return float(value)
     from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-    found = getval(captured(value))
-    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind not in "iuf":
-        checks.wrong_type(name, "a number, or a tensor of one number", found)
-    if found.ndim:
-        checks.wrong_value(name, f"a number, or a tensor of one number and not of shape {found.shape}", found)
-    return float(found)
+    result = getval(captured(value))
+    if not isinstance(result, np.ndarray | np.generic) or result.dtype.kind not in "iuf":
+        checks.wrong_type(name, "a number, or a tensor of one number", result)
+    if result.ndim:
+        checks.wrong_value(name, f"a number, or a tensor of one number and not of shape {result.shape}", result)
+    return float(result)
 
 
 class GradientDescentOptimizer(Optimizer):

@@ -79,18 +79,18 @@ class Variable(NamedVariable):
 
 def _free(wanted: str) -> str:
     """Return a name that no variable has: the wanted one, or that with a number behind it."""
-    known, found, number = store().by_name, wanted, 0
-    while found in known:
+    known, result, number = store().by_name, wanted, 0
+    while result in known:
         number += 1
-        found = f"{wanted}_{number}"
-    return found
+        result = f"{wanted}_{number}"
+    return result
 
 
 def global_variables(scope: str | None = None) -> list[NamedVariable]:
     """Return all variables, or those whose names begin with ``scope``, in the order in which they were made."""
     beginning = "" if scope is None else checks.text("scope", scope)
-    found = {variable.name: variable for variable in (*store().variables, *(used() or {}).values())}
-    return [each for name, each in found.items() if name.startswith(beginning)]
+    result = {variable.name: variable for variable in (*store().variables, *(used() or {}).values())}
+    return [item for name, item in result.items() if name.startswith(beginning)]
 
 
 def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
@@ -100,24 +100,24 @@ def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
 
 def get_collection(key: str, scope: str | None = None) -> list[NamedVariable]:
     """Return the variables of a collection; of one that there is not, as in TensorFlow, none."""
-    found = {
+    result = {
         GraphKeys.GLOBAL_VARIABLES: global_variables,
         GraphKeys.TRAINABLE_VARIABLES: trainable_variables,
         GraphKeys.GLOBAL_STEP: lambda _: [
             global_variable for global_variable in global_variables() if global_variable.name == _STEP
         ],
     }.get(checks.text("key", key))
-    return [] if found is None else found(scope)
+    return [] if result is None else result(scope)
 
 
 def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
     """Return the operation that sets some variables to their initial values; raises ProgramTypeError for others."""
-    if not isinstance(var_list, list | tuple) or not all(isinstance(each, NamedVariable) for each in var_list):
+    if not isinstance(var_list, list | tuple) or not all(isinstance(item, NamedVariable) for item in var_list):
         checks.wrong_type("var_list", "a list of variables", var_list)
 
     def initialize() -> None:
-        for each in var_list:
-            each.initialize()
+        for element in var_list:
+            element.initialize()
 
     return Operation(checks.text("name", name), initialize)
 
@@ -146,21 +146,21 @@ def create_global_step(graph: object = None) -> NamedVariable:
     """Make the variable that counts the steps of a training; raises ProgramError for a second one."""
     if get_global_step() is not None:
         raise ProgramError('"global_step" already exists.')
-    found = NamedVariable(_STEP, np.zeros((), np.int64), trainable=False)
-    add(found)
-    return found
+    result = NamedVariable(_STEP, np.zeros((), np.int64), trainable=False)
+    add(result)
+    return result
 
 
 def get_or_create_global_step(graph: object = None) -> NamedVariable:
     """Return the variable that counts the steps of a training, made where there is none yet."""
-    found = get_global_step()
-    return create_global_step() if found is None else found
+    result = get_global_step()
+    return create_global_step() if result is None else result
 
 
 def current_global_step() -> int:
     """Return the global step as it is now; 0 where there is none."""
-    found = get_global_step()
-    return 0 if found is None else int(found.value_now())
+    result = get_global_step()
+    return 0 if result is None else int(result.value_now())
 
 
 def set_global_step(step: int) -> None:

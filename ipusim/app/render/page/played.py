@@ -103,8 +103,8 @@ def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
     """
     drawn = _drawn(run.timeline, run.execution)
     info, execution = run.timeline.info, drawn.execution
-    kept = analysis.stash_of(drawn.timeline, drawn.passes)
-    packed = pack({**_boxes(drawn), **_slots(drawn, kept), **_transfers(drawn)})
+    stash = analysis.stash_of(drawn.timeline, drawn.passes)
+    packed = pack({**_boxes(drawn), **_slots(drawn, stash), **_transfers(drawn)})
     data = {
         "title": run.title,
         "notes": list(_notes(drawn)),
@@ -121,7 +121,7 @@ def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
         "time_steps": _time_steps(drawn) if info.has_time_steps else None,
         "time_steps_in_all": info.time_steps,
         "steps": _steps(drawn).tolist(),
-        "gaps": list(_gaps(drawn, kept)),
+        "gaps": list(_gaps(drawn, stash)),
         "kept_bytes": None if run.kept_bytes is None else list(run.kept_bytes),
         "columns": list(packed.columns),
     }
@@ -180,35 +180,35 @@ def _boxes(drawn: _Drawn) -> dict[str, Integers]:
     return {"start": start, "end": end, "lane": drawn.lane_of(ipu), **columns}
 
 
-def _slots(drawn: _Drawn, kept: analysis.Stash) -> dict[str, Integers]:
+def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
     """Return what waits in stashes: from when to when in all, and until the forward pass ends and from the other on.
 
     What begins or ends in a gap does so in its middle.
     """
     timeline = drawn.timeline
     middles = np.array([(gap.start + gap.end) // 2 for gap in drawn.gaps] + [drawn.execution.end])
-    of = np.where(kept.opens == timelines.NONE, kept.closes, kept.opens)
-    first, after = _gaps_of(drawn, kept)
-    from_gap, to_gap = kept.opens == timelines.NONE, kept.closes == timelines.NONE
+    of = np.where(stash.opens == timelines.NONE, stash.closes, stash.opens)
+    first, after = _gaps_of(drawn, stash)
+    from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
     return {
-        "slot.start": drawn.times(np.where(from_gap, middles[first], timeline.start[kept.opens])),
-        "slot.filled": drawn.times(np.where(from_gap, middles[first], timeline.end[kept.opens])),
-        "slot.used": drawn.times(np.where(to_gap, middles[after], timeline.start[kept.closes])),
-        "slot.end": drawn.times(np.where(to_gap, middles[after], timeline.end[kept.closes])),
+        "slot.start": drawn.times(np.where(from_gap, middles[first], timeline.start[stash.opens])),
+        "slot.filled": drawn.times(np.where(from_gap, middles[first], timeline.end[stash.opens])),
+        "slot.used": drawn.times(np.where(to_gap, middles[after], timeline.start[stash.closes])),
+        "slot.end": drawn.times(np.where(to_gap, middles[after], timeline.end[stash.closes])),
         "slot.lane": drawn.lane_of(timeline.ipu[of]),
         "slot.stage": timeline.stage[of],
         "slot.micro_batch": timeline.micro_batch[of],
     }
 
 
-def _gaps_of(drawn: _Drawn, kept: analysis.Stash) -> tuple[Integers, Integers]:
+def _gaps_of(drawn: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
     """Return the number of the last gap before each closing pass, and of the first behind each opening one."""
     behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
-    before_closing = np.searchsorted(behind, kept.closes, side="right") - 1
-    return np.maximum(before_closing, 0), np.searchsorted(behind, kept.opens, side="right")
+    before_closing = np.searchsorted(behind, stash.closes, side="right") - 1
+    return np.maximum(before_closing, 0), np.searchsorted(behind, stash.opens, side="right")
 
 
-def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
+def _gaps(drawn: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
     """Yield each stretch left out: its time, the repeats in it, cycles of its passes, and micro-batches stashed unseen.
 
     Those are on each lane the micro-batches whose forward pass and whose backward pass both are left out.
@@ -216,21 +216,21 @@ def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
     timeline = drawn.timeline
     cycles = np.zeros(len(timeline), dtype=np.int64)
     cycles[drawn.passes] = (timeline.end - timeline.start)[drawn.passes]
-    from_gap, to_gap = kept.opens == timelines.NONE, kept.closes == timelines.NONE
-    first, after = _gaps_of(drawn, kept)
-    lane = drawn.lane_of(timeline.ipu[np.where(from_gap, kept.closes, kept.opens)])
+    from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
+    first, after = _gaps_of(drawn, stash)
+    lane = drawn.lane_of(timeline.ipu[np.where(from_gap, stash.closes, stash.opens)])
     waiting = np.zeros(len(drawn.lanes), dtype=np.int64)
     for number, gap in enumerate(drawn.gaps):
         more = []
-        for each in range(len(drawn.lanes)):
+        for row in range(len(drawn.lanes)):
             amounts = np.zeros(len(timeline), dtype=np.int64)
-            own = lane == each
-            amounts[kept.opens[own & ~from_gap]] = 1
-            amounts[kept.closes[own & ~to_gap]] = -1
-            waiting[each] += drawn.left_out_of(gap, amounts)
-            in_all = waiting[each] + amounts[: gap.block.last].sum()
-            opened = np.where(from_gap, first <= number, kept.opens < gap.block.last)
-            closed = np.where(to_gap, after <= number, kept.closes < gap.block.last)
+            own = lane == row
+            amounts[stash.opens[own & ~from_gap]] = 1
+            amounts[stash.closes[own & ~to_gap]] = -1
+            waiting[row] += drawn.left_out_of(gap, amounts)
+            in_all = waiting[row] + amounts[: gap.block.last].sum()
+            opened = np.where(from_gap, first <= number, stash.opens < gap.block.last)
+            closed = np.where(to_gap, after <= number, stash.closes < gap.block.last)
             more.append(max(int(in_all - (own & opened & ~closed).sum()), 0))
         yield {
             "start": gap.start - drawn.execution.start,
@@ -244,35 +244,35 @@ def _gaps(drawn: _Drawn, kept: analysis.Stash) -> Iterator[dict[str, Any]]:
 def _transfers(drawn: _Drawn) -> dict[str, Integers]:
     """Return what moves from lane to lane, in order: when it leaves and arrives, from where to where, and of what."""
     timeline = drawn.timeline
-    _, found = drawn_flows(timeline)
-    own = np.isin(found.source, drawn.passes) & np.isin(found.target, drawn.passes)
-    found = found.some(own)
-    leaves, arrives = timeline.end[found.source], timeline.end[found.leaves]
+    _, flows = drawn_flows(timeline)
+    own = np.isin(flows.source, drawn.passes) & np.isin(flows.target, drawn.passes)
+    flows = flows.some(own)
+    leaves, arrives = timeline.end[flows.source], timeline.end[flows.leaves]
     if timeline.info.has_time_steps:
         copies = drawn.rows[timeline.kind[drawn.rows] == SpanKind.EXCHANGE]
         if len(copies):
             copy = copies[np.minimum(np.searchsorted(timeline.start[copies], leaves), len(copies) - 1)]
-            moved = (timeline.start[copy] >= leaves) & (timeline.end[copy] <= timeline.start[found.target])
+            moved = (timeline.start[copy] >= leaves) & (timeline.end[copy] <= timeline.start[flows.target])
             leaves, arrives = (np.where(moved, column[copy], leaves) for column in (timeline.start, timeline.end))
     else:
-        sends = found.leaves != found.source
-        leaves = np.where(sends, timeline.start[found.leaves], leaves)
+        sends = flows.leaves != flows.source
+        leaves = np.where(sends, timeline.start[flows.leaves], leaves)
     order = np.argsort(leaves, kind="stable")
     columns = {
         "move.leaves": drawn.times(leaves),
         "move.arrives": drawn.times(arrives),
-        "move.from": drawn.lane_of(timeline.ipu[found.source]),
-        "move.to": drawn.lane_of(timeline.ipu[found.target]),
-        "move.kind": timeline.kind[found.source],
+        "move.from": drawn.lane_of(timeline.ipu[flows.source]),
+        "move.to": drawn.lane_of(timeline.ipu[flows.target]),
+        "move.kind": timeline.kind[flows.source],
     }
     return {name: column[order] for name, column in columns.items()}
 
 
 def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
     """Return the number of each time-step and when it starts."""
-    found = analysis.time_steps(drawn.timeline)
-    own = found.execution == drawn.execution.index
-    return {"number": found.time_step[own].tolist(), "start": drawn.times(found.start[own]).tolist()}
+    steps = analysis.time_steps(drawn.timeline)
+    own = steps.execution == drawn.execution.index
+    return {"number": steps.time_step[own].tolist(), "start": drawn.times(steps.start[own]).tolist()}
 
 
 def _steps(drawn: _Drawn) -> Integers:
@@ -283,12 +283,12 @@ def _steps(drawn: _Drawn) -> Integers:
     timeline, execution, passes = drawn.timeline, drawn.execution, drawn.passes
     edges = [0, execution.makespan_cycles, execution.execution_cycles]
     if timeline.info.has_time_steps:
-        found = np.unique(_time_steps(drawn)["start"] + edges)
+        starts = np.unique(_time_steps(drawn)["start"] + edges)
     else:
-        found = np.unique(np.concatenate([drawn.times(timeline.end[passes]), edges]))
+        starts = np.unique(np.concatenate([drawn.times(timeline.end[passes]), edges]))
         near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
-        found = found[np.append(np.diff(found) > near, True)]
+        starts = starts[np.append(np.diff(starts) > near, True)]
     for gap in drawn.gaps:
         start, end = (cycle - execution.start for cycle in (gap.start, gap.end))
-        found = found[(found <= start) | (found >= end)]
-    return found
+        starts = starts[(starts <= start) | (starts >= end)]
+    return starts

@@ -219,15 +219,15 @@ def _kind(kind: SpanKind) -> dict[str, Any]:
 def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
     """Return the slices on tracks as columns, and the texts that three of these number; the first text is empty."""
     texts: dict[str, int] = {"": 0}
-    found: dict[str, list[Any]] = {"row": [], "track": [], "name": [], "sends": [], "receives": []}
+    lists: dict[str, list[Any]] = {"row": [], "track": [], "name": [], "sends": [], "receives": []}
     for slices in content.slices():
-        found["row"].append(slices.row)
-        found["track"].append(slices.track)
+        lists["row"].append(slices.row)
+        lists["track"].append(slices.track)
         for name in ("name", "sends", "receives"):
-            found[name].append([texts.setdefault(text, len(texts)) for text in getattr(slices, name)])
+            lists[name].append([texts.setdefault(text, len(texts)) for text in getattr(slices, name)])
     columns = {
         f"slice.{name}": np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
-        for name, parts in found.items()
+        for name, parts in lists.items()
     }
     return columns, list(texts)
 
@@ -264,10 +264,10 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
 
 def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
     rows = []
-    for curve, held in zip(memory.curves, memory.holders, strict=True):
+    for curve, holders in zip(memory.curves, memory.holders, strict=True):
         layers = []
         for holder in _STACKED:
-            look, size = _HOLDER_LOOKS.index(holder.look), held.get(holder, 0)
+            look, size = _HOLDER_LOOKS.index(holder.look), holders.get(holder, 0)
             if holder is pipelines.Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})
             elif holder is pipelines.Holder.FIFOS and size:

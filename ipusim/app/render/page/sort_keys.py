@@ -24,8 +24,8 @@ def sort_key(cell: str) -> float | None:
     >>> sort_key("1.5 KiB"), sort_key("1,200 cycles, 3 us"), sort_key("dense")
     (1536.0, 1200.0, None)
     """
-    found = _NUMBER.match(cell)
-    if found is None:
+    match = _NUMBER.match(cell)
+    if match is None:
         return None
-    number, unit = found.groups()
+    number, unit = match.groups()
     return float(Fraction(number.replace(",", "")) * _FACTORS.get(unit, Fraction(1)))

@@ -87,11 +87,11 @@ class CallbackList(Callback):
 
     def __init__(self, callbacks: Any, model: Any, *, own: Sequence[Callback] = (), **params: Any) -> None:
         """Take them, one or a list, and ``own`` behind them; raises ProgramTypeError for what is none."""
-        given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
-        for each in given:
-            if not isinstance(each, Callback):
-                checks.wrong_type("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", each)
-        self.callbacks: list[Callback] = [*given, *own]
+        value = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
+        for item in value:
+            if not isinstance(item, Callback):
+                checks.wrong_type("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", item)
+        self.callbacks: list[Callback] = [*value, *own]
         self.set_model(model)
         self.set_params(params)
 
@@ -111,8 +111,8 @@ class CallbackList(Callback):
 def _all(hook: str) -> Callable[..., None]:
     numbers = 1 if "epoch" in hook or "batch" in hook else 0
 
-    def call(self: CallbackList, *given: Any, logs: Logs = None) -> None:
-        told = given if len(given) > numbers else (*given, {} if logs is None else logs)
+    def call(self: CallbackList, *values: Any, logs: Logs = None) -> None:
+        told = values if len(values) > numbers else (*values, {} if logs is None else logs)
         for callback in self.callbacks:
             getattr(callback, hook)(*told)
 
@@ -246,5 +246,5 @@ def _told(seconds: float, logs: Logs) -> str:
 
 
 def _number(value: Any) -> str:
-    found = float(value)
-    return f"{found:.4f}" if abs(found) > 1e-3 or found == 0 else f"{found:.4e}"
+    result = float(value)
+    return f"{result:.4f}" if abs(result) > 1e-3 or result == 0 else f"{result:.4e}"

@@ -78,10 +78,10 @@ class CoreLayer(Layer):
         order = self._order or own
         if len(args) > len(order):
             raise ProgramTypeError(f"{type(self).__name__}: expected at most {len(order)} arguments, got {len(args)}")
-        given = dict(zip(order, args, strict=False))
-        for argument in given.keys() & kwargs.keys():
+        options = dict(zip(order, args, strict=False))
+        for argument in options.keys() & kwargs.keys():
             raise ProgramTypeError(f"{type(self).__name__}() got multiple values for argument {argument!r}")
-        kwargs = given | kwargs
+        kwargs = options | kwargs
         base = {name: kwargs.pop(name) for name in _OF_ALL_LAYERS if kwargs.get(name) is not None}
         super().__init__(**base)
         self._arguments = {
@@ -113,7 +113,7 @@ class CoreLayer(Layer):
     def _check(self, others: dict[str, Any]) -> None:
         for name, value in others.items():
             if name in _ONLY:
-                if not any(value is each or (value == each and type(value) is type(each)) for each in _ONLY[name]):
+                if not any(value is item or (value == item and type(value) is type(item)) for item in _ONLY[name]):
                     raise UnsupportedProgramError(
                         f"{type(self).__name__}: {name} is simulated as {_ONLY[name][0]!r} alone, got {value!r}"
                     )
@@ -147,19 +147,19 @@ class CoreLayer(Layer):
         """Return its arguments."""
         own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
         own |= {name: keras_name(core) for name, core in own.items() if name.endswith("activation")}
-        given = {_INITIALIZERS.get(name, name): described(value) for name, value in self._arguments.items()}
-        return super().get_config() | own | given
+        options = {_INITIALIZERS.get(name, name): described(value) for name, value in self._arguments.items()}
+        return super().get_config() | own | options
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Return a layer of what ``get_config`` gave; raises as making one does."""
-        given = dict(config)
+        arguments = dict(config)
         for name, value in config.items():
             if name.endswith("_initializer"):
-                given[name] = revived("initializer", value)
+                arguments[name] = revived("initializer", value)
             elif name == "activation" and isinstance(value, str):
-                given[name] = custom_objects().get(value, value)
-        return cls(**given)
+                arguments[name] = custom_objects().get(value, value)
+        return cls(**arguments)
 
     def copied(self) -> Layer:
         """Return a layer with the same arguments, and none of the weights and calls."""
@@ -173,14 +173,14 @@ class CoreLayer(Layer):
         """Return a weight by its own name, as ``kernel``, or an argument of the layer's, as ``units``."""
         if isinstance(getattr(type(self), name, None), property):
             return object.__getattribute__(self, name)  # which says why it has no value
-        held = self.__dict__
-        for each in held.get("_weights", ()):
-            if each.own_name == name:
-                return each
-        if name == "activation" and "_after" in held and hasattr(held.get("_layer"), name):
-            return held["_after"] or activations.get(keras_name(held["_layer"].activation))
-        if "_layer" in held and name in [field.name for field in fields(self.core)]:
-            return getattr(held["_layer"], name)
+        stored = self.__dict__
+        for item in stored.get("_weights", ()):
+            if item.own_name == name:
+                return item
+        if name == "activation" and "_after" in stored and hasattr(stored.get("_layer"), name):
+            return stored["_after"] or activations.get(keras_name(stored["_layer"].activation))
+        if "_layer" in stored and name in [field.name for field in fields(self.core)]:
+            return getattr(stored["_layer"], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forms(self, shape: Shape) -> dict[str, Shape]:
@@ -218,7 +218,7 @@ class CoreLayer(Layer):
         if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the shape that its weights '
-                f"{[each.shape for each in kept.values()]} were made for, received input with shape "
+                f"{[item.shape for item in kept.values()]} were made for, received input with shape "
                 f"{(None, *x.shape[1:])}"
             )
         return {name: kept[own[name]] for name in shapes}
@@ -239,12 +239,12 @@ class CoreLayer(Layer):
 
     def _gives(self, node: Node) -> KerasTensor:
         """Return the tensor of a call, in the shape that the layer says."""
-        (given,) = node.inputs
-        self._dtype = self._dtype or (given.dtype if given.dtype.kind == "f" else None)
+        (value,) = node.inputs
+        self._dtype = self._dtype or (value.dtype if value.dtype.kind == "f" else None)
         if not self.built:
-            self.build(given.shape)
-        kind = np.dtype(self._weight_dtype) if self._layer.parameter_shapes(given.sizes) else given.dtype
-        return KerasTensor((None, *self._layer.output_shape(given.sizes)), kind, node)
+            self.build(value.shape)
+        kind = np.dtype(self._weight_dtype) if self._layer.parameter_shapes(value.sizes) else value.dtype
+        return KerasTensor((None, *self._layer.output_shape(value.sizes)), kind, node)
 
     def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
         """Return what the layer gives with variables by the core's names, its activation included."""
@@ -266,10 +266,10 @@ class CoreLayer(Layer):
 
     def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
         """Return the initial value of each variable, by the core's names."""
-        found: dict[str, Array] = {}
+        result: dict[str, Array] = {}
         for own, initial in initial_parameters(self._key, shape, dtype, (seed_of(None), self._place)).items():
-            found[own] = self._begun(own, initial, len(found))
-        return found
+            result[own] = self._begun(own, initial, len(result))
+        return result
 
     def _begun(self, own: str, initial: Array, number: int) -> Array:
         """Return what a variable begins with: as its initializer says, else ``initial``."""
@@ -281,8 +281,8 @@ class CoreLayer(Layer):
     def _of_program(self, x: Any, full: str) -> dict[str, NamedVariable]:
         """Return the variables of a layer that is in no model, which are its own in all programs that call it."""
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
-        found = self._drawn(tuple(x.shape[1:]), np.dtype(dtype))
-        return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in found.items()}
+        result = self._drawn(tuple(x.shape[1:]), np.dtype(dtype))
+        return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in result.items()}
 
     def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
         kept = self._variables.get(name)

@@ -47,8 +47,8 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
     arrays: list[Array] = []
 
     def place(array: Any) -> int:
-        found = np.asarray(array)
-        arrays.append(found.astype(np.float32) if found.dtype == np.float64 else found)
+        result = np.asarray(array)
+        arrays.append(result.astype(np.float32) if result.dtype == np.float64 else result)
         return len(arrays) - 1
 
     parts = batch if isinstance(batch, tuple) else (batch,)
@@ -57,8 +57,8 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
             "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, found: "
             f"{len(parts)} values"
         )
-    found = [None if part is None else mapped(place, part) for part in parts]
-    return Element(*found, *[None] * (3 - len(found))), tuple(arrays)
+    outcome = [None if part is None else mapped(place, part) for part in parts]
+    return Element(*outcome, *[None] * (3 - len(outcome))), tuple(arrays)
 
 
 class Batches:
@@ -146,11 +146,11 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
         if first is None:
             raise ProgramError("Expect x to be a non-empty array or dataset.")
         return Batches(_first_then(first, begun, dataset), first, None, goes_on=True)
-    held = list(dataset)
-    if not held:
+    stored = list(dataset)
+    if not stored:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    last = flat_element(held[-1])[1]
-    if last[0].shape != flat_element(held[0])[1][0].shape:
+    last = flat_element(stored[-1])[1]
+    if last[0].shape != flat_element(stored[0])[1][0].shape:
         raise ProgramError(
             f"The provided set of data contains a shape {(None, *last[0].shape[1:])} which is not fully defined. "
             "Executing on IPU requires all dataset elements to have fully defined shapes. If using batch() make sure "
@@ -158,9 +158,9 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
         )
 
     def begin(number: int) -> Iterator[Any]:
-        return iter(held) if number == 0 else iter(dataset)
+        return iter(stored) if number == 0 else iter(dataset)
 
-    return Batches(begin, held[0], len(held), goes_on=False)
+    return Batches(begin, stored[0], len(stored), goes_on=False)
 
 
 def _first_then(first: Any, rest: Iterator[Any], dataset: Dataset) -> Callable[[int], Iterator[Any]]:
@@ -194,7 +194,7 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    first = tuple(None if p is None else mapped(lambda each: each[:size], p) for p in parts)
+    first = tuple(None if p is None else mapped(lambda item: item[:size], p) for p in parts)
     return Batches(begin, first, samples // size, goes_on=False)
 
 
@@ -203,15 +203,15 @@ def _as_structure(part: Any) -> Any:
     if (
         isinstance(part, list | tuple)
         and part
-        and not all(hasattr(each, "__array__") and np.ndim(each) for each in part)
+        and not all(hasattr(item, "__array__") and np.ndim(item) for item in part)
     ):
         return checks.numbers("data", part)
     return part
 
 
 def _array(value: Any) -> Array:
-    found = checks.numbers("data", value)
-    return found.astype(np.float32) if found.dtype == np.float64 else found
+    result = checks.numbers("data", value)
+    return result.astype(np.float32) if result.dtype == np.float64 else result
 
 
 def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -237,8 +237,8 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
         )
 
     def cut(which: slice) -> tuple[Any, Any, Any]:
-        found = [None if part is None else mapped(lambda each: each[which], part) for part in parts]
-        return found[0], found[1], found[2]
+        result = [None if part is None else mapped(lambda item: item[which], part) for part in parts]
+        return result[0], result[1], result[2]
 
     return cut(slice(None, at)), cut(slice(at, None))
 
@@ -262,8 +262,8 @@ def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any
     def begin() -> Iterator[Any]:
         for element in x:
             parts = element if isinstance(element, tuple) else (element,)
-            inputs, labels, given = (*parts, None, None)[:3]
-            yield inputs, labels, _weighed(labels, given, weights)
+            inputs, labels, values = (*parts, None, None)[:3]
+            yield inputs, labels, _weighed(labels, values, weights)
 
     return Dataset(begin, x.length), y, sample_weight
 
@@ -276,13 +276,13 @@ def _table(class_weight: Any) -> Array:
             "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, found "
             f"{class_weight}"
         )
-    weights = [checks.not_negative("class_weight", class_weight[each]) for each in range(len(class_weight))]
+    weights = [checks.not_negative("class_weight", class_weight[item]) for item in range(len(class_weight))]
     return np.asarray(weights, np.float32)
 
 
 def _weighed(y: Any, sample_weight: Any, weights: Array) -> Array:
     """Return the weight of each sample; labels are class numbers, or rows of one for each class."""
-    if y is None or isinstance(y, Mapping) or (isinstance(y, list | tuple) and any(np.ndim(each) for each in y)):
+    if y is None or isinstance(y, Mapping) or (isinstance(y, list | tuple) and any(np.ndim(item) for item in y)):
         raise ProgramError("`class_weight` is only supported for Models with a single output.")
     labels = checks.numbers("y", y)
     if labels.ndim > 2:
@@ -296,5 +296,5 @@ def _weighed(y: Any, sample_weight: Any, weights: Array) -> Array:
         checks.wrong_value(
             "class_weight", f"a weight of each class up to {numbers.max()}", dict(enumerate(weights.tolist()))
         )
-    found: Array = weights[numbers]
-    return found if sample_weight is None else found * checks.numbers("sample_weight", sample_weight)
+    result: Array = weights[numbers]
+    return result if sample_weight is None else result * checks.numbers("sample_weight", sample_weight)

@@ -63,10 +63,10 @@ def pickle_of(path: Path) -> Any:
 
 def words_of(path: Path) -> dict[str, int]:
     """Return the numbers of words from a JSON file; raises OSError, FileError and ValueError."""
-    found = json.loads(_content(path))
-    if not isinstance(found, dict) or not all(isinstance(number, int) for number in found.values()):
+    result = json.loads(_content(path))
+    if not isinstance(result, dict) or not all(isinstance(number, int) for number in result.values()):
         raise FileError("expected a number for each word")
-    return found
+    return result
 
 
 def _content(path: Path) -> bytes:
@@ -118,8 +118,8 @@ def _idx_files(path: Path) -> Split:
 
 
 def _batch(path: Path, labels: str) -> tuple[Array, Array]:
-    held: dict[bytes, Any] = pickle_of(path)
-    pixels, numbers = np.asarray(held[b"data"]), np.asarray(held[labels.encode()])
+    stored: dict[bytes, Any] = pickle_of(path)
+    pixels, numbers = np.asarray(stored[b"data"]), np.asarray(stored[labels.encode()])
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
 
 

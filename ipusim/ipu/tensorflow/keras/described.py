@@ -50,20 +50,20 @@ def class_name(kind: type) -> str:
 
 def plain(value: Any, where: str = "config") -> Any:
     """Return what JSON can hold of a value; raises ProgramTypeError, naming ``where``, for what it cannot."""
-    found = described(value)
-    if isinstance(found, Mapping) and all(isinstance(name, str) for name in found):
-        found = {name: plain(each, f"{where}[{name!r}]") for name, each in found.items()}
-    elif isinstance(found, list):
-        found = [plain(each, where) for each in found]
-    elif isinstance(found, tuple | slice | np.ndarray) or found is Ellipsis:
-        found = _named(found, where)
-    elif isinstance(found, np.dtype):
-        found = found.name
-    elif found is not None and not isinstance(found, bool | int | float | str):
-        if not hasattr(found, "__float__"):
+    result = described(value)
+    if isinstance(result, Mapping) and all(isinstance(name, str) for name in result):
+        result = {name: plain(item, f"{where}[{name!r}]") for name, item in result.items()}
+    elif isinstance(result, list):
+        result = [plain(item, where) for item in result]
+    elif isinstance(result, tuple | slice | np.ndarray) or result is Ellipsis:
+        result = _named(result, where)
+    elif isinstance(result, np.dtype):
+        result = result.name
+    elif result is not None and not isinstance(result, bool | int | float | str):
+        if not hasattr(result, "__float__"):
             checks.wrong_type(where, "numbers, texts, lists, dictionaries, or objects with a get_config()", value)
-        found = found.item() if isinstance(found, np.generic) else float(found)
-    return found
+        result = result.item() if isinstance(result, np.generic) else float(result)
+    return result
 
 
 def _named(value: Any, where: str) -> dict[str, Any]:
@@ -74,20 +74,20 @@ def _named(value: Any, where: str) -> dict[str, Any]:
         return {"class_name": _SLICE, "config": plain([value.start, value.stop, value.step], where)}
     if isinstance(value, tuple):
         name = _STATE if type(value).__name__ == _STATE else _TUPLE
-        return {"class_name": name, "config": [plain(each, where) for each in value]}
+        return {"class_name": name, "config": [plain(item, where) for item in value]}
     return {"class_name": _ELLIPSIS, "config": []}
 
 
 def restored(value: Any) -> Any:
     """Return what :func:`plain` was given, objects still described; raises as making arrays of them does."""
     if isinstance(value, list):
-        return [restored(each) for each in value]
+        return [restored(item) for item in value]
     if not isinstance(value, dict):
         return value
     name, config = value.get("class_name"), value.get("config")
     if name in _MADE and isinstance(config, list):
-        return _MADE[name](*(restored(each) for each in config))
-    return {each: restored(part) for each, part in value.items()}
+        return _MADE[name](*(restored(item) for item in config))
+    return {item: restored(part) for item, part in value.items()}
 
 
 def _state(*parts: Any) -> Any:
@@ -126,12 +126,12 @@ def class_of(kind: str, name: Any) -> Any:
         known = getattr(import_module(home), attribute)
         module, prefix = _IPU
         if kind == "layer" and name.startswith(prefix):
-            found = vars(import_module(module)).get(name.removeprefix(prefix))
-            if isinstance(found, type) and issubclass(found, known) and found.__module__ == module:
-                return found
-        for each in map(import_module, modules):
-            if name in dir(each) and isinstance(found := getattr(each, name), type) and issubclass(found, known):
-                return found
+            result = vars(import_module(module)).get(name.removeprefix(prefix))
+            if isinstance(result, type) and issubclass(result, known) and result.__module__ == module:
+                return result
+        for item in map(import_module, modules):
+            if name in dir(item) and isinstance(result := getattr(item, name), type) and issubclass(result, known):
+                return result
     raise ProgramError(f"Unknown {kind}: {name}. Please ensure this object is passed to the `custom_objects` argument.")
 
 
@@ -149,12 +149,12 @@ class Configured:
         args, kwargs = self._made_with  # type: ignore[attr-defined]
         bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
         bound.apply_defaults()
-        _, *given = bound.arguments.items()
-        found: dict[str, Any] = {}
-        for name, value in given:
+        _, *options = bound.arguments.items()
+        result: dict[str, Any] = {}
+        for name, value in options:
             of_kind = bound.signature.parameters[name].kind
-            found |= value if of_kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-        return found
+            result |= value if of_kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+        return result
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:

@@ -73,8 +73,8 @@ class Execution:
         kind = "train" if self._training else "test" if self._objective is not None else "predict"
         forms = tuple((array.shape, array.dtype.str) for array in arrays)
         key = kind, repr(self._element), forms, per_execution, options.version
-        held = model.__dict__.setdefault("_programs", {})
-        program = held.get(key)
+        stored = model.__dict__.setdefault("_programs", {})
+        program = stored.get(key)
         trained = model.__dict__.get("_trained")
         goes_on = self._training and (program is None or program is not trained)
         before = model.training_state if goes_on else None
@@ -83,9 +83,9 @@ class Execution:
             source = Source()
             source.current = self._arrays(self._epoch)
             program = Program(task, options, per_execution, source, model.optimizer if self._training else None)
-            for old in [each for each in held if each[-1] != options.version]:
-                del held[old]
-            held[key] = program
+            for old in [item for item in stored if item[-1] != options.version]:
+                del stored[old]
+            stored[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
             program.place()
@@ -98,23 +98,23 @@ class Execution:
         """Return the batches of an epoch and replica; raises ProgramError in Graphcore's words if they do not fit."""
         data, per_execution = self._data, self._program.steps
         to_this = " to this replica" if replicas > 1 else ""
-        found = steps if steps is not None else (data.steps or 0) // replicas
-        if found == 0:
+        result = steps if steps is not None else (data.steps or 0) // replicas
+        if result == 0:
             raise ProgramError(
                 f"The provided dataset contains {data.steps} items, but all {replicas} replicas are requested to run "
                 f"1 steps each. Make sure the dataset contains at least {replicas} items."
             )
-        if found % per_execution:
+        if result % per_execution:
             raise ProgramError(
                 f"`steps_per_execution` must be a divisor of the number of batches in the dataset provided{to_this}."
             )
-        if data.steps is not None and found * replicas > data.steps:
+        if data.steps is not None and result * replicas > data.steps:
             raise ProgramError(
                 f"Your input does not have enough data. Make sure that your dataset or generator can generate at least "
-                f"{found * replicas} batches (currently it can only generate {data.steps} batches). You may need to "
+                f"{result * replicas} batches (currently it can only generate {data.steps} batches). You may need to "
                 "use the repeat() function when building your dataset."
             )
-        return found
+        return result
 
     def _taken(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arrays of an element that the program takes: those of the inputs alone in a prediction."""
@@ -130,16 +130,16 @@ class Execution:
             program.source.current = self._arrays(self._data.epoch(epoch))
         self._first_epoch = None
         model.simulated_seconds = 0.0
-        each = model.options.asynchronous and program.summed == 1
+        item = model.options.asynchronous and program.summed == 1
         for first in range(0, self.steps, program.steps):
-            if each:
+            if item:
                 program.run_telling(partial(self._tell, first, begin, end))
             else:
                 begin(first)
-                found = program.run()
+                result = program.run()
             model.simulated_seconds += program.seconds
-            if not each:
-                end(first + program.steps - 1, self._logs(found))
+            if not item:
+                end(first + program.steps - 1, self._logs(result))
             if model.stop_training and self._training:
                 break
 
@@ -150,14 +150,14 @@ class Execution:
         begin(first + number)
         end(first + number, self._logs([np.asarray(array)[None] for array in element]))
 
-    def _logs(self, found: Sequence[Any]) -> dict[str, Any]:
+    def _logs(self, result: Sequence[Any]) -> dict[str, Any]:
         """Return what a callback is told of elements [elements, (replicas), ...]."""
         program = self._program
         if self._objective is None:
             axes = 2 if program.replicas > 1 else 1
-            return {"outputs": [array.reshape(-1, *array.shape[axes + 1 :]) for array in found]}
-        sums = [np.asarray(array, np.float64).sum() for array in found]
-        self._objective.add(sums, int(np.prod(found[0].shape)) * program.summed, self._samples)
+            return {"outputs": [array.reshape(-1, *array.shape[axes + 1 :]) for array in result]}
+        sums = [np.asarray(array, np.float64).sum() for array in result]
+        self._objective.add(sums, int(np.prod(result[0].shape)) * program.summed, self._samples)
         return self._objective.logs()
 
     def packed(self, outputs: list[Any]) -> Any:

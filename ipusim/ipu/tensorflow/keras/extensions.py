@@ -53,8 +53,8 @@ class _Extension:
     @property
     def options(self) -> Options:
         """What has been asked for."""
-        found: Options = self.__dict__.setdefault("_options", Options())
-        return found
+        result: Options = self.__dict__.setdefault("_options", Options())
+        return result
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Call callbacks after every step of fit, evaluate and predict, and not after each execution of several.
@@ -112,12 +112,12 @@ class _Extension:
         check_pipelining(pipelining_kwargs)
         summed = None if accumulate_outfeed is None else checks.truth("accumulate_outfeed", accumulate_outfeed)
         self.options.changed(reduction_method=method, pipelining=pipelining_kwargs)
-        given = {
+        arguments = {
             "pipelining_steps": gradient_accumulation_steps_per_replica,
             "device_mapping": device_mapping,
             "accumulate_outfeed": summed,
         }
-        self.options.changed(**{name: value for name, value in given.items() if value is not None})
+        self.options.changed(**{name: value for name, value in arguments.items() if value is not None})
 
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
         """Say what the infeed queues of fit, evaluate and predict are made with; raises ProgramError for what is not.
@@ -164,7 +164,7 @@ class _Extension:
         told("_" * length)
         told(row(tuple(name for name, _ in self._columns), ends))
         told("=" * length)
-        rows = [self._cells(each) for each in self.get_pipeline_stage_assignment()]
+        rows = [self._cells(item) for item in self.get_pipeline_stage_assignment()]
         for number, cells in enumerate(rows, 1):
             for cell in cells:
                 told(row(cell, ends))
@@ -186,8 +186,8 @@ class SequentialExtension(_Extension):
     def get_pipeline_stage_assignment(self) -> list[SequentialLayerPipelineStageAssignment]:
         """Return a copy of the assignment that was set, or one of each layer to no stage, in order."""
         layers = self.layers  # type: ignore[attr-defined]
-        held = self.__dict__.get("_assigned")
-        return copy(held) if held else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
+        stored = self.__dict__.get("_assigned")
+        return copy(stored) if stored else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Assign the layers to stages: whole numbers, or assignments, one for each layer in order.
@@ -195,35 +195,35 @@ class SequentialExtension(_Extension):
         fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
         in Graphcore's words for what is no valid assignment.
         """
-        given, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
-        if not isinstance(given, list):
+        value, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
+        if not isinstance(value, list):
             raise ProgramError("`pipeline_stage_assignment` needs to be a list")
-        if len(given) != len(layers):
+        if len(value) != len(layers):
             raise ProgramError(
-                f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the number of "
+                f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the number of "
                 f"layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned "
                 "to a pipeline stage."
             )
-        if all(isinstance(each, int) and not isinstance(each, bool) for each in given):
-            pairs = zip(layers, given, strict=True)
-            given = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in pairs]
-        if not all(isinstance(each, SequentialLayerPipelineStageAssignment) for each in given):
+        if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
+            pairs = zip(layers, value, strict=True)
+            value = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in pairs]
+        if not all(isinstance(item, SequentialLayerPipelineStageAssignment) for item in value):
             raise ProgramError(
                 "All elements of `pipeline_stage_assignment` need to be instances of either `int` or "
                 "`SequentialLayerPipelineStageAssignment`."
             )
-        _check_in_order(given, layers)
-        held = list(given)
+        _check_in_order(value, layers)
+        stored = list(value)
 
         def stage_of(graph: Any) -> list[int]:
-            if [each.layer for each in held] != self.layers:  # type: ignore[attr-defined]
+            if [element.layer for element in stored] != self.layers:  # type: ignore[attr-defined]
                 raise ProgramStateError(
                     "The layers of the pipelined Sequential model have changed: you need to call "
                     "`set_pipeline_stage_assignment()` before executing again."
                 )
-            return [each.pipeline_stage for each in held]
+            return [element.pipeline_stage for element in stored]
 
-        self._assign(held, stage_of)
+        self._assign(stored, stage_of)
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign layers to stages, one number for each layer; raises as set_pipeline_stage_assignment does."""
@@ -237,13 +237,13 @@ class SequentialExtension(_Extension):
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse stages that do not follow each other; raises ProgramError in Graphcore's words."""
     before = 0
-    for place, (each, layer) in enumerate(zip(assignment, layers, strict=True)):
-        stage = each.pipeline_stage
+    for place, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
+        stage = item.pipeline_stage
         if stage is None:
-            raise ProgramError(f"Layer {each.layer.name} has not been assigned a pipeline stage.")
-        if each.layer is not layer:
+            raise ProgramError(f"Layer {item.layer.name} has not been assigned a pipeline stage.")
+        if item.layer is not layer:
             raise ProgramError(
-                f"The provided assignment at index {place} `pipeline_stage_assignment` is for layer {each.layer.name}, "
+                f"The provided assignment at index {place} `pipeline_stage_assignment` is for layer {item.layer.name}, "
                 f"but the layer in the Sequential model at index {place} is {layer.name}."
             )
         if place == 0 and stage != 0:
@@ -279,8 +279,8 @@ class _GraphExtension(_Extension):
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """Return a copy of the assignment that was set, or one of each call to no stage, in the order of the calls."""
-        held = self.__dict__.get("_assigned")
-        return copy(held) if held else [self._kind(node.layer, node.index) for node in self._calls()]
+        stored = self.__dict__.get("_assigned")
+        return copy(stored) if stored else [self._kind(node.layer, node.index) for node in self._calls()]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Assign the calls of layers to stages: one assignment for each call.
@@ -288,22 +288,22 @@ class _GraphExtension(_Extension):
         fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
         in Graphcore's words for what is no valid assignment.
         """
-        given, calls = pipeline_stage_assignment, self._calls()
-        if not isinstance(given, list):
+        value, calls = pipeline_stage_assignment, self._calls()
+        if not isinstance(value, list):
             raise ProgramError("`pipeline_stage_assignment` needs to be a list")
-        if len(given) != len(calls):
+        if len(value) != len(calls):
             raise ProgramError(
-                f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the total number "
+                f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the total number "
                 f"of invocations of layers in the model (currently {len(calls)}). Each invocation of a layer in a "
                 "model needs to be assigned to a pipeline stage (excluding input layers)."
             )
-        if not all(isinstance(each, self._kind) for each in given):
+        if not all(isinstance(item, self._kind) for item in value):
             raise ProgramError(
                 f"All elements of `pipeline_stage_assignment` need to be instances of `{self._kind.__name__}`."
             )
-        held = list(given)
-        _checked_stages(held, calls)
-        self._assign(held, lambda graph: _checked_stages(held, graph.nodes))
+        stored = list(value)
+        _checked_stages(stored, calls)
+        self._assign(stored, lambda graph: _checked_stages(stored, graph.nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign calls to stages, one number for each call in order; raises as set_pipeline_stage_assignment does."""
@@ -329,7 +329,7 @@ class _GraphExtension(_Extension):
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
         layer, before = assignment.layer, assignment.inbound_layers
-        names = [each.name for each in (before if isinstance(before, list) else [before])]
+        names = [item.name for item in (before if isinstance(before, list) else [before])]
         first = f"{layer.name} ({type(layer).__name__}) ({assignment.node_index})"
         rows = [(first, names[0] if names else "", str(assignment.pipeline_stage))]
         return rows + [("", name, "") for name in names[1:]]
@@ -338,30 +338,30 @@ class _GraphExtension(_Extension):
 def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int]:
     """Return the stage of each call; raises ProgramError in Graphcore's words where they are no pipeline."""
     stages: dict[int, int] = {}
-    for each in assignment:
-        if each.pipeline_stage is None:
+    for item in assignment:
+        if item.pipeline_stage is None:
             raise ProgramError(
-                f"Layer {each.layer.name} with node index {each.node_index} has not been assigned a pipeline stage."
+                f"Layer {item.layer.name} with node index {item.node_index} has not been assigned a pipeline stage."
             )
-        node = each.layer.inbound_nodes[each.node_index]
+        node = item.layer.inbound_nodes[item.node_index]
         if id(node) in stages:
             raise ProgramError(
-                f"Duplicate assignment for layer {each.layer.name} with node index {each.node_index}. Each layer "
+                f"Duplicate assignment for layer {item.layer.name} with node index {item.node_index}. Each layer "
                 "invocation can only be assigned to a single pipeline stage."
             )
-        stages[id(node)] = each.pipeline_stage
+        stages[id(node)] = item.pipeline_stage
     if any(id(node) not in stages for node in calls):
         raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
-    found = sorted(set(stages.values()))
-    missing = [str(each) for each in islice((each for each in range(found[-1]) if each not in found), _LISTED)]
-    if missing or found[0] < 0:
+    result = sorted(set(stages.values()))
+    missing = [str(item) for item in islice((item for item in range(result[-1]) if item not in result), _LISTED)]
+    if missing or result[0] < 0:
         raise ProgramError(
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
-            f"{', '.join(map(str, found))}, however the following pipeline stages are missing {', '.join(missing)}."
+            f"{', '.join(map(str, result))}, however the following pipeline stages are missing {', '.join(missing)}."
         )
     for node in calls:
-        for each in node.inputs:
-            if each.node is not None and stages[id(each.node)] > stages[id(node)]:
+        for item in node.inputs:
+            if item.node is not None and stages[id(item.node)] > stages[id(node)]:
                 raise ProgramError(
                     f"Layer {node.layer.name} in pipeline stage {stages[id(node)]} has a dependency from a pipeline "
                     "stage which has not yet executed. Layers can only use outputs from current or previous pipeline "

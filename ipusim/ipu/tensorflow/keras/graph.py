@@ -129,11 +129,11 @@ class Graph:
         """Find the calls; raises ProgramError where ``outputs`` depend on other inputs."""
         self.inputs, self.outputs = inputs, outputs
         self.nodes = post_order(outputs)
-        known = {id(each) for each in tensors(inputs)}
-        for each in tensors((outputs, [(node.args, dict(node.kwargs)) for node in self.nodes])):
-            if each.node is None and id(each) not in known:
+        known = {id(item) for item in tensors(inputs)}
+        for item in tensors((outputs, [(node.args, dict(node.kwargs)) for node in self.nodes])):
+            if item.node is None and id(item) not in known:
                 raise ProgramError(
-                    f"Graph disconnected: cannot obtain value for tensor {each!r}, which is no input of the model"
+                    f"Graph disconnected: cannot obtain value for tensor {item!r}, which is no input of the model"
                 )
 
     @property
@@ -148,10 +148,10 @@ class Graph:
         Raises ProgramError for another number of them, or other shapes.
         """
         expected = list(tensors(self.inputs))
-        found = _flat(values, expected)
-        if len(found) != len(expected):
-            raise ProgramError(f"expected {len(expected)} inputs of the model, got {len(found)}")
-        return {id(each): _fitting(value, each) for each, value in zip(expected, found, strict=True)}
+        result = _flat(values, expected)
+        if len(result) != len(expected):
+            raise ProgramError(f"expected {len(expected)} inputs of the model, got {len(result)}")
+        return {id(item): _fitting(value, item) for item, value in zip(expected, result, strict=True)}
 
     def run(self, values: Values, nodes: Iterable[Node], training: bool | None) -> None:
         """Make the calls of ``nodes``, and put what they give among the ``values``."""
@@ -162,7 +162,7 @@ class Graph:
 
     def result(self, values: Values) -> Any:
         """Return the outputs."""
-        return mapped_tensors(lambda each: values[id(each)], self.outputs)
+        return mapped_tensors(lambda item: values[id(item)], self.outputs)
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the outputs for values of the inputs."""
@@ -173,21 +173,21 @@ class Graph:
 
 def _flat(values: Any, expected: list[KerasTensor]) -> list[Any]:
     if isinstance(values, Mapping):
-        if all(each.name in values for each in expected):
-            return [values[each.name] for each in expected]
+        if all(item.name in values for item in expected):
+            return [values[item.name] for item in expected]
         return list(values.values())
     return list(values) if isinstance(values, tuple | list) else [values]
 
 
 def _fitting(value: Any, reference: KerasTensor) -> Any:
     """Return a value in the dtype of an input; raises ProgramError for another shape."""
-    found = tensor(value)
-    if tuple(np.shape(found)[1:]) != reference.shape[1:]:
+    result = tensor(value)
+    if tuple(np.shape(result)[1:]) != reference.shape[1:]:
         name = f" {reference.name!r}" if reference.name else ""
         raise ProgramError(
-            f"input{name} of the model: expected shape {reference.shape}, found shape={tuple(np.shape(found))}"
+            f"input{name} of the model: expected shape {reference.shape}, found shape={tuple(np.shape(result))}"
         )
-    return found if found.dtype == reference.dtype else cast(found, reference.dtype)
+    return result if result.dtype == reference.dtype else cast(result, reference.dtype)
 
 
 def summary_lines(model: Any, line_length: int) -> Iterator[str]:
@@ -213,10 +213,10 @@ def summary_lines(model: Any, line_length: int) -> Iterator[str]:
 
 def row(cells: tuple[str, ...], ends: list[int]) -> str:
     """Return cells, each up to its column's end, the next one a space behind."""
-    found = ""
+    result = ""
     for cell, end in zip(cells, ends, strict=True):
-        found = f"{found} {cell}"[: end - 1].ljust(end)
-    return found.rstrip()
+        result = f"{result} {cell}"[: end - 1].ljust(end)
+    return result.rstrip()
 
 
 def _shape(model: Any, layer: Any) -> str:
@@ -226,6 +226,6 @@ def _shape(model: Any, layer: Any) -> str:
     nodes = [] if model.graph is None else [node for node in model.graph.nodes if node.layer is layer]
     if not nodes:
         return "multiple"
-    given: Any = nodes[0].outputs
-    found = given.shape if isinstance(given, KerasTensor) else mapped_tensors(lambda each: each.shape, given)
-    return str(found)
+    value: Any = nodes[0].outputs
+    result = value.shape if isinstance(value, KerasTensor) else mapped_tensors(lambda item: item.shape, value)
+    return str(result)

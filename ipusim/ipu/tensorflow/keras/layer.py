@@ -36,8 +36,8 @@ from ipusim.ipu.tensorflow.variables import Weight, is_trying, on_host, trying
 
 def snake_case(name: str) -> str:
     """Return the name of a class as Keras writes it in those of layers, losses and metrics."""
-    found = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name.lstrip("_"))
-    return re.sub("([a-z])([A-Z])", r"\1_\2", found).lower()
+    result = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name.lstrip("_"))
+    return re.sub("([a-z])([A-Z])", r"\1_\2", result).lower()
 
 
 class Layer(Called):
@@ -120,10 +120,10 @@ class Layer(Called):
     @property
     def weights(self) -> list[NamedVariable]:
         """Its weights and those of the layers in it."""
-        found = {id(weight): weight for weight in self._own_weights()}
+        result = {id(weight): weight for weight in self._own_weights()}
         for layer in self.sublayers():
-            found |= {id(weight): weight for weight in layer.weights}
-        return list(found.values())
+            result |= {id(weight): weight for weight in layer.weights}
+        return list(result.values())
 
     def _own_weights(self) -> Iterable[NamedVariable]:
         """Return its weights without those of the layers in it."""
@@ -155,9 +155,9 @@ class Layer(Called):
                 f'You called `set_weights(weights)` on layer "{self.name}" with a weight list of length '
                 f"{len(weights)}, but the layer was expecting {len(own)} weights."
             )
-        found = [each.check(value) for each, value in zip(own, weights, strict=True)]
-        for each, value in zip(own, found, strict=True):
-            each.set(value)
+        result = [item.check(value) for item, value in zip(own, weights, strict=True)]
+        for item, value in zip(own, result, strict=True):
+            item.set(value)
 
     def count_params(self) -> int:
         """Return the number of elements of all weights."""
@@ -188,11 +188,11 @@ class Layer(Called):
     def _keep(
         self, own: str, shape: tuple[int, ...], dtype: Any, draw: Callable[[], Array], trainable: bool = True
     ) -> Weight:
-        found = Weight(lambda: self.path, own, shape, dtype, draw, trainable and self._trainable)
-        self._weights.append(found)
-        if not trainable or found.dtype.kind != "f":
-            self._never_trained.append(found)
-        return found
+        result = Weight(lambda: self.path, own, shape, dtype, draw, trainable and self._trainable)
+        self._weights.append(result)
+        if not trainable or result.dtype.kind != "f":
+            self._never_trained.append(result)
+        return result
 
     @property
     def _weight_dtype(self) -> Any:
@@ -212,15 +212,15 @@ class Layer(Called):
         Raises UnsupportedProgramError in Keras' words for a subclass with others, which says them itself.
         """
         known = inspect.signature(type(self).__init__).parameters.values()
-        own = {each.name for each in known if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+        own = {item.name for item in known if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}
         if type(self).get_config is Layer.get_config and own - {"self", "name", "trainable", "dtype"}:
             raise UnsupportedProgramError(
                 f"Layer {type(self).__name__} has arguments in `__init__` and therefore must override `get_config`."
             )
-        found: dict[str, Any] = {"name": self.name, "trainable": self.trainable}
+        result: dict[str, Any] = {"name": self.name, "trainable": self.trainable}
         if self._given_input_shape is not None:
-            found["batch_input_shape"] = self._given_input_shape
-        return found if self._given_dtype is None else found | {"dtype": self._given_dtype.name}
+            result["batch_input_shape"] = self._given_input_shape
+        return result if self._given_dtype is None else result | {"dtype": self._given_dtype.name}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -229,8 +229,8 @@ class Layer(Called):
 
     def copied(self) -> Layer:
         """Return a layer with the same arguments, and none of the weights and calls."""
-        found: Layer = type(self).from_config(self.get_config())
-        return found
+        result: Layer = type(self).from_config(self.get_config())
+        return result
 
     @property
     def dtype(self) -> str:
@@ -241,8 +241,8 @@ class Layer(Called):
         """Return the shape that it gives for inputs of a shape, both with None for the batch."""
         shape = tuple(input_shape)
         with trying():
-            given = self.copied()(KerasTensor((None, *shape[1:]), self._weight_dtype))
-        return mapped_tensors(lambda each: (shape[0], *each.shape[1:]), given)
+            value = self.copied()(KerasTensor((None, *shape[1:]), self._weight_dtype))
+        return mapped_tensors(lambda item: (shape[0], *item.shape[1:]), value)
 
     @property
     def losses(self) -> list[Any]:
@@ -298,7 +298,7 @@ class Layer(Called):
     def _build_for(self, inputs: Any) -> None:
         if self.built:
             return
-        shape = mapped(lambda each: (None, *np.shape(each)[1:]), inputs)
+        shape = mapped(lambda item: (None, *np.shape(item)[1:]), inputs)
         self._dtype = self._dtype or _float_of(inputs)
         self.build(shape)
         self.built = True
@@ -313,16 +313,16 @@ class Layer(Called):
 
     def _gives(self, node: Node) -> Any:
         """Return the tensors of a call, by trying the layer on zeros of two batches."""
-        given: list[Any] = []
+        values: list[Any] = []
         for batch in TRIED:
             args, kwargs = mapped_tensors(methodcaller("zeros", batch), (node.args, dict(node.kwargs)))
             with trying():
                 self._build_for(args[0])
-                given.append(self._call(*args, **{"training": None} | kwargs))
+                values.append(self._call(*args, **{"training": None} | kwargs))
         others: list[Any] = []
-        mapped(others.append, given[1])
+        mapped(others.append, values[1])
         shapes = iter(map(np.shape, others))
-        return mapped(lambda each: KerasTensor(batched(np.shape(each), next(shapes)), each.dtype, node), given[0])
+        return mapped(lambda item: KerasTensor(batched(np.shape(item), next(shapes)), item.dtype, node), values[0])
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
         """Be in a model: take names, and a place among its layers that seeds what is drawn."""
@@ -367,6 +367,6 @@ def _given_shape(kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if kwargs.get("batch_input_shape") is not None:
         return tuple(kwargs["batch_input_shape"])
     if kwargs.get("input_shape") is not None:
-        given = kwargs["input_shape"]
-        return (None, *(given if isinstance(given, list | tuple) else [given]))
+        value = kwargs["input_shape"]
+        return (None, *(value if isinstance(value, list | tuple) else [value]))
     return None

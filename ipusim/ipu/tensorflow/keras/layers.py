@@ -61,10 +61,10 @@ class BatchNormalization(CoreLayer):
         return super()._forms(shape) | {"mean": shape[-1:], "variance": shape[-1:]}
 
     def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
-        found = super()._drawn(shape, dtype)
+        result = super()._drawn(shape, dtype)
         for own, value in (("mean", 0), ("variance", 1)):
-            found[own] = self._begun(own, np.full(shape[-1:], value, dtype), len(found))
-        return found
+            result[own] = self._begun(own, np.full(shape[-1:], value, dtype), len(result))
+        return result
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         mean, variance = variables["mean"], variables["variance"]
@@ -82,8 +82,8 @@ class BatchNormalization(CoreLayer):
         axes, size = tuple(range(x.ndim - 1)), x.dtype.type(group)
         mean = functions.all_reduce(anp.mean(x, axis=axes), group) / size
         variance = functions.all_reduce(anp.mean((x - mean) ** 2, axis=axes), group) / size
-        for kept, found in ((variables["mean"], mean), (variables["variance"], variance)):
-            kept.assign(_mixed(kept.read_value(), getval(found), self._momentum))
+        for kept, result in ((variables["mean"], mean), (variables["variance"], variance)):
+            kept.assign(_mixed(kept.read_value(), getval(result), self._momentum))
         return self._normalised(x, mean, variance, variables)
 
     def _normalised(self, x: Any, mean: Any, variance: Any, variables: Mapping[str, NamedVariable]) -> Any:
@@ -98,8 +98,8 @@ def moving_average(before: Array, x: Array, momentum: float, statistic: Callable
     return _mixed(before, statistic(x, axis=tuple(range(x.ndim - 1))), momentum)
 
 
-def _mixed(before: Array, found: Array, momentum: float) -> Array:
-    moved: Array = (before * momentum + found * (1 - momentum)).astype(before.dtype)
+def _mixed(before: Array, result: Array, momentum: float) -> Array:
+    moved: Array = (before * momentum + result * (1 - momentum)).astype(before.dtype)
     return moved
 
 

@@ -124,7 +124,7 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
     predictions = tensor(y_pred)
-    first, second = (anp.log(maximum(each, EPSILON) + 1) for each in (fitted(y_true, predictions), predictions))
+    first, second = (anp.log(maximum(item, EPSILON) + 1) for item in (fitted(y_true, predictions), predictions))
     return anp.mean(anp.square(first - second), axis=-1)
 
 
@@ -188,18 +188,18 @@ class Loss(Configured):
 
     def __init__(self, reduction: str = "auto", name: str | None = None) -> None:
         """Take both; raises ProgramError for a reduction that there is not."""
-        found = getattr(reduction, "value", reduction)
-        if found not in ("auto", "sum_over_batch_size", "sum", "none"):
+        result = getattr(reduction, "value", reduction)
+        if result not in ("auto", "sum_over_batch_size", "sum", "none"):
             raise ProgramError(
                 f"Invalid Reduction Key: {reduction}. Expected keys are "
                 "\"('auto', 'none', 'sum', 'sum_over_batch_size')\""
             )
-        self.reduction, self.name = found, name or self.default_name
+        self.reduction, self.name = result, name or self.default_name
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        found = super().get_config()
-        return found | {name: getattr(self, name) for name in ("reduction", "name") if name in found}
+        result = super().get_config()
+        return result | {name: getattr(self, name) for name in ("reduction", "name") if name in result}
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the loss of each sample; a subclass says what that is."""
@@ -207,13 +207,13 @@ class Loss(Configured):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return the loss, reduced; ``sample_weight`` weighs the samples, whose number a mean is over all the same."""
-        each = self.call(y_true, y_pred)
+        item = self.call(y_true, y_pred)
         if sample_weight is not None:
-            losses = concrete(each)
-            each = losses * cast(fitted_weights(sample_weight, losses), losses.dtype)
+            losses = concrete(item)
+            item = losses * cast(fitted_weights(sample_weight, losses), losses.dtype)
         if self.reduction == "none":
-            return concrete(each)
-        return anp.sum(concrete(each)) if self.reduction == "sum" else reduce_mean(each)
+            return concrete(item)
+        return anp.sum(concrete(item)) if self.reduction == "sum" else reduce_mean(item)
 
 
 class FunctionLoss(Loss):
@@ -337,8 +337,8 @@ def loss_of(identifier: Any) -> Loss:
         return identifier()
     if callable(identifier):
         own = {"function": staticmethod(identifier), "default_name": str(name)}
-        found: Loss = type("CustomLoss", (FunctionLoss,), own)()
-        return found
+        result: Loss = type("CustomLoss", (FunctionLoss,), own)()
+        return result
     if not isinstance(identifier, str):
         checks.wrong_type("loss", "a loss, its name, or a function of labels and predictions", identifier)
     if identifier not in _BY_NAME:
@@ -348,8 +348,8 @@ def loss_of(identifier: Any) -> Loss:
 
 def get(identifier: Any) -> Any:
     """Return the function of a loss by its name, and a loss as it is; raises as :func:`loss_of` does."""
-    found = loss_of(identifier)
-    return type(found).function if isinstance(identifier, str) and isinstance(found, FunctionLoss) else identifier
+    result = loss_of(identifier)
+    return type(result).function if isinstance(identifier, str) and isinstance(result, FunctionLoss) else identifier
 
 
 _FUNCTIONS: Final = (

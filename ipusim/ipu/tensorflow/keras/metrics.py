@@ -49,8 +49,8 @@ class Metric(Configured):
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        found = {name: value for name, value in super().get_config().items() if name != "dtype" or value is not None}
-        return found | ({"name": self.name} if "name" in found else {})
+        result = {name: value for name, value in super().get_config().items() if name != "dtype" or value is not None}
+        return result | ({"name": self.name} if "name" in result else {})
 
     def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Return what a micro-batch adds, each a number."""
@@ -62,8 +62,8 @@ class Metric(Configured):
 
     def add(self, statistics: Sequence[Any], count: int = 1) -> None:
         """Add what ``count`` micro-batches have given."""
-        found = [np.asarray(statistic, np.float64) for statistic in statistics]
-        self.total = found if self.total is None else [a + b for a, b in zip(self.total, found, strict=True)]
+        result = [np.asarray(statistic, np.float64) for statistic in statistics]
+        self.total = result if self.total is None else [a + b for a, b in zip(self.total, result, strict=True)]
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of the host; raises ProgramError in a stage."""
@@ -159,8 +159,8 @@ class MeanMetricWrapper(Metric):
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each sample whose class number is the most likely."""
     scores = tensor(_ranked(y_pred))
-    found = argmax(scores, -1)
-    return cast(found == classes_of(y_true, scores), np.float32)
+    result = argmax(scores, -1)
+    return cast(result == classes_of(y_true, scores), np.float32)
 
 
 @also_on_host
@@ -174,8 +174,8 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Any:
     """Return the share of each sample's predictions that are on the label's side of the threshold."""
     scores = tensor(y_pred)
-    found = cast(scores > threshold, scores.dtype)
-    return anp.mean(cast(fitted(y_true, scores) == found, np.float32), axis=-1)
+    result = cast(scores > threshold, scores.dtype)
+    return anp.mean(cast(fitted(y_true, scores) == result, np.float32), axis=-1)
 
 
 @also_on_host
@@ -335,8 +335,8 @@ def is_known(name: str) -> bool:
 
 
 def _of(kind: type[Any], name: str) -> Metric:
-    found: Metric = kind(name)
-    return found
+    result: Metric = kind(name)
+    return result
 
 
 def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -> Metric:

@@ -75,17 +75,17 @@ class Model(Trainer, ModelExtension, Layer):
         """Be in another model, whose names and places go before its own."""
         self._home, self.in_model = home, True
         own = list(self.sublayers())
-        for each in own:
-            each.in_model = False
+        for item in own:
+            item.in_model = False
         adopt_all(own, f"{self.path}/", places)
 
     def sublayers(self) -> Iterator[Layer]:
         """Yield the layers of the graph, and those that are attributes."""
         seen: set[int] = set()
-        for each in [*([] if self._graph is None else self._graph.layers), *super().sublayers()]:
-            if id(each) not in seen and not isinstance(each, InputLayer):
-                seen.add(id(each))
-                yield each
+        for item in [*([] if self._graph is None else self._graph.layers), *super().sublayers()]:
+            if id(item) not in seen and not isinstance(item, InputLayer):
+                seen.add(id(item))
+                yield item
 
     @property
     def graph(self) -> Graph | None:
@@ -127,12 +127,12 @@ class Model(Trainer, ModelExtension, Layer):
         several = outputs if isinstance(outputs, list | tuple) else [outputs]
         if self._graph is None:
             return tuple(f"output_{number}" for number in range(1, len(several) + 1))
-        found: list[str] = []
+        result: list[str] = []
         for output in self.outputs:
             name = output.node.layer.name if output.node is not None else output.name
             numbers = (name if not number else f"{name}_{number}" for number in count())
-            found.append(next(numbered for numbered in numbers if numbered not in found))
-        return tuple(found)
+            result.append(next(numbered for numbered in numbers if numbered not in result))
+        return tuple(result)
 
     @property
     def input(self) -> Any:
@@ -147,7 +147,7 @@ class Model(Trainer, ModelExtension, Layer):
     @property
     def input_shape(self) -> Any:
         """The shape of its input, or a list of those of several."""
-        return _one([each.shape for each in self.inputs])
+        return _one([input_.shape for input_ in self.inputs])
 
     @property
     def output_shape(self) -> Any:
@@ -184,8 +184,8 @@ class Model(Trainer, ModelExtension, Layer):
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
         if not functions.inside():
             with on_host():
-                given = self._run(inputs, *args, training=training, **kwargs)
-            return mapped(concrete, given)
+                value = self._run(inputs, *args, training=training, **kwargs)
+            return mapped(concrete, value)
         self._build_for(inputs)
         return self._call(inputs, *args, training=training, **kwargs)
 
@@ -303,24 +303,24 @@ class Functional(FunctionalExtension, Model):
         """Return the model of what ``get_config`` gave, with weights drawn anew; raises as making one does."""
         with custom_object_scope(custom_objects):
             inputs, outputs = graph_of(config)
-        found = cls(inputs=inputs, outputs=outputs, name=config["name"])
-        set_options(found, config["ipu_options"])
-        return found
+        result = cls(inputs=inputs, outputs=outputs, name=config["name"])
+        set_options(result, config["ipu_options"])
+        return result
 
     def copied_with(self, made: Callable[[Layer], Layer]) -> Functional:
         """Return a model of the same calls, with a layer ``made`` of each of its own."""
         assert self._graph is not None
         inputs, outputs = copied_graph(self._graph, made)
-        found = type(self)(inputs, outputs, name=self.name)
-        set_options(found, options_config(self))
-        return found
+        result = type(self)(inputs, outputs, name=self.name)
+        set_options(result, options_config(self))
+        return result
 
 
-def _input_layer(given: KerasTensor, place: int) -> InputLayer:
-    found = InputLayer(batch_input_shape=given.shape, dtype=given.dtype, name=given.name or f"input_{place}")
-    found.tensor = given
-    given.input_layer = found
-    return found
+def _input_layer(value: KerasTensor, place: int) -> InputLayer:
+    result = InputLayer(batch_input_shape=value.shape, dtype=value.dtype, name=value.name or f"input_{place}")
+    result.tensor = value
+    value.input_layer = result
+    return result
 
 
 def _symbolic_like(array: Any) -> KerasTensor:
@@ -340,5 +340,5 @@ def _symbolic(shapes: Any, dtype: Any) -> Any:
     return KerasTensor((None, *tuple(shapes)[1:]), dtype)
 
 
-def _one(found: list[Any]) -> Any:
-    return found[0] if len(found) == 1 else found
+def _one(result: list[Any]) -> Any:
+    return result[0] if len(result) == 1 else result

@@ -21,10 +21,10 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
     Raises ProgramError for a text that is none, or with what is not known.
     """
     try:
-        found = json.loads(checks.text("json_string", json_string))
+        result = json.loads(checks.text("json_string", json_string))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ProgramError(f"json_string: expected what to_json() gave: {error}") from error
-    return model_from_config(found, custom_objects)
+    return model_from_config(result, custom_objects)
 
 
 def model_from_config(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
@@ -50,10 +50,10 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
         )
 
     def made(layer: Layer) -> Any:
-        found = layer.copied() if clone_function is None else clone_function(layer)
-        if not isinstance(found, Layer):
-            checks.wrong_type("clone_function", "a layer from it", found)
-        return found
+        result = layer.copied() if clone_function is None else clone_function(layer)
+        if not isinstance(result, Layer):
+            checks.wrong_type("clone_function", "a layer from it", result)
+        return result
 
     return model.copied_with(made)
 

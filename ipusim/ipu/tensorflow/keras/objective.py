@@ -67,20 +67,20 @@ class Objective:
         if loss is None:
             raise ProgramError("Model: expected a loss in compile(), got none")
         self._names = names
-        found = [losses.loss_of(each) for each in _by_output("loss", loss, names, every=True)]
-        factors = [1.0 if each is None else float(each) for each in _by_output("loss_weights", loss_weights, names)]
-        self._losses = [(name, each, by) for name, each, by in zip(names, found, factors, strict=True)]
+        result = [losses.loss_of(item) for item in _by_output("loss", loss, names, every=True)]
+        factors = [1.0 if item is None else float(item) for item in _by_output("loss_weights", loss_weights, names)]
+        self._losses = [(name, item, by) for name, item, by in zip(names, result, factors, strict=True)]
         self._own = [_LossMean(f"{name}_loss") for name in names] if len(names) > 1 else []
         self._metrics = []
-        for given, takes_weights in ((asked, False), (weighted, True)):
-            for place, each in enumerate(_metrics_of(given, names)):
+        for value, takes_weights in ((asked, False), (weighted, True)):
+            for place, item in enumerate(_metrics_of(value, names)):
                 shapes = tuple(anp.shape(labels[place])), tuple(anp.shape(predictions[place]))
-                for one in each:
+                for one in item:
                     metric = metrics.get(one, *shapes)
                     if len(names) > 1 and not isinstance(one, Metric):
                         metric.name = f"{names[place]}_{metric.name}"
                     self._metrics.append((place, metric, takes_weights))
-        known = [each.name for each in self.metrics]
+        known = [item.name for item in self.metrics]
         for name in known:
             if known.count(name) > 1:
                 raise ProgramError(f"metrics: expected each by another name, got {name!r} twice: give them names")
@@ -97,26 +97,26 @@ class Objective:
                 "provided in `fit()`."
             )
         labels = [
-            in_rows(each, of) for each, of in zip(_by_output("y", y, names, every=True), predictions, strict=True)
+            in_rows(item, of) for item, of in zip(_by_output("y", y, names, every=True), predictions, strict=True)
         ]
         weights = _by_output("sample_weight", sample_weight, names)
         if self._names != names:
             self._resolve(names, labels, predictions)
         parts = [
-            _scalar(each(label, prediction, weight))
-            for (_, each, _), label, prediction, weight in zip(self._losses, labels, predictions, weights, strict=True)
+            _scalar(item(label, prediction, weight))
+            for (_, item, _), label, prediction, weight in zip(self._losses, labels, predictions, weights, strict=True)
         ]
         scaled = [
             part if by == 1.0 else part * np.float32(by) for part, (_, _, by) in zip(parts, self._losses, strict=True)
         ]
         total = scaled[0] if len(scaled) == 1 else anp.sum(anp.stack(scaled))
-        found = [total, *(parts if self._own else ())]
-        self._sizes = [1] * len(found)
+        result = [total, *(parts if self._own else ())]
+        self._sizes = [1] * len(result)
         for place, metric, takes_weights in self._metrics:
-            given = metric.statistics(labels[place], predictions[place], weights[place] if takes_weights else None)
-            self._sizes.append(len(given))
-            found += [anp.asarray(concrete(each)) if not hasattr(each, "dtype") else concrete(each) for each in given]
-        return found
+            value = metric.statistics(labels[place], predictions[place], weights[place] if takes_weights else None)
+            self._sizes.append(len(value))
+            result += [anp.asarray(concrete(item)) if not hasattr(item, "dtype") else concrete(item) for item in value]
+        return result
 
     def add(self, sums: Sequence[Any], count: int, samples: int = 1) -> None:
         """Add the terms of ``count`` micro-batches, summed up; a mean among them is that of so many ``samples``."""
@@ -138,37 +138,37 @@ def _scalar(loss: Any) -> Any:
     return anp.mean(loss) if anp.shape(loss) else loss
 
 
-def _by_output(what: str, given: Any, names: tuple[str, ...], *, every: bool = False) -> list[Any]:
+def _by_output(what: str, value: Any, names: tuple[str, ...], *, every: bool = False) -> list[Any]:
     """Return what each output has of something given for all, in a list or by their names; None for none.
 
     Raises ProgramError for another number or names, and where ``every`` output must have it.
     """
-    if isinstance(given, Mapping):
-        for name in given:
+    if isinstance(value, Mapping):
+        for name in value:
             if name not in names:
                 raise ProgramError(f"{what}: expected names of outputs, {', '.join(names)}, got {name!r}")
-        found = [given.get(name) for name in names]
-    elif isinstance(given, list | tuple):
-        found = list(given)
+        result = [value.get(name) for name in names]
+    elif isinstance(value, list | tuple):
+        result = list(value)
     else:
-        found = [given] if len(names) == 1 else [given] * len(names)
-    if len(found) != len(names):
-        raise ProgramError(f"{what}: expected one for each output, {', '.join(names)}, got {len(found)}")
-    if every and any(each is None for each in found):
-        raise ProgramError(f"{what}: expected one for each output, got none for {names[found.index(None)]!r}")
-    return found
+        result = [value] if len(names) == 1 else [value] * len(names)
+    if len(result) != len(names):
+        raise ProgramError(f"{what}: expected one for each output, {', '.join(names)}, got {len(result)}")
+    if every and any(item is None for item in result):
+        raise ProgramError(f"{what}: expected one for each output, got none for {names[result.index(None)]!r}")
+    return result
 
 
-def _metrics_of(given: Any, names: tuple[str, ...]) -> list[list[Any]]:
+def _metrics_of(value: Any, names: tuple[str, ...]) -> list[list[Any]]:
     """Return the metrics of each output."""
-    if given is None:
+    if value is None:
         return [[] for _ in names]
-    if isinstance(given, Mapping):
-        return [_listed(each) for each in _by_output("metrics", given, names)]
-    if len(names) > 1 and isinstance(given, list | tuple) and all(isinstance(each, list | tuple) for each in given):
-        return [list(each) for each in _by_output("metrics", given, names)]
-    return [_listed(given) for _ in names]
+    if isinstance(value, Mapping):
+        return [_listed(item) for item in _by_output("metrics", value, names)]
+    if len(names) > 1 and isinstance(value, list | tuple) and all(isinstance(item, list | tuple) for item in value):
+        return [list(item) for item in _by_output("metrics", value, names)]
+    return [_listed(value) for _ in names]
 
 
-def _listed(given: Any) -> list[Any]:
-    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]

@@ -73,8 +73,8 @@ class Optimizer(Configured, BaseOptimizer):
                 f"Cannot accept both `clipnorm` and `global_clipnorm`, passed `clipnorm` {clipnorm}, `global_clipnorm` "
                 f"{global_clipnorm}."
             )
-        given = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
-        self._limits = [None if value is None else checks.not_negative(name, value) for name, value in given.items()]
+        options = {"clipnorm": clipnorm, "clipvalue": clipvalue, "global_clipnorm": global_clipnorm}
+        self._limits = [None if value is None else checks.not_negative(name, value) for name, value in options.items()]
         self._calls, self._replicas = 0, 1
         super().__init__(self._made(self._rate_now()), name)
 
@@ -121,17 +121,17 @@ class Optimizer(Configured, BaseOptimizer):
         return self._made(self._rate_now())
 
     def apply_gradients(  # type: ignore[override]  # Keras' order
-        self, grads_and_vars: GradientsAndVariables, name: str | None = None, *_: Any, **given: Any
+        self, grads_and_vars: GradientsAndVariables, name: str | None = None, *_: Any, **options: Any
     ) -> Any:
         """Update the variables, with gradients limited as asked for, and count the update."""
-        found = super().apply_gradients(self._limited(list(grads_and_vars)), given.get("global_step"), name)
+        result = super().apply_gradients(self._limited(list(grads_and_vars)), options.get("global_step"), name)
         self._calls += 1
-        return found
+        return result
 
     def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
         """Return the gradients of variables, each None for one without; raises as ``compute_gradients`` does."""
-        found = {variable.name: gradient for gradient, variable in self.compute_gradients(loss, params)}
-        return [found.get(variable.name) for variable in params]
+        result = {variable.name: gradient for gradient, variable in self.compute_gradients(loss, params)}
+        return [result.get(variable.name) for variable in params]
 
     def _set_hyper(self, name: str, value: Any) -> None:
         """Set a number of an optimizer of the program's own."""
@@ -142,8 +142,10 @@ class Optimizer(Configured, BaseOptimizer):
 
     def _get_hyper(self, name: str, dtype: Any = None) -> Any:
         """Return a number of an optimizer of the program's own, in a dtype where one is given; or its schedule."""
-        found = self.learning_rate if name == "learning_rate" else self._hyper[name]
-        return found if dtype is None or isinstance(found, LearningRateSchedule) else np.dtype(dtype).type(float(found))
+        result = self.learning_rate if name == "learning_rate" else self._hyper[name]
+        return (
+            result if dtype is None or isinstance(result, LearningRateSchedule) else np.dtype(dtype).type(float(result))
+        )
 
     def _decayed_lr(self, var_dtype: Any) -> Any:
         """Return the step size of the next update."""
@@ -151,25 +153,25 @@ class Optimizer(Configured, BaseOptimizer):
 
     def _serialize_hyperparameter(self, name: str) -> Any:
         """Return a number for ``get_config``."""
-        found = self._get_hyper(name)
-        return described(found) if isinstance(found, LearningRateSchedule) else float(found)
+        result = self._get_hyper(name)
+        return described(result) if isinstance(result, LearningRateSchedule) else float(result)
 
     def _limited(self, pairs: list[Any]) -> list[Any]:
         norm, value, whole = self._limits
         if value is not None:
-            pairs = [(None if each is None else np.clip(each, -value, value), of) for each, of in pairs]
+            pairs = [(None if item is None else np.clip(item, -value, value), of) for item, of in pairs]
         if norm is not None:
-            pairs = [(None if each is None else _shortened(each, norm, _length([each])), of) for each, of in pairs]
+            pairs = [(None if item is None else _shortened(item, norm, _length([item])), of) for item, of in pairs]
         if whole is not None:
-            length = _length([each for each, _ in pairs if each is not None])
-            pairs = [(None if each is None else _shortened(each, whole, length), of) for each, of in pairs]
+            length = _length([item for item, _ in pairs if item is not None])
+            pairs = [(None if item is None else _shortened(item, whole, length), of) for item, of in pairs]
         return pairs
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments, with the step size that it has now."""
         now = described(self._schedule) if self._schedule else float(self._rate)
-        found = {name: value for name, value in super().get_config().items() if name != "lr"}
-        return found | {"name": self.name, "learning_rate": now}
+        result = {name: value for name, value in super().get_config().items() if name != "lr"}
+        return result | {"name": self.name, "learning_rate": now}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -372,8 +374,8 @@ def get(identifier: Any) -> BaseOptimizer:
         checks.wrong_type("optimizer", "an optimizer such as keras.optimizers.SGD(0.01), or its name", identifier)
     if identifier.lower() not in _BY_NAME:
         raise ProgramError(f"Unknown optimizer: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
-    found: BaseOptimizer = _BY_NAME[identifier.lower()]()
-    return found
+    result: BaseOptimizer = _BY_NAME[identifier.lower()]()
+    return result
 
 
 __getattr__, __dir__ = offering(

@@ -112,20 +112,20 @@ def check_accumulation_steps(steps: Any) -> None:
 def check_device_mapping(mapping: Any) -> None:
     """Refuse what is no list of whole numbers; raises ProgramError in Graphcore's words."""
     if mapping is not None and (
-        not isinstance(mapping, list) or not all(isinstance(each, int) and each >= 0 for each in mapping)
+        not isinstance(mapping, list) or not all(isinstance(item, int) and item >= 0 for item in mapping)
     ):
         raise ProgramError("Expected `device_mapping` to be a list of integers.")
 
 
-def check_pipelining(given: Mapping[str, Any]) -> None:
+def check_pipelining(options: Mapping[str, Any]) -> None:
     """Refuse arguments of a pipeline that Keras sets, or that there are not; raises ProgramError."""
     for name, alternative in _OWN.items():
-        if name in given:
+        if name in options:
             raise ProgramError(
                 f"Found `{name}` key in `pipelining_kwargs`. Set the `{alternative}` argument to "
                 "`set_pipelining_options` instead."
             )
-    for name in given:
+    for name in options:
         if name in _AUTOMATIC:
             raise ProgramError(
                 f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras."
@@ -134,40 +134,40 @@ def check_pipelining(given: Mapping[str, Any]) -> None:
             raise ProgramError(
                 f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
             )
-    _check_known("set_pipelining_options", given, "ipusim.ipu.pipelining_ops:pipeline")
+    _check_known("set_pipelining_options", options, "ipusim.ipu.pipelining_ops:pipeline")
 
 
-def check_accumulating(given: Mapping[str, Any]) -> None:
+def check_accumulating(options: Mapping[str, Any]) -> None:
     """Refuse arguments of the accumulating optimizer that Keras sets, or that there are not; raises ProgramError."""
-    if "opt" in given:
+    if "opt" in options:
         raise ProgramError(
             "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which "
             "the model has been compiled with is automatically wrapped."
         )
     for name, alternative in _OWN_OF_OPTIMIZER.items():
-        if name in given:
+        if name in options:
             raise ProgramError(
                 f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. Set the `{alternative}` argument to "
                 "`set_gradient_accumulation_options` instead."
             )
-    _check_known("set_gradient_accumulation_options", given, "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2")
+    _check_known("set_gradient_accumulation_options", options, "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2")
 
 
-def check_queue(method: str, given: Mapping[str, Any], queue: str, refused: Mapping[str, str]) -> None:
+def check_queue(method: str, options: Mapping[str, Any], queue: str, refused: Mapping[str, str]) -> None:
     """Refuse arguments of a queue that Keras sets, or that there are not; raises ProgramError."""
     for name, why in refused.items():
-        if name in given:
+        if name in options:
             raise ProgramError(f"Found `{name}` key in `kwargs`. This argument is {why}.")
-    _check_known(method, given, queue)
+    _check_known(method, options, queue)
 
 
-def _check_known(method: str, given: Mapping[str, Any], of: str) -> None:
+def _check_known(method: str, options: Mapping[str, Any], of: str) -> None:
     """Refuse arguments that a function does not have; raises ProgramTypeError."""
     import inspect  # noqa: PLC0415 - for few
     from importlib import import_module  # noqa: PLC0415 - as above
 
     module, _, name = of.partition(":")
     known = inspect.signature(getattr(import_module(module), name)).parameters
-    for each in given:
-        if each not in known:
-            checks.wrong_type(method, f"arguments of {name}", each)
+    for item in options:
+        if item not in known:
+            checks.wrong_type(method, f"arguments of {name}", item)

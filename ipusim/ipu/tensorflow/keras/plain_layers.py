@@ -181,7 +181,7 @@ class _Merge(_Plain):
             raise ProgramError(
                 f'A merge layer should be called on a list of at least 1 input, layer "{self.name}" got none.'
             )
-        return [tensor(each) for each in inputs]
+        return [tensor(input_) for input_ in inputs]
 
 
 class _Elementwise(_Merge):
@@ -192,69 +192,69 @@ class _Elementwise(_Merge):
 
     def call(self, inputs: Any) -> Any:
         """Return the tensors, made one; raises ProgramError for shapes that do not go together."""
-        given = self._several(inputs)
-        axes = max(each.ndim for each in given)
-        found = [
-            anp.reshape(each, (each.shape[0], *[1] * (axes - each.ndim), *each.shape[1:]))
-            if 0 < each.ndim < axes
-            else each
-            for each in given
+        value = self._several(inputs)
+        axes = max(item.ndim for item in value)
+        result = [
+            anp.reshape(item, (item.shape[0], *[1] * (axes - item.ndim), *item.shape[1:]))
+            if 0 < item.ndim < axes
+            else item
+            for item in value
         ]
         try:
-            np.broadcast_shapes(*(each.shape for each in found))
+            np.broadcast_shapes(*(item.shape for item in result))
         except ValueError:
-            shapes = " ".join(str(each.shape[1:]) for each in given)
+            shapes = " ".join(str(item.shape[1:]) for item in value)
             raise ProgramError(
                 f'layer "{self.name}": Operands could not be broadcast together with shapes {shapes}'
             ) from None
-        return self._merged(found)
+        return self._merged(result)
 
-    def _merged(self, given: list[Any]) -> Any:
+    def _merged(self, values: list[Any]) -> Any:
         raise NotImplementedError
 
 
 class Maximum(_Elementwise):
     """Keras ``Maximum``: the largest of several tensors, element by element."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        return reduce(maximum, given)
+    def _merged(self, values: list[Any]) -> Any:
+        return reduce(maximum, values)
 
 
 class Minimum(_Elementwise):
     """Keras ``Minimum``: the smallest of several tensors, element by element."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        return reduce(minimum, given)
+    def _merged(self, values: list[Any]) -> Any:
+        return reduce(minimum, values)
 
 
 class Add(_Elementwise):
     """Keras ``Add``: the sum of several tensors."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        return reduce(operator.add, given)
+    def _merged(self, values: list[Any]) -> Any:
+        return reduce(operator.add, values)
 
 
 class Subtract(_Elementwise):
     """Keras ``Subtract``: the difference of two tensors; raises ProgramError for another number of them."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        if len(given) != 2:
-            raise ProgramError(f"A `Subtract` layer should be called on exactly 2 inputs, got {len(given)}")
-        return given[0] - given[1]
+    def _merged(self, values: list[Any]) -> Any:
+        if len(values) != 2:
+            raise ProgramError(f"A `Subtract` layer should be called on exactly 2 inputs, got {len(values)}")
+        return values[0] - values[1]
 
 
 class Multiply(_Elementwise):
     """Keras ``Multiply``: the product of several tensors, element by element."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        return reduce(operator.mul, given)
+    def _merged(self, values: list[Any]) -> Any:
+        return reduce(operator.mul, values)
 
 
 class Average(_Elementwise):
     """Keras ``Average``: the mean of several tensors, element by element."""
 
-    def _merged(self, given: list[Any]) -> Any:
-        return reduce(operator.add, given) / np.float32(len(given))
+    def _merged(self, values: list[Any]) -> Any:
+        return reduce(operator.add, values) / np.float32(len(values))
 
 
 class Concatenate(_Merge):
@@ -267,13 +267,13 @@ class Concatenate(_Merge):
 
     def call(self, inputs: Any) -> Any:
         """Return several tensors joined; raises ProgramError in Keras' words where they do not go together."""
-        given = self._several(inputs)
+        value = self._several(inputs)
         try:
-            return anp.concatenate(given, axis=self._axis)
+            return anp.concatenate(value, axis=self._axis)
         except ValueError:
             raise ProgramError(
                 f'layer "{self.name}": A `Concatenate` layer requires inputs with matching shapes except for the '
-                f"concatenation axis {self._axis}, got {', '.join(str((None, *each.shape[1:])) for each in given)}"
+                f"concatenation axis {self._axis}, got {', '.join(str((None, *item.shape[1:])) for item in value)}"
             ) from None
 
     def get_config(self) -> dict[str, Any]:

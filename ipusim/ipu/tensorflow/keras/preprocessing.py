@@ -41,19 +41,19 @@ class sequence:  # noqa: N801 - Keras' name of a module
         for name, word in {"padding": padding, "truncating": truncating}.items():
             if word not in ("pre", "post"):
                 checks.wrong_value(name, "'pre' or 'post'", word)
-        if not hasattr(sequences, "__len__") or not all(hasattr(each, "__len__") for each in sequences):
+        if not hasattr(sequences, "__len__") or not all(hasattr(item, "__len__") for item in sequences):
             checks.wrong_type("sequences", "a list of lists of numbers", sequences)
         length = max(map(len, sequences), default=0) if maxlen is None else checks.whole("maxlen", maxlen)
-        shape = next((np.shape(each)[1:] for each in sequences if len(each)), ())
-        found = np.full((len(sequences), length, *shape), value, checks.dtype("dtype", dtype, "biuf"))
-        for row, each in zip(found, sequences, strict=True):
-            part = each[max(len(each) - length, 0) :] if truncating == "pre" else each[:length]
+        shape = next((np.shape(item)[1:] for item in sequences if len(item)), ())
+        result = np.full((len(sequences), length, *shape), value, checks.dtype("dtype", dtype, "biuf"))
+        for row, item in zip(result, sequences, strict=True):
+            part = item[max(len(item) - length, 0) :] if truncating == "pre" else item[:length]
             if len(part):
                 with functions.Failing("pad_sequences: elements of one shape are expected"):
                     row[length - len(part) :] = part
                     if padding == "post":
                         row[:] = np.roll(row, len(part) - length, 0)
-        return found
+        return result
 
 
 __getattr__, __dir__ = offering("tf.keras.preprocessing", {"sequence": f"{__name__}:sequence"})

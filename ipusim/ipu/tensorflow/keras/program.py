@@ -80,9 +80,9 @@ class Program:
         self.summed = 1
         build = self._pipelined if options.is_pipelined else self._looped
         _, programs = collect(build, (options, optimizer))
-        (found,) = programs
-        assert isinstance(found, Pipeline)
-        self.pipeline, self._optimizer = found, optimizer
+        (result,) = programs
+        assert isinstance(result, Pipeline)
+        self.pipeline, self._optimizer = result, optimizer
         self.place()
 
     def place(self) -> None:
@@ -100,12 +100,12 @@ class Program:
     def state(self) -> TrainingState:
         """Return what another program of the model can go on from."""
         session = self.pipeline.session
-        found = {
+        result = {
             name: array
             for name, array in checkpoint.arrays_of(session).items()
             if name.startswith(checkpoint.OPTIMIZER)
         }
-        return TrainingState(found, session.elements)
+        return TrainingState(result, session.elements)
 
     def go_on_from(self, state: TrainingState) -> None:
         """Go on from where another program of the model was; raises ProgramError for arrays of another form."""
@@ -114,8 +114,8 @@ class Program:
             checkpoint.set_arrays_of(session, state.arrays, lambda name: name in state.arrays)
         except FileError as error:
             raise ProgramError(f"the optimizer's arrays that the training is to go on from are {error}") from error
-        each = session.job.program.shape.micro_batches * self.replicas
-        session.executions = -(-state.batches // each)
+        item = session.job.program.shape.micro_batches * self.replicas
+        session.executions = -(-state.batches // item)
 
     def _pipelined(self, options: Options, optimizer: AnyOptimizer | None) -> None:
         task, graph = self._task, self._task.model.graph
@@ -124,10 +124,10 @@ class Program:
         count = options.accumulation if optimizer is not None else self.steps
         sums = bool(options.accumulate_outfeed) and task.objective is not None
         self.summed = count if sums else 1
-        given = dict(options.pipelining)
+        arguments = dict(options.pipelining)
         if optimizer is None:  # an inference recomputes nothing, and has no weight update
             for name in _OF_TRAINING:
-                given.pop(name, None)
+                arguments.pop(name, None)
 
         def learn(loss: Any, *_: Any) -> Any:
             assert optimizer is not None
@@ -143,7 +143,7 @@ class Program:
             device_mapping=options.device_mapping,
             accumulate_outfeed=sums,
             **({} if optimizer is None else {"reduction_method": options.reduction_method}),
-            **given,
+            **arguments,
         )
 
     def _looped(self, options: Options, optimizer: AnyOptimizer | None) -> None:
@@ -154,21 +154,21 @@ class Program:
             )
 
         def body(*arrays: Any) -> Any:
-            found = self._task.body(*arrays)
-            self._outfeed.enqueue(found)
-            return None if wrapped is None else wrapped.minimize(found[0])
+            result = self._task.body(*arrays)
+            self._outfeed.enqueue(result)
+            return None if wrapped is None else wrapped.minimize(result[0])
 
         loops.repeat(self.steps, body, [], self._infeed)
 
     def run(self) -> list[Array]:
         """Run one execution; return what has come, each as [elements, ...] or [elements, replicas, ...]."""
         self.pipeline.run()
-        found = Running().values(self._outfeed.dequeue())
-        return found if isinstance(found, list) else [found]
+        result = Running().values(self._outfeed.dequeue())
+        return result if isinstance(result, list) else [result]
 
-    def run_telling(self, told: Callable[[int, Sequence[Any]], object]) -> None:
-        """Run one execution; ``told`` is called with each step and what it gives, in another thread while it runs."""
-        polling = Polling(self._outfeed, self.steps, told)
+    def run_telling(self, on_results: Callable[[int, Sequence[Any]], object]) -> None:
+        """Run one execution; ``on_results`` is called with each step and its outputs, in another thread meanwhile."""
+        polling = Polling(self._outfeed, self.steps, on_results)
         try:
             self.pipeline.run()
         except BaseException:
@@ -202,9 +202,11 @@ _PAUSE_S: Final = 0.001
 class Polling:
     """Tells of each element that comes, in a thread of its own, until all have come or it is cancelled."""
 
-    def __init__(self, queue: IPUOutfeedQueue, elements: int, told: Callable[[int, Sequence[Any]], object]) -> None:
-        """Begin; ``told`` is called with the number of an element and its arrays."""
-        self._queue, self._elements, self._told = queue, elements, told
+    def __init__(
+        self, queue: IPUOutfeedQueue, elements: int, on_results: Callable[[int, Sequence[Any]], object]
+    ) -> None:
+        """Begin; ``on_results`` is called with the number of an element and its arrays."""
+        self._queue, self._elements, self._told = queue, elements, on_results
         self._cancelled = Event()
         self._error: BaseException | None = None
         context = copy_context()
@@ -215,11 +217,11 @@ class Polling:
         number = 0
         try:
             while number < self._elements:
-                found = list(self._queue)
-                for element in found:
+                result = list(self._queue)
+                for element in result:
                     self._told(number, element if isinstance(element, list) else [element])
                     number += 1
-                if not found:
+                if not result:
                     if self._cancelled.is_set():
                         return
                     time.sleep(_PAUSE_S)
@@ -323,7 +325,7 @@ class _Stage:
             values, beside = dict(zip(self._takes, arrays[:count], strict=True)), list(arrays[count:])
         graph.run(values, self._nodes, task.training)
         if not self._is_last:
-            return (*(concrete(values[each]) for each in self._gives), *beside)
+            return (*(concrete(values[give]) for give in self._gives), *beside)
         _, y, weights = replace(task.element, x=None).unpack(dict(zip(self._beside, beside, strict=True)))
         return task.result(graph.result(values), y, weights)
 
@@ -333,7 +335,7 @@ def _alive(graph: Graph, of: list[list[Node]], stage: int) -> list[int]:
     there = [id(tensor) for tensor in tensors(graph.inputs)]
     there += [id(tensor) for nodes in of[: stage + 1] for node in nodes for tensor in tensors(node.outputs)]
     needed = {id(tensor) for tensor in tensors(graph.outputs)}
-    needed |= {id(each) for nodes in of[stage + 1 :] for node in nodes for each in node.inputs}
+    needed |= {id(input_) for nodes in of[stage + 1 :] for node in nodes for input_ in node.inputs}
     return [fromkey for fromkey in dict.fromkeys(there) if fromkey in needed]
 
 

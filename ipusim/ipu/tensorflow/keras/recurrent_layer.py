@@ -79,14 +79,14 @@ class RecurrentLayer(CoreLayer):
     def _has_states(self, initial_state: Any) -> bool:
         return self._return_state or self.stateful or initial_state is not None
 
-    def _continued(self, x: Any, variables: Mapping[str, NamedVariable], given: Any, training: bool | None) -> Any:
+    def _continued(self, x: Any, variables: Mapping[str, NamedVariable], value: Any, training: bool | None) -> Any:
         """Run from states: those given, those of the micro-batch before where the layer is stateful, else zeros."""
         layer = self._layer
         assert isinstance(layer, layers.LSTM | layers.GRU)
         x = self._dropped(x, may_change() and (program_trains() if training is None else bool(training)))
         parameters = {name: variable.read_value() for name, variable in variables.items()}
         carried = self._carried_states(x) if self.stateful and not is_trying() else ()
-        states = self._states(given, x) if given is not None else tuple(each.read_value() for each in carried)
+        states = self._states(value, x) if value is not None else tuple(item.read_value() for item in carried)
         if not states:
             states = tuple(np.zeros((x.shape[0], layer.units), x.dtype) for _ in range(layer.states))
         operation = ContinuedRecurrence(layer, tuple(parameters), self._partials)
@@ -96,14 +96,14 @@ class RecurrentLayer(CoreLayer):
         y = self._turned(y)
         return self._with_state(y, after) if self._return_state else y
 
-    def _states(self, given: Any, x: Any) -> tuple[Any, ...]:
+    def _states(self, value: Any, x: Any) -> tuple[Any, ...]:
         """Return given states in the core's order; raises ProgramError for others."""
         shape = (x.shape[0], self._layer.units)  # type: ignore[attr-defined]
-        found = self._from_state(given)
-        for each in found:
-            if tuple(np.shape(each)) != shape:
-                checks.wrong_value("initial_state", f"tensors of shape {shape}", np.shape(each))
-        return tuple(tensor(each) for each in found)
+        result = self._from_state(value)
+        for item in result:
+            if tuple(np.shape(item)) != shape:
+                checks.wrong_value("initial_state", f"tensors of shape {shape}", np.shape(item))
+        return tuple(tensor(item) for item in result)
 
     def _carried_states(self, x: Any) -> tuple[NamedVariable, ...]:
         """Return the variables that hold the states behind the last micro-batch."""
@@ -113,16 +113,16 @@ class RecurrentLayer(CoreLayer):
 
     def reset_states(self) -> None:
         """Begin with zeros again."""
-        for each in self._carried.values():
-            each.set(np.zeros(each.shape, each.dtype))
+        for item in self._carried.values():
+            item.set(np.zeros(item.shape, item.dtype))
 
-    def _from_state(self, given: Any) -> Sequence[Any]:
+    def _from_state(self, value: Any) -> Sequence[Any]:
         """Return the states in the core's order; raises ProgramError for another number of them."""
-        found = list(given) if isinstance(given, list | tuple) else [given]
+        result = list(value) if isinstance(value, list | tuple) else [value]
         count: int = self._layer.states  # type: ignore[attr-defined]
-        if len(found) != count:
-            checks.wrong_value("initial_state", f"{count} tensor{'s, h and c' if count > 1 else ''}", found)
-        return found
+        if len(result) != count:
+            checks.wrong_value("initial_state", f"{count} tensor{'s, h and c' if count > 1 else ''}", result)
+        return result
 
     def _with_state(self, y: Any, states: Sequence[Any]) -> Any:
         """Return the outputs and states as a call returns them."""
@@ -131,13 +131,13 @@ class RecurrentLayer(CoreLayer):
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
         if self.in_model or self.built or is_trying():
             return super()._run(inputs, *args, training=training, **kwargs)
-        x, given = self._turned(tensor(inputs)), (*args, kwargs.pop("initial_state", None))[0]
-        if not self._has_states(given):
+        x, value = self._turned(tensor(inputs)), (*args, kwargs.pop("initial_state", None))[0]
+        if not self._has_states(value):
             return self._turned(super()._run(x, training=training, **kwargs))
         functions.check_inside(self.name)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()
-        return self._continued(x, self._of_program(x, self.path), given, training)
+        return self._continued(x, self._of_program(x, self.path), value, training)
 
     def _gives(self, node: Node) -> Any:
         beside = len(node.args) > 1 or bool(node.kwargs.get("initial_state") is not None)
@@ -177,8 +177,8 @@ class ContinuedRecurrence:
         first = 1 + len(self.names)
         parameters = dict(zip(self.names, arrays[1:first], strict=True))
         outputs, states, saved = self.layer.run(parameters, arrays[0], arrays[first:])
-        given = outputs if self.layer.return_sequences else outputs[:, -1]
-        return (given, *states), (parameters, saved, outputs.shape)
+        value = outputs if self.layer.return_sequences else outputs[:, -1]
+        return (value, *states), (parameters, saved, outputs.shape)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradients of what is wanted."""
@@ -189,8 +189,8 @@ class ContinuedRecurrence:
             grad[:, -1] = grads[0]
         dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in wanted)
         own = self.layer.backward_weights(parameters, rest)
-        found: list[Any] = [dx, *(own[name] for name in self.names), *dbefore]
-        return [found[place] for place in wanted]
+        result: list[Any] = [dx, *(own[name] for name in self.names), *dbefore]
+        return [result[place] for place in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""

@@ -56,11 +56,11 @@ class KerasRMSProp(learning.RMSProp):
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work: as TensorFlow 1's; without momentum neither its product and sum nor its compute set."""
-        found = super().work(parameter_count, itemsize)
+        result = super().work(parameter_count, itemsize)
         if self.momentum > 0:
-            return found
-        vector = found.vector - VectorWork(2 * parameter_count)
-        return replace(found, vector=vector, compute_sets=found.compute_sets - 1)
+            return result
+        vector = result.vector - VectorWork(2 * parameter_count)
+        return replace(result, vector=vector, compute_sets=result.compute_sets - 1)
 
 
 class KerasAdadelta(learning.Adadelta):

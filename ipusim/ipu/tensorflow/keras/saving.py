@@ -75,9 +75,9 @@ def load(path: Path, weights: Sequence[NamedVariable], prefix: str, *, by_name: 
 
     Raises ProgramError for a file that cannot be read, or of other weights.
     """
-    held = arrays_in(path, "weights")
+    stored = arrays_in(path, "weights")
     try:
-        set_weights(weights, held, prefix, by_name=by_name)
+        set_weights(weights, stored, prefix, by_name=by_name)
     except ProgramError as error:
         raise ProgramError(f"{path}: {error}") from error
 
@@ -86,26 +86,26 @@ def set_weights(
     weights: Sequence[NamedVariable], arrays: Mapping[str, Array], prefix: str, *, by_name: bool = False
 ) -> None:
     """Set weights to arrays, in their order or by their names; all or none. Raises ProgramError for other weights."""
-    held = dict(arrays)
+    stored = dict(arrays)
     if MODEL in arrays:
-        held = {name.removeprefix(WEIGHTS): array for name, array in arrays.items() if name.startswith(WEIGHTS)}
-    found: list[tuple[NamedVariable, Any]] = []
+        stored = {name.removeprefix(WEIGHTS): array for name, array in arrays.items() if name.startswith(WEIGHTS)}
+    result: list[tuple[NamedVariable, Any]] = []
     if by_name:
         pairs = [
-            (weight, held[name])
+            (weight, stored[name])
             for weight, name in zip(weights, names_of(weights, prefix), strict=True)
-            if name in held
+            if name in stored
         ]
-    elif len(held) != len(weights):
-        raise ProgramError(f"expected the {len(weights)} weights of the model, got {len(held)}")
+    elif len(stored) != len(weights):
+        raise ProgramError(f"expected the {len(weights)} weights of the model, got {len(stored)}")
     else:
-        pairs = list(zip(weights, held.values(), strict=True))
-    for each, value in pairs:
-        if value.shape != each.shape:
-            raise ProgramError(f"expected shape {each.shape} for weight {each.name!r}, got {value.shape}")
-        found.append((each, each.check(value)))
-    for each, value in found:
-        each.set(value)
+        pairs = list(zip(weights, stored.values(), strict=True))
+    for item, value in pairs:
+        if value.shape != item.shape:
+            raise ProgramError(f"expected shape {item.shape} for weight {item.name!r}, got {value.shape}")
+        result.append((item, item.check(value)))
+    for item, value in result:
+        item.set(value)
 
 
 def weight_arrays(model: Any) -> dict[str, Array]:
@@ -139,11 +139,11 @@ def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Arr
             f"there, such as {missing[0]!r}."
         )
         return
-    held = [name.removeprefix(WEIGHTS) for name in arrays if name.startswith(WEIGHTS)]
-    names = dict(zip(held, (weight.name for weight in model.weights), strict=True))
-    found = TrainingState(_renamed(arrays, names), checks.whole("batches", state["batches"]))
+    stored = [name.removeprefix(WEIGHTS) for name in arrays if name.startswith(WEIGHTS)]
+    names = dict(zip(stored, (weight.name for weight in model.weights), strict=True))
+    outcome = TrainingState(_renamed(arrays, names), checks.whole("batches", state["batches"]))
     iterations = checks.whole("iterations", state["iterations"])
-    model.resume(found)
+    model.resume(outcome)
     if isinstance(model.optimizer, Optimizer):
         model.optimizer.iterations = iterations
 
@@ -170,15 +170,15 @@ def _all_layers(model: Any) -> Iterator[Any]:
 
 def _renamed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:
     """Return an optimizer's arrays, each with another name of its weight."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, array in arrays.items():
         parts = name.removeprefix(checkpoint.OPTIMIZER).split("/") if name.startswith(checkpoint.OPTIMIZER) else []
         for count in range(len(parts), 0, -1):
             weight = "/".join(parts[:count])
             if weight in names:
-                found[f"{checkpoint.OPTIMIZER}{'/'.join([names[weight], *parts[count:]])}"] = array
+                result[f"{checkpoint.OPTIMIZER}{'/'.join([names[weight], *parts[count:]])}"] = array
                 break
-    return found
+    return result
 
 
 _FILE: Final = "backup.npz"
@@ -203,10 +203,10 @@ class BackupAndRestore(Callback):
             return initial_epoch
         arrays = arrays_in(self._path, "a backup of a training")
         try:
-            found = json.loads(arrays[MODEL].tobytes())
-            epoch = checks.whole("epoch", found["epoch"])
+            result = json.loads(arrays[MODEL].tobytes())
+            epoch = checks.whole("epoch", result["epoch"])
             set_weights(model.weights, arrays, f"{model.path}/")
-            resume(model, found["training_state"], arrays)
+            resume(model, result["training_state"], arrays)
         except (IpusimError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise ProgramError(f"{self._path}: expected a backup of this model's training: {error}") from error
         return epoch + 1
@@ -226,7 +226,7 @@ class BackupAndRestore(Callback):
 def restored_epoch(callbacks: Any, model: Any, initial_epoch: int) -> int:
     """Return the epoch that a training begins with: that behind a backup, if a callback has one."""
     listed = getattr(callbacks, "callbacks", callbacks)
-    for each in listed if isinstance(listed, list | tuple) else [listed]:
-        if isinstance(each, BackupAndRestore):
-            initial_epoch = each.restored(model, initial_epoch)
+    for item in listed if isinstance(listed, list | tuple) else [listed]:
+        if isinstance(item, BackupAndRestore):
+            initial_epoch = item.restored(model, initial_epoch)
     return initial_epoch

@@ -142,10 +142,10 @@ class Setting:
 
     def assign(self, value: Any) -> None:
         """Set it; raises ProgramTypeError for what is no number, ProgramError for several or one that is not finite."""
-        found = checks.numbers(self.name, value)
-        if found.ndim or not np.isfinite(found):
+        result = checks.numbers(self.name, value)
+        if result.ndim or not np.isfinite(result):
             checks.wrong_value(self.name, "a number", value)
-        self._value = float(found)
+        self._value = float(result)
 
     def numpy(self) -> np.float32:
         """Return it, as TensorFlow has it."""

@@ -96,7 +96,7 @@ class Sequential(SequentialExtension, Model):
         inputs = getattr(self, "_input_layers", ()) if self._input is not None else ()
         return {
             "name": self.name,
-            "layers": [described(each) for each in (*inputs, *self._stack)],
+            "layers": [described(item) for item in (*inputs, *self._stack)],
             "ipu_options": options_config(self),
         }
 
@@ -104,17 +104,17 @@ class Sequential(SequentialExtension, Model):
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
         """Return the model of what ``get_config`` gave, with weights drawn anew; raises as making one does."""
         with custom_object_scope(custom_objects):
-            found = cls([revived("layer", each) for each in config["layers"]], name=config["name"])
-        set_options(found, config["ipu_options"])
-        return found
+            result = cls([revived("layer", item) for item in config["layers"]], name=config["name"])
+        set_options(result, config["ipu_options"])
+        return result
 
     def copied_with(self, made: Callable[[Layer], Layer]) -> Sequential:
         """Return a model with a layer ``made`` of each of its own."""
-        given = self._input
-        begin = [] if given is None else [Input(batch_shape=given.shape, dtype=given.dtype, name=given.name or None)]
-        found = type(self)([*begin, *(made(each) for each in self._stack)], name=self.name)
-        set_options(found, options_config(self))
-        return found
+        value = self._input
+        begin = [] if value is None else [Input(batch_shape=value.shape, dtype=value.dtype, name=value.name or None)]
+        result = type(self)([*begin, *(made(item) for item in self._stack)], name=self.name)
+        set_options(result, options_config(self))
+        return result
 
     def _trace(self, inputs: Any) -> None:
         if not isinstance(inputs, KerasTensor):

@@ -129,14 +129,14 @@ def drawn_texts(
 def drawn_words(count: int) -> dict[str, int]:
     """Return made-up words, from the most frequent and shortest on, each with its number from 1 up."""
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
-    base, found = len(syllables), {}
+    base, result = len(syllables), {}
     for number in range(1, count + 1):
         word, rest = "", number
         while rest:
             rest, syllable = divmod(rest - 1, base)
             word = syllables[syllable] + word
-        found[word] = number
-    return found
+        result[word] = number
+    return result
 
 
 #: Least and most of the thirteen features of a house in Boston Housing (Harrison and Rubinfeld, 1978), and how its

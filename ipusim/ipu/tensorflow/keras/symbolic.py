@@ -101,15 +101,15 @@ class Node:
     @property
     def inbound_layers(self) -> Any:
         """The layer whose tensor it takes, that of an input too, or a list of several."""
-        layers = [each.input_layer if each.node is None else each.node.layer for each in self.inputs]
-        found = [layer for layer in layers if layer is not None]
-        return found[0] if len(found) == 1 else found
+        layers = [input_.input_layer if input_.node is None else input_.node.layer for input_ in self.inputs]
+        result = [layer for layer in layers if layer is not None]
+        return result[0] if len(result) == 1 else result
 
     def run(self, values: Mapping[int, Any], **context: Any) -> Iterator[tuple[int, Any]]:
         """Call the layer on the values of its tensors, by their identity; yield those of what it gives."""
 
-        def value(each: KerasTensor) -> Any:
-            return values[id(each)]
+        def value(item: KerasTensor) -> Any:
+            return values[id(item)]
 
         first, *others = mapped_tensors(value, self.args)
         with functions.Surrounded(scope=self.scope or functions.surroundings().scope):
@@ -135,7 +135,7 @@ def batched(first: Sequence[int], second: Sequence[int]) -> tuple[int | None, ..
 
 def mapped_tensors(function: Callable[[KerasTensor], Any], structure: Any) -> Any:
     """Return a structure with ``function`` of each symbolic tensor in its place."""
-    return mapped(lambda each: function(each) if isinstance(each, KerasTensor) else each, structure)
+    return mapped(lambda item: function(item) if isinstance(item, KerasTensor) else item, structure)
 
 
 def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
@@ -143,27 +143,27 @@ def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
     if isinstance(structure, KerasTensor):
         yield values
     elif isinstance(structure, Mapping):
-        for name, each in structure.items():
-            yield from leaves_like(each, values[name])
+        for name, item in structure.items():
+            yield from leaves_like(item, values[name])
     elif isinstance(structure, tuple | list):
-        for part, each in zip(structure, values, strict=True):
-            yield from leaves_like(part, each)
+        for part, item in zip(structure, values, strict=True):
+            yield from leaves_like(part, item)
 
 
 def post_order(outputs: Any) -> list[Node]:
     """Return the calls behind tensors, each after those whose tensors it takes."""
-    found: dict[int, Node] = {}
+    result: dict[int, Node] = {}
     waiting: list[tuple[Node, bool]] = [(tensor.node, False) for tensor in tensors(outputs) if tensor.node][::-1]
     while waiting:
         node, ready = waiting.pop()
-        if id(node) in found:
+        if id(node) in result:
             continue
         if ready:
-            found[id(node)] = node
+            result[id(node)] = node
             continue
         waiting.append((node, True))
-        waiting += [(each.node, False) for each in node.inputs[::-1] if each.node]
-    return list(found.values())
+        waiting += [(input_.node, False) for input_ in node.inputs[::-1] if input_.node]
+    return list(result.values())
 
 
 class Called:
@@ -228,8 +228,8 @@ class Called:
 
 
 def _taken(node: Node) -> Any:
-    found = node.inputs
-    return found[0] if len(found) == 1 else found
+    result = node.inputs
+    return result[0] if len(result) == 1 else result
 
 
 def _shape(tensor: KerasTensor) -> Any:

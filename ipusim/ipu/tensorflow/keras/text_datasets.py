@@ -29,8 +29,8 @@ _REUTERS_WORDS: Final = 30_979
 
 def _from_lists(lists: Array, labels: Array) -> Texts:
     """Return texts of a file; raises FileError where they are not lists of whole numbers with a label each."""
-    lengths = np.array([len(each) for each in lists], np.int64)
-    words = np.concatenate([np.asarray(each) for each in lists])
+    lengths = np.array([len(list_) for list_ in lists], np.int64)
+    words = np.concatenate([np.asarray(list_) for list_ in lists])
     if (
         words.dtype.kind not in "iu"
         or words.ndim != 1

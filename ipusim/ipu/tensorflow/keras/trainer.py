@@ -190,9 +190,9 @@ class Trainer:
         x, y, weights = parts + [None] * (3 - len(parts))
         seconds = self.simulated_seconds
         size = None if y is None else batch_size
-        found = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=told, return_dict=True)
+        result = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=told, return_dict=True)
         self.simulated_seconds += seconds
-        return {f"val_{name}": value for name, value in found.items()}
+        return {f"val_{name}": value for name, value in result.items()}
 
     def evaluate(
         self,
@@ -245,8 +245,8 @@ class Trainer:
 
         ran.run(0, told.on_predict_batch_begin, end)
         told.on_predict_end()
-        found = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
-        return ran.packed(found)
+        result = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
+        return ran.packed(result)
 
     def train_on_batch(
         self,
@@ -274,9 +274,9 @@ class Trainer:
         """Return what the model gives for one batch; raises as :meth:`predict` does."""
         return self.predict(x, batch_size=samples_of(x))
 
-    def _on_batch(self, given: tuple[Any, Any, Any], anew: bool, return_dict: bool, *, training: bool) -> Any:
+    def _on_batch(self, value: tuple[Any, Any, Any], anew: bool, return_dict: bool, *, training: bool) -> Any:
         objective = self._compiled()
-        x, y, sample_weight = given
+        x, y, sample_weight = value
         samples = samples_of(x)
         data = batches(x, y, sample_weight, samples)
         ran = Execution(self, data, objective, None, 0, training=training, samples=samples)
@@ -305,8 +305,8 @@ class Trainer:
 
 def _check_frequency(freq: Any) -> None:
     """Refuse what is no number of epochs, or no list of such; raises ProgramError and ProgramTypeError."""
-    for each in freq if isinstance(freq, Sequence) and not isinstance(freq, str) else [freq]:
-        checks.whole("validation_freq", each, 1)
+    for item in freq if isinstance(freq, Sequence) and not isinstance(freq, str) else [freq]:
+        checks.whole("validation_freq", item, 1)
 
 
 def _as_asked(logs: dict[str, Any], return_dict: bool) -> Any:

@@ -29,29 +29,31 @@ def custom_objects() -> dict[str, Any]:
 
 def custom_object_scope(*objects: Mapping[str, Any] | None) -> AbstractContextManager[Any]:
     """Know these in the block too; raises ProgramTypeError for what is no dictionary by names."""
-    found = dict(_IN_SCOPE.get() or {})
-    for each in objects:
-        if each is not None and not (isinstance(each, Mapping) and all(isinstance(name, str) for name in each)):
-            checks.wrong_type("custom_objects", "a dictionary of classes and functions by their names", each)
-        found |= each or {}
-    return setting(_IN_SCOPE, found)
+    result = dict(_IN_SCOPE.get() or {})
+    for object_ in objects:
+        if object_ is not None and not (
+            isinstance(object_, Mapping) and all(isinstance(name, str) for name in object_)
+        ):
+            checks.wrong_type("custom_objects", "a dictionary of classes and functions by their names", object_)
+        result |= object_ or {}
+    return setting(_IN_SCOPE, result)
 
 
 def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[Any], Any]:
     """Return a decorator of a class or function, which models that are loaded then know as ``package>name``."""
     checks.text("package", package)
 
-    def register(given: Any) -> Any:
-        own = f"{package}>{given.__name__ if name is None else checks.text('name', name)}"
-        _REGISTERED.set({**_REGISTERED.get(), own: given})
-        return given
+    def register(value: Any) -> Any:
+        own = f"{package}>{value.__name__ if name is None else checks.text('name', name)}"
+        _REGISTERED.set({**_REGISTERED.get(), own: value})
+        return value
 
     return register
 
 
-def registered_name(given: Any) -> str:
+def registered_name(value: Any) -> str:
     """Return the name under which a class or function is known when it is loaded: as registered, or its own."""
-    return next((name for name, each in _REGISTERED.get().items() if each is given), str(given.__name__))
+    return next((name for name, item in _REGISTERED.get().items() if item is value), str(value.__name__))
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> Array:

@@ -72,15 +72,15 @@ def save_model(
 
 def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Array]]:
     """Return a model as a text, and the arrays of its optimizer."""
-    found = described(model)
+    result = described(model)
     if model.is_subclass and model.graph is not None:
-        found["build_input_shape"] = mapped_tensors(lambda each: each.shape, model.graph.inputs)
+        result["build_input_shape"] = mapped_tensors(lambda item: item.shape, model.graph.inputs)
     arrays: Mapping[str, Array] = {}
     if include_optimizer and (compiled := training_config(model)) is not None:
-        found["training_config"] = compiled
-        found["training_state"], arrays = state_of(model)
-    found["places"] = places_of(model)
-    return json.dumps(plain(found, model.name)), arrays
+        result["training_config"] = compiled
+        result["training_state"], arrays = state_of(model)
+    result["places"] = places_of(model)
+    return json.dumps(plain(result, model.name)), arrays
 
 
 def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool = True, options: None = None) -> Any:
@@ -96,15 +96,15 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
     with custom_object_scope(custom_objects), _made_of(path):
         if MODEL not in arrays:
             raise ProgramError("expected a model that was saved here, got an archive of other arrays: weights alone?")
-        found = restored(json.loads(arrays[MODEL].tobytes()))
-        model = _checked(revived("layer", found))
-        if not model.built and found.get("build_input_shape") is not None:
-            model.build(found["build_input_shape"])
-        take_places(model, found["places"])
+        result = restored(json.loads(arrays[MODEL].tobytes()))
+        model = _checked(revived("layer", result))
+        if not model.built and result.get("build_input_shape") is not None:
+            model.build(result["build_input_shape"])
+        take_places(model, result["places"])
         set_weights(model.weights, arrays, f"{model.path}/")
-        if compile and "training_config" in found:
-            model.compile(**compile_arguments(found["training_config"]))
-            resume(model, found["training_state"], arrays)
+        if compile and "training_config" in result:
+            model.compile(**compile_arguments(result["training_config"]))
+            resume(model, result["training_state"], arrays)
         return model
 
 
@@ -166,15 +166,15 @@ def compile_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _revived(kind: str, value: Any, is_known: Callable[[str], bool]) -> Any:
     if isinstance(value, Mapping) and not {"class_name", "config"} <= set(value):
-        return {name: _revived(kind, each, is_known) for name, each in value.items()}
+        return {name: _revived(kind, item, is_known) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_revived(kind, each, is_known) for each in value]
-    found = revived(kind, value)
-    if isinstance(found, str) and not is_known(found):
+        return [_revived(kind, item, is_known) for item in value]
+    result = revived(kind, value)
+    if isinstance(result, str) and not is_known(result):
         raise ProgramError(
-            f"Unknown {kind} function: {found}. Please ensure this object is passed to the `custom_objects` argument."
+            f"Unknown {kind} function: {result}. Please ensure this object is passed to the `custom_objects` argument."
         )
-    return found
+    return result
 
 
 _TENSOR: Final = "__keras_tensor__"
@@ -210,7 +210,7 @@ def graph_config(graph: Graph, input_layers: list[Any]) -> dict[str, Any]:
         if node is None:
             place: list[Any] = [tensor.input_layer.name, 0, 0]
         else:
-            place = [node.layer.name, index[id(node)], [id(each) for each in tensors(node.outputs)].index(id(tensor))]
+            place = [node.layer.name, index[id(node)], [id(item) for item in tensors(node.outputs)].index(id(tensor))]
         return {"class_name": _TENSOR, "config": place}
 
     def entry(layer: Any) -> dict[str, Any]:
@@ -232,26 +232,26 @@ def graph_of(config: Mapping[str, Any]) -> tuple[Any, Any]:
 
     Raises as making layers does, and whatever comes of a configuration that is none.
     """
-    given: dict[tuple[str, int, int], Any] = {}
+    arguments: dict[tuple[str, int, int], Any] = {}
     waiting: list[tuple[str, Any, int, Any]] = []
-    for each in config["layers"]:
-        layer, name = revived("layer", each), each["name"]
+    for item in config["layers"]:
+        layer, name = revived("layer", item), item["name"]
         if isinstance(layer, InputLayer):
-            given[name, 0, 0] = layer.tensor
-        waiting += [(name, layer, number, call) for number, call in enumerate(each["inbound_nodes"])]
+            arguments[name, 0, 0] = layer.tensor
+        waiting += [(name, layer, number, call) for number, call in enumerate(item["inbound_nodes"])]
 
     def found(place: Any) -> Any:
-        return given[tuple(place)]
+        return arguments[tuple(place)]
 
     while waiting:
         later = []
         for name, layer, number, call in waiting:
-            if any(tuple(place) not in given for place in _places(call)):
+            if any(tuple(place) not in arguments for place in _places(call)):
                 later.append((name, layer, number, call))
                 continue
             first, *others = _filled(call["args"], found)
             outputs = layer(first, *others, **_filled(call["kwargs"], found))
-            given.update(((name, number, at), tensor) for at, tensor in enumerate(tensors(outputs)))
+            arguments.update(((name, number, at), tensor) for at, tensor in enumerate(tensors(outputs)))
         if len(later) == len(waiting):
             raise ProgramError(f"layer {later[0][0]!r}: expected calls on tensors of other layers, got {later[0][3]}")
         waiting = later
@@ -265,7 +265,7 @@ def options_config(model: Any) -> dict[str, Any]:
     if assigned and model.graph is not None:
         assigned = list(options.stage_of(model.graph))
     elif assigned:
-        assigned = [each.pipeline_stage for each in assigned]
+        assigned = [item.pipeline_stage for item in assigned]
     kept = {name: getattr(options, own) for name, own in _KEPT.items()}
     return {"pipeline_stage_assignment": assigned, **kept, _METHOD: options.reduction_method.name.lower()}
 
@@ -276,10 +276,10 @@ def say_what_is_not_kept(model: Any) -> None:
         return
     model.__dict__["_said"] = model.options.version
     for name, method in _NOT_KEPT.items():
-        if given := getattr(model.options, name):
+        if value := getattr(model.options, name):
             get_logger().warning(
                 "Model %s: %s of %s is not saved, as Graphcore has it: call it again on the model that is loaded",
-                *(model.name, ", ".join(given), method),
+                *(model.name, ", ".join(value), method),
             )
 
 
@@ -297,9 +297,9 @@ def set_options(model: Any, config: Mapping[str, Any]) -> None:
 def copied_graph(graph: Graph, made: Callable[[Layer], Layer]) -> tuple[Any, Any]:
     """Return inputs and outputs of the same calls, each layer in the place of another that is ``made`` of it."""
     new: dict[int, Any] = {}
-    for each in tensors(graph.inputs):
-        name = each.input_layer.name if each.input_layer is not None else each.name
-        new[id(each)] = KerasTensor(each.shape, each.dtype, name=name)
+    for item in tensors(graph.inputs):
+        name = item.input_layer.name if item.input_layer is not None else item.name
+        new[id(item)] = KerasTensor(item.shape, item.dtype, name=name)
     layers = {id(layer): made(layer) for layer in graph.layers}
 
     def of(tensor: KerasTensor) -> Any:
@@ -307,8 +307,8 @@ def copied_graph(graph: Graph, made: Callable[[Layer], Layer]) -> tuple[Any, Any
 
     for node in graph.nodes:
         first, *others = mapped_tensors(of, node.args)
-        given = layers[id(node.layer)](first, *others, **mapped_tensors(of, dict(node.kwargs)))
-        new.update(zip(map(id, tensors(node.outputs)), tensors(given), strict=True))
+        value = layers[id(node.layer)](first, *others, **mapped_tensors(of, dict(node.kwargs)))
+        new.update(zip(map(id, tensors(node.outputs)), tensors(value), strict=True))
     return mapped_tensors(of, graph.inputs), mapped_tensors(of, graph.outputs)
 
 
@@ -318,11 +318,11 @@ def _is_place(value: Any) -> bool:
 
 def _places(structure: Any) -> list[Any]:
     """Return the places of all tensors in a structure."""
-    found: list[Any] = []
-    _filled(structure, found.append)
-    return found
+    result: list[Any] = []
+    _filled(structure, result.append)
+    return result
 
 
-def _filled(structure: Any, found: Callable[[Any], Any]) -> Any:
-    """Return a structure with what is ``found`` of each place of a tensor in its stead."""
-    return mapped(lambda each: found(each["config"]) if _is_place(each) else each, structure, _is_place)
+def _filled(structure: Any, tensor_at: Callable[[Any], Any]) -> Any:
+    """Return a structure whose references to tensors are replaced by what ``tensor_at`` returns for them."""
+    return mapped(lambda item: tensor_at(item["config"]) if _is_place(item) else item, structure, _is_place)
