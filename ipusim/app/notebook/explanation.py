@@ -28,10 +28,10 @@ class Explanation:
         words: the verdict, a sentence each.
     """
 
-    def __init__(self, explanation: study.Explanation) -> None:
-        """Show ``explanation``."""
-        self.found = explanation
-        self.words = tuple(explanation.words())
+    def __init__(self, found: study.Explanation) -> None:
+        """Show ``found``."""
+        self.found = found
+        self.words = tuple(found.words())
 
     @checked
     def idle(self) -> pd.DataFrame:

@@ -35,9 +35,9 @@ class Suggestion:
         'grouped'
     """
 
-    def __init__(self, suggestion: study.Suggestion) -> None:
-        """Show ``suggestion``."""
-        self.found = suggestion
+    def __init__(self, found: study.Suggestion) -> None:
+        """Show ``found``."""
+        self.found = found
 
     @property
     def outcome(self) -> str:
