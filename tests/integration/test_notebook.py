@@ -312,7 +312,7 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     html = found._repr_html_()
     best, ipus = found.verdict().splitlines()
     assert html.startswith(f"<div><p><b>{best}</b></p><p>{ipus}</p><table>")
-    assert re.search(r">sharded</td><td[^>]*>72.45 us</td><td[^>]*>[\d,]+</td><td[^>]*>\+191%</td>", html)
+    assert re.search(r">sharded</td><td[^>]*>4</td><td[^>]*>72.45 us</td><td[^>]*>[\d,]+</td><td[^>]*>\+191%</td>", html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()
     assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
