@@ -416,7 +416,12 @@ def _copies() -> Table:
 
 def _lock_step() -> Table:
     rows = []
-    for schedule, per_ipu in (("grouped", 1), ("interleaved", 1), *((form.schedule, form.per_ipu) for form in FORMS)):
+    for schedule, per_ipu in (
+        ("grouped", 1),
+        ("interleaved", 1),
+        ("popart", 1),
+        *((form.schedule, form.per_ipu) for form in FORMS),
+    ):
         cells = []
         for case in CASES[:2]:
             for sync in ("lock_step", "point_to_point"):

@@ -10,6 +10,22 @@ from ipusim.schedules.registry import find, names
 FREE = tuple(name for name in names() if find(name).syncs[0] is Sync.POINT_TO_POINT)
 
 
+#: Graphcore's own, whose IPUs meet.
+MEETING = tuple(name for name in names() if name not in FREE)
+
+
+def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int:
+    """Return the number of which any multiple is a count that a schedule has, with a stage in each place."""
+    steps = 2 * stages if training else stages
+    turning = steps - 1 if training else steps
+    return {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus}.get(name, 1)
+
+
+def takes_one_stage(name: str) -> bool:
+    """Whether an IPU has one stage in training."""
+    return Feature.SEVERAL_STAGES not in find(name).supports
+
+
 def trains_only(name: str) -> bool:
     return name in FREE and Feature.INFERENCE not in find(name).supports
 

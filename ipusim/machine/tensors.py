@@ -164,8 +164,13 @@ class Transfers:
             pieces.put(sources.index(ipu), part)
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Take what has arrived for a step; None where it has not, or not all of its pieces."""
+        """Take what has arrived for a step; None where it has not, or not all of its pieces.
+
+        What the last stage hands its own backward pass needs no copy where that follows in the same time-step.
+        """
         arrived = memory.arrived.pop((step, micro_batch), None)
+        if arrived is None and step == self._positions and not self._concurrent:
+            return memory.outbox.pop((step - 1, micro_batch), None)
         if not isinstance(arrived, Pieces):
             return arrived
         if step >= self._positions:

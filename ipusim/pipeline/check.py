@@ -2,9 +2,10 @@
 
 The rules are read off one micro-batch's life: a pass may start only in a
 time-step after the one that made what it needs, because tensors move between
-steps at the end of a time-step. A Plan that keeps this cannot deadlock:
-time-steps run one after the other, and nothing in a time-step waits for
-anything in the same one.
+steps at the end of a time-step; but for the last stage's backward pass, which
+needs nothing but what its own IPU has, and may follow its forward pass in the
+same one. A Plan that keeps this cannot deadlock: time-steps run one after the
+other, and no IPU waits for another in one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from ipusim.base.errors import PlanError
 from ipusim.pipeline.grid import format_grid
+from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Rule, Violation
@@ -177,8 +179,10 @@ def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
 
 def _dependencies(rows: _Rows) -> list[Violation]:
     plan = rows.plan
-    made = np.full(rows.size, _NEVER)
+    made, run_at = np.full(rows.size, _NEVER), np.full(rows.size, len(plan.table))
     made[rows.key[rows.known]] = plan.time_step[rows.known]
+    run_at[rows.key[rows.known]] = np.flatnonzero(rows.known)
+    turns = plan.shape.stages - 1 if not plan.shape.sizes else NONE
     late: list[tuple[int, int, str]] = []
     for chosen in _groups(rows.known, plan.kind * plan.shape.stages + plan.stage):
         kind, stage = int(plan.kind[chosen[0]]), int(plan.stage[chosen[0]])
@@ -187,8 +191,12 @@ def _dependencies(rows: _Rows) -> list[Violation]:
             if of == Pass.BACKWARD:
                 maker[rows.in_halves(where)] = Pass.INPUT_GRADIENT
             micro_batch = plan.micro_batch[chosen]
-            before = made[(maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch]
-            wrong = np.flatnonzero((before != _NEVER) & (before >= plan.time_step[chosen]))
+            need_key = (maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch
+            before = made[need_key]
+            late_enough = before < plan.time_step[chosen]
+            if of == Pass.FORWARD and where == stage == turns:  # nothing moves between the two
+                late_enough |= (before == plan.time_step[chosen]) & (run_at[need_key] < chosen)
+            wrong = np.flatnonzero((before != _NEVER) & ~late_enough)
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
                 need = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
                 text = f"needs {need}, which runs in time-step {at}; it must run in an earlier one"

@@ -19,6 +19,7 @@ __all__ = [
     "check_count",
     "check_count_range",
     "check_interleaved",
+    "check_main_cycles",
     "check_mapping",
     "check_not_serialized",
     "check_outfeed",
@@ -206,6 +207,17 @@ def check_count(count: int, overlap: int) -> None:
     if count < overlap:
         raise CountError(
             f"The number of iterations of the pipeline must be at least {overlap}, but it is {count}. " + _ALSO_CALLED
+        )
+
+
+def check_main_cycles(count: int, pipeline_stages: int) -> None:
+    """Refuse a count below PopART's number of pipeline stages, with PopART's own text; raises CountError."""
+    check_count_range(count)
+    if count < pipeline_stages:
+        raise CountError(
+            "Pipeline mainCycles should not be less than 1. Current value is "
+            f"{count - (pipeline_stages - 1)}. It is the count, {count}, less {pipeline_stages - 1}: expected at least "
+            f"{pipeline_stages} micro-batches."
         )
 
 

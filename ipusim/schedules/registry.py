@@ -24,6 +24,7 @@ from ipusim.schedules import (
     interleaved,
     interleaved_1f1b,
     one_forward_one_backward,
+    popart,
     serial,
     v_1f1b,
     zbv,
@@ -148,6 +149,7 @@ _GROUPED: Final = frozenset(
     }
 )
 _INTERLEAVED: Final = PLAIN - {Feature.SEVERAL_STAGES} | {Feature.RECOMPUTE_THEN_BACKPROPAGATE}
+_POPART: Final = PLAIN - {Feature.SEVERAL_STAGES, Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
 _SERIAL: Final = PLAIN | {Feature.RECOMPUTE_INTERLEAVED}
 _SHARDED: Final = _SERIAL | {Feature.RETURNING_VALUES}
 _SEQUENTIAL: Final = _SHARDED | {Feature.BATCH_SERIALIZATION}
@@ -191,6 +193,16 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "forward beside backward, half the activations",
             _INTERLEAVED,
             period=_overlap(interleaved.offsets),
+        ),
+        Schedule(
+            "popart",
+            popart.order,
+            any_count,
+            True,
+            "PopART's pipeline: the last stage's passes in one time-step, any count",
+            _POPART,
+            shallower="interleaved",
+            period=any_count,  # each time-step begins a micro-batch
         ),
         Schedule(
             "sequential",

@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
-from ipusim.base.errors import UnsupportedProgramError
-from ipusim.pipeline.program import PlanShape
+from ipusim.base.errors import CountError, UnsupportedProgramError
+from ipusim.hardware.build import build_system
+from ipusim.lowering.lower import lower
+from ipusim.pipeline.check import check_plan, violations
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
@@ -21,8 +29,9 @@ from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
 from tests import torch_schedules
-from tests.oracles.test_point_to_point import free, most_kept
+from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
+from tests.price_and_run import price_and_run
 
 SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
 #: Cycles of forward, of the whole backward pass, and of its halves.
@@ -260,6 +269,54 @@ def test_waves_run_in_slots_of_which_an_ipu_has_one_pass_each():
                 right[ipu][slot] = f"{letter}{stage}.{micro_batch}"
         right = {ipu: [slots[slot] for slot in sorted(slots)] for ipu, slots in right.items()}
         assert passes_of(find("hanayo").order(PlanShape(mapping=mapping, micro_batches=count))) == right
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+@pytest.mark.parametrize(("ipus", "count"), [(2, 3), (3, 5), (4, 7), (4, 8), (8, 16), (5, 11)])
+def test_poparts_pipeline_takes_as_long_as_grouped_in_one_cycle_fewer(ipus, count, sync):
+    """(G + L - 1)(f + b) cycles in G + P - 1 time-steps, P = 2 L - 1, of any count G from P up."""
+    for cycles in ((1, 2), (1, 1), (5, 3)):
+        shape = PlanShape(mapping=tuple(range(ipus)), micro_batches=count)
+        plan = plan_of(find("popart"), shape, sync)
+        check_plan(plan)
+        program = PipelineProgram(tuple(profile(index, *cycles) for index in range(ipus)), shape, "popart")
+        system = build_system("free", mapping=shape.mapping)
+        assert price_and_run(plan, program, system).makespan_cycles == (count + ipus - 1) * sum(cycles)
+        assert plan.order.emitted == count + 2 * ipus - 2
+    assert most_kept("popart", tuple(range(ipus)), count, "B") == [2 * (ipus - 1 - rank) + 1 for rank in range(ipus)]
+
+
+def test_poparts_cycles():
+    """The table of PopART's notes on pipelining, three IPUs and five micro-batches; ``.`` joins an IPU's two stages."""
+    order = find("popart").order(PlanShape(mapping=(0, 1, 2), micro_batches=5))
+    cells = {}
+    for cycle, ipu, kind, stage, micro_batch in order.table.tolist():
+        number = stage if kind == Pass.FORWARD else 4 - stage
+        cells.setdefault((ipu, cycle), []).append(f"PS{number}({micro_batch})")
+    rows = [[".".join(cells.get((ipu, cycle), ["-"])) for cycle in range(9)] for ipu in range(2)]
+    assert rows == [
+        ["PS0(0)", "PS0(1)", "PS0(2)", "PS0(3)", "PS0(4).PS4(0)", "PS4(1)", "PS4(2)", "PS4(3)", "PS4(4)"],
+        ["-", "PS1(0)", "PS1(1)", "PS1(2).PS3(0)", "PS1(3).PS3(1)", "PS1(4).PS3(2)", "PS3(3)", "PS3(4)", "-"],
+    ]
+    assert [cells[2, cycle] for cycle in range(2, 7)] == [[f"PS2({batch})"] * 2 for batch in range(5)]
+
+
+def test_popart_refuses_a_pipeline_that_is_never_full_in_its_own_words():
+    text = "^Pipeline mainCycles should not be less than 1. Current value is -1. It is the count, 3, less 4: expected "
+    with pytest.raises(CountError, match=text):
+        find("popart").order(PlanShape(mapping=(0, 1, 2), micro_batches=3))
+    inference = PlanShape(mapping=(0, 1, 2), micro_batches=3, training=False)
+    assert find("popart").order(inference).emitted == 5
+
+
+@pytest.mark.parametrize(("kept", "right"), [(True, []), (False, ["dependency"])])
+def test_only_the_last_stage_may_turn_round_in_a_time_step(kept, right):
+    """And only behind its forward pass: tensors move between IPUs at the end of a time-step."""
+    rows = [[0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 1, 0], [2, 0, 1, 0, 0]]
+    if not kept:
+        rows[1:3] = rows[2:0:-1]
+    order = Order("mine", PlanShape(mapping=(0, 1), micro_batches=1), table=np.array(rows), offsets=(0,), emitted=3)
+    assert [violation.rule for violation in violations(lower(order, Sync.LOCK_STEP))] == right
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
-from tests.house_schedules import FREE, goes_around, is_a_v, trains_only
+from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, multiple_of, trains_only
 from tests.orders import needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -318,7 +318,7 @@ def shared(flows, rates_of_links):
 
 
 SYSTEMS = (("m2000", 4, "ZIGZAG"), ("m2000", 4, "HOOF"), ("bow_pod16", 8, "HOOF"), ("c2_server", 8, "SNAKE"))
-NAMED = (*FREE, "grouped", "interleaved", "sequential", "sharded")
+NAMED = (*FREE, *(name for name in MEETING if name != "single"))
 
 
 def drawn_case(seed):
@@ -332,8 +332,8 @@ def drawn_case(seed):
     mapping += mapping[::-1] if is_a_v(schedule) else ()
     stages = len(mapping)
     training = trains_only(schedule) or rng.random() < 0.8
-    multiple = {"grouped": 2 * stages if training else stages, "interleaved": ipus, "interleaved_1f1b": ipus}
-    count = multiple.get(schedule, 1) * rng.choice((1, 2) if schedule in multiple else (1, 2, 3, 5))
+    multiple = multiple_of(schedule, stages, ipus, training)
+    count = multiple * rng.choice((1, 2, 3, 5) if multiple == 1 else (1, 2))
     scale = rng.choice((2_000, 60_000))
     sizes = rng.choice(((0, 4_000), (1_000, 300_000), (200_000, 200_000)))
     profiles = []

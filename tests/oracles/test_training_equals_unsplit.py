@@ -119,7 +119,7 @@ def assert_equal(result, reduction="SUM", momentum=False):
 
 
 EVERY_SPLIT = [splits for cuts in range(4) for splits in combinations(NAMES[1:], cuts)]
-PIPELINED = ("grouped", "interleaved", "sequential", "sharded")
+PIPELINED = ("grouped", "interleaved", "popart", "sequential", "sharded")
 
 
 @pytest.mark.parametrize("schedule", PIPELINED)

@@ -17,6 +17,7 @@ FORWARD, BACKWARD, COUNT = 100, 200, 24
 #: how IPUs wait for each other, by p; of the halves of a backward pass each takes half of it.
 FILL = {
     "grouped": lambda p: (p - 1) * (FORWARD + BACKWARD),
+    "popart": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "gpipe": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "sequential": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),
     "sharded": lambda p: COUNT * (p - 1) * (FORWARD + BACKWARD),

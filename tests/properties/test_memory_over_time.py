@@ -23,7 +23,17 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.effort import share
-from tests.house_schedules import FREE, goes_around, is_a_v, is_halved, mapping_of, trains_only
+from tests.house_schedules import (
+    FREE,
+    MEETING,
+    goes_around,
+    is_a_v,
+    is_halved,
+    mapping_of,
+    multiple_of,
+    takes_one_stage,
+    trains_only,
+)
 from tests.orders import passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -49,7 +59,7 @@ SIZES = (
 @st.composite
 def programs(draw):
     stages = draw(st.integers(2, 4))
-    schedule = draw(st.sampled_from(["grouped", "interleaved", "sequential", "sharded", "single", *FREE, DRAWN, DRAWN]))
+    schedule = draw(st.sampled_from([*MEETING, *FREE, DRAWN, DRAWN]))
     stages -= stages % 2 if is_a_v(schedule) else 0
     training = trains_only(schedule) or draw(st.booleans())
     mapping = tuple(draw(st.permutations(range(stages))))
@@ -65,11 +75,10 @@ def programs(draw):
     # The stages between the ends run at the same time, where they are on an IPU each.
     inner = mapping[1:-1]
     together = len(inner) > 1 and len(set(inner)) == len(inner)
-    together = together and schedule not in ("interleaved", *FREE) and draw(st.booleans())
+    together = together and not takes_one_stage(schedule) and schedule not in FREE and draw(st.booleans())
     sizes = (1, len(inner), 1) if together else ()
     places = len(sizes) or stages
-    rounds = {"grouped": 2 * places if training else places, "interleaved": places, DRAWN: 2}
-    overlap = rounds.get(schedule, len(set(mapping)) if schedule == "interleaved_1f1b" else 1)
+    overlap = 2 if schedule == DRAWN else multiple_of(schedule, places, len(set(mapping)), training)
     again = draw(st.sampled_from(["not", "before", "inside"])) if training else "not"
     if again == "before" and schedule not in ("grouped", "interleaved", DRAWN):
         again = "inside"
@@ -154,7 +163,7 @@ def resident(program, plan, ipu):
     shape = program.shape
     mine = [stage.temporary_bytes for stage, place in zip(program.stages, shape.mapping, strict=True) if place == ipu]
     total = max(mine)
-    merged = program.schedule in ("grouped", "interleaved", *FREE, DRAWN) or plan.sync is Sync.POINT_TO_POINT
+    merged = program.schedule in ("grouped", "interleaved", "popart", *FREE, DRAWN) or plan.sync is Sync.POINT_TO_POINT
     waits = waiting(plan) if plan.sync is Sync.POINT_TO_POINT else {}
     turns = 1 if program.offload.activations else shape.serialization
     for index, profile in enumerate(program.stages):

@@ -28,7 +28,7 @@ from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import share, slowest
 from tests.explained import check_changes, check_explained, check_waterfall
-from tests.house_schedules import FREE, goes_around, is_a_v, is_halved, trains_only
+from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_halved, multiple_of, trains_only
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
@@ -42,6 +42,7 @@ MODES = {
     "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),
     "interleaved": ("Auto", "RecomputeThenBackpropagate"),
     "sequential": INSIDE,
+    "popart": INSIDE,
     **{name: INSIDE for name in FREE if not is_halved(name)},
 }
 MOMENTUM = 0.75
@@ -170,15 +171,14 @@ def sequences(draw):
 def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
-    schedule = draw(among("grouped", "interleaved", "sequential", "sharded", "single", *FREE))
+    schedule = draw(among(*MEETING, *FREE))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
     if is_a_v(schedule) and len(splits) % 2 == 0:
         splits.pop()
     stages, training = len(splits) + 1, trains_only(schedule) or draw(often)
     mapping = places(draw, schedule, stages)
-    rounds = {"grouped": 2 * stages if training else stages, "interleaved": stages}
-    overlap = rounds.get(schedule, len(set(mapping)) if schedule == "interleaved_1f1b" else 1)
+    overlap = multiple_of(schedule, stages, len(set(mapping)), training)
     pipeline = {
         "schedule": schedule,
         "splits": splits,

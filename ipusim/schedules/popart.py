@@ -1,0 +1,51 @@
+"""PopART's pipeline: the last stage's forward and backward pass are one pipeline stage, of one cycle on the last IPU.
+
+Graphcore, PopART, docs/notes/transforms/pipelining.md: of L IPUs there are P = 2 L - 1 pipeline stages in training, and
+pipeline stage s runs micro-batch c - s in cycle c. An IPU runs its forward pass before its backward pass. So there is
+one cycle fewer than under Grouped, where the last IPU's two passes are a cycle apart, and any count from P up will do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
+from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.rules import check_main_cycles, check_stages
+from ipusim.schedules.layout import fifo_depths
+
+
+def order(shape: PlanShape) -> Order:
+    """Lay out a cycle as a time-step.
+
+    Raises ProgramError for fewer than two stages, and CountError for fewer micro-batches than pipeline stages.
+    """
+    check_stages(shape.positions)
+    last = shape.stages - 1
+    pipeline_stages = 2 * last + 1 if shape.training else last + 1
+    check_main_cycles(shape.micro_batches, pipeline_stages)
+    stage, micro_batch = np.divmod(np.arange(shape.stages * shape.micro_batches), shape.micro_batches)
+    ways = [(Pass.FORWARD, stage), (Pass.BACKWARD, 2 * last - stage)]
+    return Order(
+        "popart",
+        shape,
+        offsets=tuple(range(pipeline_stages)),
+        emitted=shape.micro_batches + pipeline_stages - 1,
+        fifo_depths=fifo_depths(shape, 2),
+        table=np.concatenate(
+            [
+                np.stack(
+                    [
+                        micro_batch + number,
+                        np.asarray(shape.mapping)[stage],
+                        np.full_like(stage, kind),
+                        stage,
+                        micro_batch,
+                    ],
+                    axis=1,
+                )
+                for kind, number in ways[: 2 if shape.training else 1]
+            ]
+        ),
+    )
