@@ -27,6 +27,8 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
 from tests.perfetto_reader import PerfettoReader
 
+pytestmark = pytest.mark.usefixtures("without_pictures")  # but for those of the run that tests share
+
 #: What a scenario of layers with arithmetic leaves.
 FILES = {
     "scenario.yaml",
