@@ -36,10 +36,11 @@ for line in sys.argv[1:]:
 """
 
 
-def ipusim(*words, cwd=None, columns=None):
+def ipusim(*words, cwd=None, columns=None, pictures=True):
     """Call the command with words of a command line; return what it printed, and its exit code, as a process does.
 
-    Without ``columns`` it prints as to a pipe, each sentence on one line. Warnings are errors here as in every test.
+    Without ``columns`` it prints as to a pipe, each sentence on one line; without ``pictures`` their files are empty.
+    Warnings are errors here as in every test.
     """
     streams = {"stdout": io.StringIO(), "stderr": io.StringIO()}
     arguments = ["ipusim", *(os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words)]
@@ -52,6 +53,8 @@ def ipusim(*words, cwd=None, columns=None):
         around.enter_context(contextlib.redirect_stdout(streams["stdout"]))
         around.enter_context(contextlib.redirect_stderr(streams["stderr"]))
         around.enter_context(contextlib.chdir(cwd or Path.cwd()))
+        if not pictures:
+            around.enter_context(mock.patch("matplotlib.figure.Figure.savefig"))
         try:
             cli.main()
             code = 0

@@ -23,7 +23,7 @@ DIGITS = SCENARIOS / "digits_training.yaml"
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "kept"
-    done = ipusim("run", MEMORY, "--set", "pipeline.schedule=interleaved", "--out", folder)
+    done = ipusim("run", MEMORY, "--set", "pipeline.schedule=interleaved", "--out", folder, pictures=False)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -52,7 +52,7 @@ def folder(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory):
     place = tmp_path_factory.mktemp("timed")
-    assert ipusim("run", TIMED, "--out", place).returncode == 0
+    assert ipusim("run", TIMED, "--out", place, pictures=False).returncode == 0
     return place
 
 

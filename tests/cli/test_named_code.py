@@ -65,7 +65,7 @@ def order(shape): raise SystemExit
 def ran(tmp_path_factory):
     """A folder of a run, whose parts a stranger has made."""
     folder = tmp_path_factory.mktemp("ran") / "run"
-    ipusim("run", FOUR, "--out", folder, "--quiet")
+    ipusim("run", FOUR, "--out", folder, "--quiet", pictures=False)
     return folder
 
 

@@ -22,7 +22,7 @@ PRODUCTS = "m,k,n,dtype,TFLOP/s\n1024,1024,1024,fp16,100\n"
 def ran(tmp_path_factory):
     """The folder of a run."""
     folder = tmp_path_factory.mktemp("ran") / "run"
-    ipusim("run", FOUR, "--out", folder, "--quiet")
+    ipusim("run", FOUR, "--out", folder, "--quiet", pictures=False)
     return folder
 
 
