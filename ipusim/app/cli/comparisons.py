@@ -125,7 +125,7 @@ def compare(
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
-    """Return what lies at each path; raises ScenarioError with the problems of all scenarios, and as folders do."""
+    """Return the runs and requests of paths; raises ScenarioError with the problems of all scenarios."""
     from ipusim.app.compare.compare import Compared
     from ipusim.app.run_folder.stored import read_run
     from ipusim.app.scenario.load import load_request
@@ -146,7 +146,7 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
-    """Raise what is wrong with scenarios, with its place in their files: as they stand, or else in one variant."""
+    """Raise the problems of scenarios with their places, as the files have them or else in one variant."""
     from ipusim.app.scenario.load import load_job
     from ipusim.app.scenario.problems import ScenarioError
 

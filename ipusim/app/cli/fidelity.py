@@ -46,7 +46,7 @@ def validate(
         Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures", show_default=False)
     ] = None,
 ) -> None:
-    """Hold what is simulated against the world: products, whole trainings, links and the host, with each error."""
+    """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
     from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
     from ipusim.app.run_folder.folder import ResultsFolder
 

@@ -1,4 +1,4 @@
-"""Figures of the hardware and rates as tables: each with its value and where it is from."""
+"""Hardware figures and rates as tables, with the value and the source of each."""
 
 from __future__ import annotations
 

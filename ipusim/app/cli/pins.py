@@ -25,7 +25,7 @@ def pin(
     ],
     workers: Workers = None,
 ) -> None:
-    """Write beside each scenario what its run comes to, as NAME.pin.json: Plan, prices, time, memory and losses."""
+    """Write a pin, NAME.pin.json, beside each scenario: Plan, prices, time, memory and losses."""
     from ipusim.app.regression.file import check_place, pin_path
     from ipusim.app.regression.suite import hold_all
 

@@ -193,7 +193,7 @@ def _executed(
 
 
 def _print_run(result: Run, verbose: bool) -> None:
-    """Print the verdict on a run, and every table behind it where those are asked for."""
+    """Print the verdict on a run, and on request every table."""
     from ipusim.app.render.verdict import verdict_table
 
     if result.job.request.description:

@@ -40,7 +40,7 @@ def learning_table(learning: analysis.Learning) -> Table:
 
 
 def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
-    """Return the peak of each IPU, and when it is in a run of which there is a Timeline."""
+    """Return the peak of each IPU, and the cycle of the peak where a Timeline is known."""
     header = ["IPU", "peak", "pass", *([] if timeline is None else ["cycle"])]
     rows = []
     for peak in fit.peaks:

@@ -1,1 +1,1 @@
-"""Several runs held against each other."""
+"""Several runs, compared with each other."""

@@ -39,7 +39,7 @@ _ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared: a Request, or a run that lies in a folder; ``said`` is how it was asked for, as by a path."""
+    """One entry of a comparison: a Request or a stored run; ``said`` is the user's text for it, such as a path."""
 
     what: Request | StoredRun
     said: str
@@ -116,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Variant:
-    """What is asked for in place of what a request says; None and nothing for what it says itself."""
+    """The options that replace those of a request; None and nothing keep the request's own."""
 
     schedule: str | None
     order: str | None
@@ -189,7 +189,7 @@ def _check(compared: Sequence[Compared], varied: bool) -> None:
 
 
 def _sources(compared: Sequence[Compared]) -> list[str]:
-    """Return a name for each that no other has: its own, that of its file or folder, or else how it was asked for."""
+    """Return a distinct name for each entry: its own name, that of its file or folder, or the user's text for it."""
     names = [[run.name, Path(run.said).name, run.said] for run in compared]
     taken = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
     return [next((name for name in alternatives if taken[name] == 1), alternatives[-1]) for alternatives in names]

@@ -62,7 +62,7 @@ class Comparison:
 
     @cached_property
     def work(self) -> tuple[tuple[int, bool], ...]:
-        """The samples behind a weight update, and whether they are trained on, each once, rising."""
+        """The distinct pairs of samples per weight update and whether they are trained on, rising."""
         every = [_times(row) for row in self.ran]
         return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in every}))
 

@@ -39,7 +39,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
-    """Yield why rows are refused or do not fit, but for those that the verdict speaks of; and what is not known."""
+    """Yield why rows are refused or do not fit, unless the verdict names them, and what is not known of them."""
     faster = _faster(comparison)
     for row in comparison.rows:
         if row.times is None:
@@ -100,7 +100,7 @@ def _faster(comparison: Comparison) -> list[Row]:
 
 
 def _front(comparison: Comparison) -> Iterator[str]:
-    """Yield the trade-off front, where it is more than the best alone."""
+    """Yield the trade-off front of time and memory, where it has more rows than the best."""
     rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
         named = [
@@ -111,7 +111,7 @@ def _front(comparison: Comparison) -> Iterator[str]:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Return a row for each run, and for each that is refused, whose reason the verdict has."""
+    """Return a table with a row for each run; the reasons of refused runs stand in the verdict."""
     times = [row.times for row in comparison.ran if row.times is not None]
     what = {times.training for times in times}
     time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(

@@ -53,7 +53,7 @@ def request(
 
 @contextmanager
 def placed(asked: Asked) -> Iterator[Request]:
-    """Give the Request that ``asked`` is or stands for; what is wrong with a file is told with its place there.
+    """Yield the Request of an argument of a notebook function; errors of a file name the place in that file.
 
     Raises ScenarioError and ScenarioMemoryError for a file, in place of the RequestError and RequestMemoryError of the
     block; RequestError for options that are none.

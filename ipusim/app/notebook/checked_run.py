@@ -25,7 +25,7 @@ class CheckedRun(Run):
     """
 
     def __init__(self, result: api.Run, scenario: Path, update: bool) -> None:
-        """Check ``result`` against what lies beside ``scenario``; ``update`` renews pins instead."""
+        """Check ``result`` against the expectations and the pin of ``scenario``; ``update`` renews the pin instead."""
         super().__init__(result)
         self.scenario = scenario
         self._update = update

@@ -1,4 +1,4 @@
-"""Runs held against each other, side by side in a notebook."""
+"""Several runs compared side by side in a notebook."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def compare(
     losses: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run what is asked for once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
+    """Run requests once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
 
     Args:
         asked: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),

@@ -26,7 +26,7 @@ def frame(columns: Columns) -> pd.DataFrame:
 
 
 def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row for each IPU that holds a stage: its peak, when that is, and the bytes of each holder at it.
+    """Return a row for each IPU with a stage: its peak, the cycle of the peak, and the bytes of each holder then.
 
     ``memory`` is that of ``summary.json``, whose names the columns have. Raises MissingPackageError without pandas.
     """

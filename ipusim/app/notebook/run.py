@@ -48,7 +48,7 @@ class Run(Shown):
 
     @property
     def request(self) -> Request:
-        """What was asked for: ``run.request.replace({"pipeline.schedule": "interleaved"})`` asks for something near."""
+        """The Request of this run; ``run.request.replace({"pipeline.schedule": "interleaved"})`` returns a variant."""
         return self.result.job.request
 
     @property

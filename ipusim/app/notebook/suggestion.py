@@ -1,4 +1,4 @@
-"""The best plan for what is asked for, in a notebook."""
+"""The best plan for a request, in a notebook."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Suggestion:
 
     @property
     def request(self) -> Request:
-        """What to ask for: the given request with the suggested plan, ready for :func:`ipusim.run`.
+        """The original request with the suggested plan, ready for :func:`ipusim.run`.
 
         Raises IpusimError where there is no plan.
         """
@@ -86,7 +86,7 @@ def suggest(
     seconds: float | None = study.SECONDS,
     **limits: int | str | Sequence[int] | Sequence[str],
 ) -> Suggestion:
-    """Find the best legal plan for what is asked for, or that none fits, or that none was found: its ``outcome``.
+    """Search the best legal plan for a request; its ``outcome`` may also be that none fits, or that none was found.
 
     Args:
         asked: what :func:`ipusim.run` takes.

@@ -1,4 +1,4 @@
-"""What is asked for at every point of varied options, as a table and a chart in a notebook."""
+"""The runs of a request at every point of varied options, as a table and a chart in a notebook."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run what is asked for at every point of varied options; time alone, unless ``losses`` are wanted.
+    """Run a request at every point of varied options, for time alone unless ``losses`` is set.
 
     A point that does not run is a row with its message.
 

@@ -143,7 +143,7 @@ def _in_order(stages: Sequence[str]) -> list[str]:
 
 
 def _by_rank(ranks: Sequence[int], stages: int | None, is_chosen: bool) -> dict[int, int]:
-    """Return the stage of each rank: ranks of a stage follow each other, and all stages have as many."""
+    """Return the stage of each rank: consecutive ranks share a stage, and all stages have as many ranks."""
     stages = stages or len(ranks)
     if len(ranks) % stages:
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {stages}"

@@ -116,7 +116,7 @@ def read_traces(paths: Sequence[Path], own: Sequence[str] = ()) -> Measured:
 
 
 def _by_process(trace: _Trace) -> dict[int, list[tuple[Called, Fraction]]]:
-    """Return the spans of each process, counted from 0: the device's where it has any of a name, of one track each.
+    """Return the spans of each process, counted from 0; of a name on one track, of the device if it has the name.
 
     Of several tracks that is the one with most of them. Processes have other numbers on the device than on the host.
     """

@@ -1,1 +1,1 @@
-"""Pins: what a scenario's run came to, kept beside it, and the first thing in which another run differs from that."""
+"""Pins: the recorded results of a scenario's run, and the first difference of another run from them."""

@@ -1,4 +1,4 @@
-"""The first thing in which a run differs from its pin, and what that comes from: read off what ran."""
+"""The first difference of a run from its pin, and its causes, derived from Plan, prices and options."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
 
 
 def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    """Yield what differs, in the order in which one follows from the other."""
+    """Yield all differences, causes before their effects."""
     for part in ("device", "shape"):
         for name, was, value in _changes(pin[part], now[part]):
             yield Difference(part, f"{name} was {_told(was)}, is {_told(value)}")
@@ -67,7 +67,7 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, old and new value of what differs; None for what is not there."""
+    """Yield name, old and new value of every entry that differs; None for a missing entry."""
     for name in dict.fromkeys([*was, *now]):
         if was.get(name) != now.get(name):
             yield name, was.get(name), now.get(name)
@@ -228,7 +228,7 @@ def _by(one: Any, other: Any) -> str:
 
 
 def _asked_otherwise(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is asked for otherwise than when the pin was made."""
+    """Yield the options of the scenario that have changed since the pin was made."""
     changes = [
         f"the scenario asks for {name}: {_told(value)}, was {_told(old)}"
         if None not in (value, old)

@@ -1,4 +1,4 @@
-"""What a scenario expects of its run, held against what the run came to, or what is known before it."""
+"""The expectations of a scenario, compared with the figures of its run or with those known before it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TIMES: Final = 10.0
 
 @dataclass(frozen=True)
 class Judged:
-    """An expectation and what the run came to.
+    """An expectation and the figure of the run.
 
     Attributes:
         expectation: what was expected.
@@ -85,7 +85,7 @@ def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectat
 
 
 def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
-    """Return a scenario, where ``--set`` makes another of it without what it expects, unless that is set too."""
+    """Return the scenario without its expectations where ``--set`` changes it, unless ``--set`` names them too."""
     if not overrides or any(override.startswith("expect") for override in overrides):
         return request
     return request.replace({}, without=["expect"])
@@ -144,7 +144,7 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
 
 
 def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation, ...]]:
-    """Return the expectations that can be told without a run, with their values, and those that cannot."""
+    """Return the expectations whose values are known without a run, with these, and the other expectations."""
     known = _known_before(job)
     judged, unknown = [], []
     for _, expectation in expectations(job.request.options):
@@ -156,7 +156,7 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation,
 
 
 def _known_before(job: Job) -> dict[str, Any]:
-    """Return those data of ``summary.json`` that do not take a run."""
+    """Return the part of ``summary.json`` that needs no run."""
     info = machine.timeline_info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
     info = replace(info, count=job.program.shape.micro_batches)
     known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in _FROM_INFO}

@@ -65,7 +65,7 @@ def pin_path(scenario: Path) -> Path:
 
 
 def has_pin(scenario: Path) -> bool:
-    """Return whether a scenario has a pin beside it; raises OSError for what is no file."""
+    """Return whether a scenario has a pin; raises OSError where the pin's path is no file."""
     return has_run_file(pin_path(scenario))
 
 
@@ -143,7 +143,7 @@ def _is_clear(text: str) -> bool:
 
 
 def write_pin(scenario: Path, content: bytes) -> Path:
-    """Write the pin of a scenario beside it, over a pin alone; return its path.
+    """Write the pin beside its scenario, replacing only a pin; return its path.
 
     Raises OutputError for a place that cannot be written, and for another file there.
     """

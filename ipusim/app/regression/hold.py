@@ -1,4 +1,4 @@
-"""A scenario held against what it expects and against its pin."""
+"""A scenario's run, checked against its expectations and its pin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.base.errors import IpusimError
 
 
 def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
-    """Run a scenario and hold it against what it expects and against its pin; whatever is wrong is told, not raised.
+    """Run a scenario and check it against its expectations and its pin; every error becomes an Outcome.
 
     ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not.
     """

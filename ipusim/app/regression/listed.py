@@ -1,4 +1,4 @@
-"""Long lists in few bytes: their first items as text, and hashes of blocks, which say where two begin to differ."""
+"""Fingerprints of long lists: the first items as text and hashes of blocks, which locate the first difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCKS: Final = 16
 
 @dataclass(frozen=True)
 class Items:
-    """A list of which a pin keeps the beginning.
+    """A list that a pin stores as a fingerprint.
 
     Attributes:
         count: its length.
@@ -34,7 +34,7 @@ def hashed(content: bytes) -> str:
 
 
 def kept(items: Items, most: int) -> dict[str, Any]:
-    """Return what a pin keeps of a list: the texts of its first items, and the hash of all or of each block."""
+    """Return the fingerprint of a list: the texts of its first items, and the hashes of its blocks."""
     size = -(-items.count // _BLOCKS) or 1
     starts = range(0, items.count, size) if items.count > most else range(1)
     size = size if items.count > most else items.count
@@ -61,7 +61,7 @@ class Where:
 
 
 def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
-    """Return where a list begins to differ from what a pin keeps of one; None where it is the same."""
+    """Return where a list begins to differ from a stored fingerprint; None where it is the same."""
     texts: Sequence[str] = pinned["first"]
     now = kept(items, len(texts))
     if now == pinned:

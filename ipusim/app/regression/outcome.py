@@ -1,4 +1,4 @@
-"""What became of a scenario that was tested."""
+"""The outcome of the test of a scenario."""
 
 from __future__ import annotations
 

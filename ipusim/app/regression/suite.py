@@ -80,7 +80,7 @@ def tests_anything(path: Path) -> bool:
 def hold_all(
     paths: Iterable[Path], workers: int | None = None, *, renew: bool = False, needs_pin: bool = True
 ) -> Generator[Outcome, None, None]:
-    """Yield what became of each scenario as it ends; those that last longest begin first.
+    """Yield the outcome of each scenario as it finishes; the longest are started first.
 
     ``workers`` are processes of this machine; 1 is this one, None one for each core. Where one of them is ended from
     outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are those of

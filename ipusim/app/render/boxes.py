@@ -152,7 +152,7 @@ def _visible(share: Floats, least: float) -> Floats:
 
 
 def _since(times: Integers, edges: Integers) -> Integers:
-    """Return, at each edge, the cycles that have passed since each of ``times`` that lies before it, summed."""
+    """Return, for each edge, the sum of the cycles since all ``times`` before it."""
     times = np.sort(times)
     passed = np.searchsorted(times, edges)
     total: Integers = np.concatenate([[0], np.cumsum(times)])

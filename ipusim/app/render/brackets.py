@@ -92,7 +92,7 @@ def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Brac
 
 
 def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
-    """Return one bracket for each execution, in versions of which each names fewer of them than the one before."""
+    """Return a bracket for each execution, in several versions: each names fewer executions than the version before."""
     bounds: dict[int, tuple[float, float]] = {}
     for phase, bracket in zip(shown, phases, strict=True):
         start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))

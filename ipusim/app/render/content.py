@@ -123,7 +123,7 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
 
 
 def _turns(timeline: Timeline) -> Integers:
-    """Return when the busiest stage begins each forward pass, and behind the last one each backward pass.
+    """Return when the busiest stage begins each forward pass and, after the last of them, each backward pass.
 
     In point-to-point they stand for time-steps: where the pipeline runs evenly, every IPU does the same between two.
     """

@@ -14,7 +14,7 @@ from ipusim.app.render.window import Window
 
 @dataclass(frozen=True)
 class Folded:
-    """A Timeline whose rows stand for ``ipus_to_a_row`` neighbouring IPUs each; ``words`` say what is left out."""
+    """A Timeline with ``ipus_to_a_row`` neighbouring IPUs in each row; ``words`` say what is left out."""
 
     timeline: Timeline
     ipus_to_a_row: int = 1
@@ -27,7 +27,7 @@ class Folded:
 
 
 def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
-    """Return the number of rows of a Timeline whose rows stand for so many IPUs each."""
+    """Return the number of rows of a Timeline with so many IPUs in a row."""
     return -(-len(timeline.info.ipus) // ipus_to_a_row)
 
 

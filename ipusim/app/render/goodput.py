@@ -27,7 +27,7 @@ _ERRORS: Final = 3
 
 @dataclass(frozen=True)
 class LostTime:
-    """What is lost at each time between checkpoints.
+    """The share of time lost, for each time between checkpoints.
 
     Attributes:
         work_s: seconds of work between checkpoints, ascending.

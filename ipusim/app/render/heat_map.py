@@ -1,4 +1,4 @@
-"""A number for each pair of two others, as the colours of a grid, each with its number where there is room."""
+"""A grid of numbers as colours, with the number in each cell that has room for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each IPU takes its time for: a bar for each, of its arithmetic and all other parts of its time."""
+"""The time of each IPU as a bar of its arithmetic and all other parts."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Headed:
         return rows_of(self.timeline, self.ipus_to_a_row)
 
     def names_width(self, row_points: float) -> float:
-        """Return the width in points of what stands beside rows ``row_points`` high, and beside the memory."""
+        """Return the width in points of the labels beside rows ``row_points`` high, and beside the memory."""
         rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
         if self.strip is None:
             return rows

@@ -77,7 +77,7 @@ def ipu_layers(
 
 
 def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
-    """Return the bytes of each layer, from those of each holder and what lies ``inside`` of those not always full."""
+    """Return the bytes of each layer of the chart, from those of each holder and of the part in use, ``inside``."""
     layers = {}
     for holder in _STACKED:
         if holder.empty is None:

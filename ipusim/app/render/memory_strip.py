@@ -53,7 +53,7 @@ class MemoryStrip:
 
     @property
     def name(self) -> str:
-        """What stands beside the strip."""
+        """The label of the strip."""
         return "memory"
 
     @property

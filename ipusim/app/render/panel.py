@@ -90,7 +90,7 @@ def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
 
 
 def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -> float:
-    """Return the width in points of what stands beside rows ``row_points`` high."""
+    """Return the width in points of the labels beside rows ``row_points`` high."""
     stages = stage_names(timeline, row_points) if ipus_to_a_row == 1 else []
     return max(
         [

@@ -189,7 +189,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
 
 
 def _numbered(names: Sequence[str]) -> tuple[list[str], Integers]:
-    """Return the distinct names, and the number of each in the order given, from 1 up; 0 for an empty name."""
+    """Return the distinct names, and the number of each name from 1 up, 0 for an empty one."""
     distinct = [name for name in dict.fromkeys(names) if name]
     numbers = {name: number for number, name in enumerate(distinct, start=1)} | {"": 0}
     return distinct, np.fromiter(map(numbers.__getitem__, names), dtype=np.int64, count=len(names))

@@ -280,7 +280,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 
 def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
-    """Draw a group of bars for each value of the axis with the most of them, a bar for each combination of others."""
+    """Draw groups of bars: a group for each value of the longest axis, a bar for each combination of the other axes."""
     along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
     places = {_text(value): place for place, value in enumerate(axes[along].distinct)}
     series = _series(along, points)

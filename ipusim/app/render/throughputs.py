@@ -59,7 +59,7 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: fl
 
 
 def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
-    """Draw each model's points in both panels; those that were fitted to are hollow."""
+    """Draw the points of each model in both panels; points that rates were fitted to are hollow."""
     for number, model in enumerate(dict.fromkeys(point.model for point in points)):
         colour, marker = SERIES[number % len(SERIES)]
         of = [point for point in points if point.model == model]

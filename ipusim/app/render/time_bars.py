@@ -130,7 +130,7 @@ class TimeBars:
         draw_legend(figure, self._legend(wide), _EDGE, foot, _LEGEND_LINE)
 
     def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
-        """Draw the parts of a run's time; a share stands in each part that has room for it."""
+        """Draw the parts of a run's time, with the share written in each part that has room for it."""
         at, end = 0.0, self.last_s
         for look, share, seconds in row.lengths_s:
             long = min(seconds, end - at)

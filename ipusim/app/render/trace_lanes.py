@@ -11,7 +11,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
-    """Return a lane for each interval, counted from 0 in each group, so that those of one lane do not overlap.
+    """Return the lane of each interval, counted from 0 in its group; intervals of a lane do not overlap.
 
     Columns are of one length, ``start`` rising. A group has as many lanes as intervals overlap at most.
     """

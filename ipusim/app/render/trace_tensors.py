@@ -1,4 +1,4 @@
-"""Which tensors an inter-IPU copy moves: those that each IPU sends and receives, and those that each link carries."""
+"""The tensors that an inter-IPU copy moves, by sending IPU, receiving IPU and link."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Tensors:
         )
 
     def sent(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return what each of these IPUs sends after the time-step of each of these rows; columns of one length."""
+        """Return the tensors that each of these IPUs sends after the time-step of its row; columns of one length."""
         return self._named(self._sent, rows, ipu)
 
     def received(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return what each of these IPUs receives after the time-step of each of these rows."""
+        """Return the tensors that each of these IPUs receives after the time-step of its row; columns of one length."""
         return self._named(self._received, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:

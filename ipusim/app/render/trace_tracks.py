@@ -42,7 +42,7 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All tracks of a trace file, and where each thing of a Timeline lies among them; numbers are positions in ``all``.
+    """All tracks of a trace file, and the track of each item of a Timeline; numbers are positions in ``all``.
 
     Attributes:
         all: from the top down.
@@ -73,7 +73,7 @@ class Tracks:
         self.counter[name, ipu] = self.add(name, parent, unit)
 
     def group_of(self, number: int) -> int:
-        """Return the number of the group that a track lies in, at any depth; a group lies in itself."""
+        """Return the number of the innermost group that holds a track, at any depth; a group holds itself."""
         track = self.all[number]
         return number if track.group or track.parent is None else self.group_of(track.parent)
 

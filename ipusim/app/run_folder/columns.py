@@ -35,7 +35,7 @@ class Column:
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Which rows have none."""
+        """A mask of the rows without a value."""
         return self.values < 0 if self.partial else np.zeros(len(self.values), dtype=np.bool_)
 
 
@@ -84,7 +84,7 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
 
 
 def ipu_columns(times: analysis.RunTimes) -> Columns:
-    """Return a row for each logical IPU: where it is, its stages' names, and its cycles by what it does.
+    """Return a row for each logical IPU: its physical IPU, the names of its stages, and its cycles by activity.
 
     Cycles are of one execution's pipeline without its weight update, as those of ``summary.json``'s
     ``pipeline_use``; utilisation is the part of that makespan in which it computes.
@@ -157,14 +157,14 @@ def _whole(values: Sequence[int]) -> Column:
 
 
 def _named(codes: Integers, names: Sequence[str]) -> Column:
-    """Return the name of each code, of which several may be the same; a negative code has none."""
+    """Return a column of names for codes; two codes may have the same name, a negative code has none."""
     different = tuple(dict.fromkeys(names))
     position = np.array([*(different.index(name) for name in names), timelines.NONE])
     return Column(position[np.maximum(codes, timelines.NONE)], different, partial=True)
 
 
 def _tracks(timeline: Timeline, track: Integers) -> Column:
-    """Return where each span lies, in words."""
+    """Return the name of the track of each span."""
     columns = (
         track,
         timeline.ipu - timelines.ALL_IPUS,

@@ -32,7 +32,7 @@ def timeline_file(run: Path) -> Path:
 
 
 def check_format(form: str) -> None:
-    """Refuse a format that there is not, and one whose package is not installed.
+    """Refuse an unknown format, and one whose package is not installed.
 
     Raises OptionError and MissingPackageError.
     """

@@ -42,7 +42,7 @@ _NO_LOCKS: Final = (errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class ResultsFolder:
-    """A folder that nobody else writes results into from ``__enter__`` to ``__exit__``.
+    """A folder of results with a lock: no other run writes into it from ``__enter__`` to ``__exit__``.
 
     Both that and whether it takes files shows on entering, before results are computed. Without
     results nothing stays that was not there. Every method raises OutputError naming what cannot be written.
@@ -121,7 +121,7 @@ class ResultsFolder:
             )
 
     def read_aside(self, name: str, most_bytes: int) -> bytes:
-        """Return what is in a file that is no result, and stays from run to run; nothing where it is not there.
+        """Return the content of a file in the hidden folder, which stays from run to run; empty where there is none.
 
         Raises OutputError for what is no file of at most so many bytes.
         """
@@ -134,7 +134,7 @@ class ResultsFolder:
         return b""
 
     def write_aside(self, name: str, content: bytes) -> BinaryIO:
-        """Put such a file in place of the one that is there, and return it open behind its content.
+        """Replace a file in the hidden folder, and return it open at its end.
 
         It stays, and the folder with it, until :meth:`remove_aside`.
         """
@@ -147,7 +147,7 @@ class ResultsFolder:
         return file
 
     def remove_aside(self, name: str) -> None:
-        """Remove such a file."""
+        """Remove a file from the hidden folder."""
         self.check_mine()
         with naming(self._shown), suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._at[_OWN])
@@ -193,7 +193,7 @@ class ResultsFolder:
         stack.callback(os.close, self._at[name])
 
     def _check_part(self, within: str, name: str, is_right: Callable[[int], bool]) -> None:
-        """Refuse what is neither a file, or a folder where that is right, nor nothing; raises OutputError."""
+        """Refuse a part of the folder that exists and is of another kind; raises OutputError."""
         with suppress(FileNotFoundError):
             mode = os.lstat(name, dir_fd=self._at[within]).st_mode
             if not is_right(mode):
@@ -213,7 +213,7 @@ class ResultsFolder:
                 raise
 
     def _clear(self) -> None:
-        """Remove the folders of what is waiting to be moved, which hold files alone."""
+        """Remove the folders of new and of old files, and the files in them."""
         for name in (_NEW, _OLD):
             with suppress(FileNotFoundError), ExitStack() as stack:
                 self._open_folder(stack, name, self._at[_OWN])

@@ -1,4 +1,4 @@
-"""What each IPU holds over time, as a file of a run folder."""
+"""The memory of each IPU over time, as a file of a run folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def memory_file(curves: Sequence[analysis.MemoryCurve]) -> bytes:
 
 
 def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
-    """Return the curves of the run on so many ``ipus`` that lies in ``folder``; none where it has not written any.
+    """Return the memory curves in ``folder`` of a run on ``ipus`` IPUs; none where the run has written none.
 
     Raises FileError for a file that does not hold them, OSError for one that cannot be read.
     """
@@ -75,7 +75,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
 
 
 def _repeats(blocks: npt.NDArray[np.int64], entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
-    """Yield the blocks of each curve of so many entries; raises FileError for what is none."""
+    """Yield the repeated blocks of each memory curve; raises FileError for an array that is no blocks."""
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
         raise FileError("blocks that are of no curve")
     for number, size in enumerate(entries):

@@ -1,4 +1,4 @@
-"""A run to look at: one that lies in a folder, or one of a scenario, for time alone."""
+"""A run to look at: a stored one of a run folder, or one of a scenario, which is simulated for time alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Opened:
 
 
 def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
-    """Return the run in the folder ``path``, or that of the scenario at ``path`` with ``overrides``.
+    """Return the stored run in the folder ``path``, or the run of the scenario at ``path`` with ``overrides``.
 
     ``trust`` is that of :func:`job_behind`, for a folder. Raises FileError for a folder that is no run's, and for
     ``overrides`` of one, which has run; TimelineError for a damaged Timeline; and as
@@ -68,7 +68,7 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
-    """Return what ran, for time alone, of which the results lie in ``folder``, or else why that is not known.
+    """Return the Job of the results in ``folder``, for time alone, or the reason why it is not known.
 
     Whoever names a folder of results has named no program: without ``trust``, no Python runs that the folder's
     scenario names, and no file is read that lies elsewhere.

@@ -1,4 +1,4 @@
-"""What an output may be written over: what ipusim itself has written there, and never what a command reads.
+"""Which files an output may replace: those that ipusim has written, and never an input of the command.
 
 A picture, a page and a scenario say in themselves that ipusim has made them; of the files of a folder of results its
 list does, see :mod:`ipusim.app.run_folder.folder`.
@@ -24,7 +24,7 @@ _LOOKED_AT: Final = 1 << 16
 
 @dataclass(frozen=True)
 class OutputKind:
-    """A kind of file that a command writes where it is told to.
+    """A kind of file that a command writes to a path of the user's.
 
     Attributes:
         words: what it is, in words.
@@ -69,7 +69,7 @@ RATES: Final = _yaml("rates", FITTED)
 
 
 def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> None:
-    """Refuse a place where a file of a kind cannot be written, before the work for it begins.
+    """Refuse a path to which a file of a kind cannot be written, before it is computed.
 
     What is there is written over only where it is empty, or a file of that kind which ipusim has made; never one that
     the command ``reads``. Raises OptionError for another ending of the name, OutputError for the rest.
@@ -111,7 +111,7 @@ def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
 
 
 def _try(path: Path) -> None:
-    """Make a file and the folders to it aside, and remove them; raises OSError as that would."""
+    """Create the file and its folders in a temporary folder and remove them; raises OSError where that fails."""
     target = path.resolve()
     there = next(parent for parent in target.parents if os.path.lexists(parent))
     with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=there) as waiting:

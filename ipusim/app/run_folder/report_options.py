@@ -1,4 +1,4 @@
-"""What may be asked of the files of a run: refused before anything is run, and before matplotlib is imported."""
+"""Checks of the options of a run's files, before anything runs and before matplotlib is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of files, made side by side where there are cores."""
+"""Contents of files, made in forked children where there are spare cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Maker = Callable[[], dict[str, bytes]]
 
 
 def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
-    """Return what all makers make, in their order, of which a forked child makes each of the first that cores are for.
+    """Return the files of all makers, in their order; forked children make the first of them on spare cores.
 
     What takes longest stands first. A child writes nothing but what it made to its parent, and ends with it. What it
     did not bring, whatever the reason, is made here, where an error is raised as if there were no children.
@@ -42,7 +42,7 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
 
 
 class Ahead(Generic[T]):
-    """A child that prepares while this process works on what it is to make contents of, which it is sent then.
+    """A forked child that prepares while this process computes the value that the child then makes files of.
 
     It is begun when the block is entered, and ended with it.
 
@@ -81,7 +81,7 @@ class Ahead(Generic[T]):
         self._stack.close()
 
     def send(self, value: T) -> bool:
-        """Send the child what it is to make contents of, once; return whether it may bring them."""
+        """Send the child its value, once; return whether the child may return files."""
         if self._child is None or self._pipe is None:
             return False
         try:
@@ -136,7 +136,7 @@ class _Child:
 
 
 def _begun(make: Maker, stack: ExitStack) -> _Child | None:
-    """Return a child that makes something, and is ended with the stack; None where there can be none."""
+    """Return a forked child that calls ``make`` and is killed with the stack; None where no fork is possible."""
     reads, writes = os.pipe()
     try:
         with warnings.catch_warnings():

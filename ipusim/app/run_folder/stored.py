@@ -1,4 +1,4 @@
-"""A run folder, read back."""
+"""A stored run, read from its run folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StoredRun:
 
     @property
     def older(self) -> str:
-        """What an older version wrote differently into ``summary.json``, in a sentence; empty of this version."""
+        """A sentence on what an older version wrote differently into ``summary.json``; empty for this version."""
         version = self.summary.get("schema_version", 1)
         if version == analysis.SCHEMA_VERSION:
             return ""
@@ -64,7 +64,7 @@ class StoredRun:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage said what it holds: only then are there files of that."""
+        """Whether the run folder has the files of memory, which need stages with known bytes."""
         return any(has_run_file(self.folder / name) for name in _MEMORY)
 
     @property
@@ -172,7 +172,7 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _brought_up(said: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of an older version with the keys of this one for what holds memory."""
+    """Return the summary of an older version with this version's keys of memory holders."""
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
         if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
@@ -196,7 +196,7 @@ def _json(path: Path, what: str) -> Any:
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:
-    """Yield what no run writes of numbers and texts, each with its key: none is checked where it is used."""
+    """Yield the numbers and texts that no run writes, with their keys; they are not checked again at their use."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _impossible(name, "a key")

@@ -1,4 +1,4 @@
-"""What made a result: the versions of ipusim and of what its numbers and pictures rest on."""
+"""The versions of ipusim and of the packages that numbers and pictures depend on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _PACKAGES: Final = ("numpy", "simpy", "matplotlib")
 
 
 def versions() -> tuple[str, ...]:
-    """Return who made this and with what, in lines of comment; nothing of the machine or the day."""
+    """Return lines of comment with the versions of ipusim, Python and packages; nothing of the machine or the day."""
     others = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     return (f"Written by ipusim {version('ipusim')} with Python {platform.python_version()}, {others}.",)

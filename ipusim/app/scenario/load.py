@@ -23,7 +23,7 @@ def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
 
 
 def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
-    """Read a scenario file, with overrides, and lay out what it asks for.
+    """Read a scenario file with overrides and assemble its Job.
 
     Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs,
     and PlanError for a Plan of a schedule of one's own that breaks a rule.
@@ -57,7 +57,7 @@ def _name_of(path: Path) -> str:
 
 @contextmanager
 def _asked_by(source: Source) -> Iterator[Request]:
-    """Give what ``source`` asks for; problems of it, here and in the block, are told where their values are written."""
+    """Yield the Request of ``source``; problems in here and in the block name the places of their values."""
     try:
         yield Request.from_dict(
             source.data,

@@ -1,4 +1,4 @@
-"""The text of a scenario: its data, the place of every key and value, and what its head says."""
+"""A scenario file as data: the place of every key and value, and the description at its head."""
 
 from __future__ import annotations
 

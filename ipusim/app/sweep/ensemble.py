@@ -1,4 +1,4 @@
-"""A scenario with jitter, run again and again, each time with seeds of its own: how its time is distributed."""
+"""The distribution of a scenario's time under jitter: several runs with different seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_RUNS: Final = (5, 95)
 
 
 def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
-    """Return an axis for the seed of each jitter of a request: its own one and those that follow.
+    """Return an axis for the seed of each jitter of a request, from its own seed upwards.
 
     Raises OptionError for a request without jitter, and for too many runs or none.
     """

@@ -89,7 +89,7 @@ def code_digest() -> str:
 
 
 class Journal:
-    """The finished points in a folder of results, open to add others; those that other code has found are forgotten.
+    """The finished points in a folder of results, open for more; points of other code are dropped.
 
     Each line begins with a hash of itself and of the code, so that a line which was changed or cut off is none.
 

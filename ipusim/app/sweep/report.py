@@ -169,7 +169,7 @@ def _title(found: Sweep, measure: Measure) -> str:
 
 
 def peaks_of(found: Sweep) -> list[int]:
-    """Return what the fullest IPU holds at the points that say it, those that do not fit among them, each once."""
+    """Return the distinct memory peaks of the fullest IPU, of all points that have one, also where they do not fit."""
     return sorted({outcome.peak_bytes for _, outcome in found.finished if outcome.peak_bytes is not None})
 
 

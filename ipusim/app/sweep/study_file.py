@@ -79,7 +79,7 @@ class Study:
         )
 
     def first_job(self, overrides: Sequence[str]) -> Job:
-        """Lay out the first point; raises ScenarioError with the places of what is wrong with it."""
+        """Assemble the first point of a study; raises ScenarioError with the places of its mistakes."""
         source = apply_overrides(read_source(self.scenario), overrides)
         first = points_of(self.axes, self.together)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]

@@ -1,4 +1,4 @@
-"""A request at every point of a sweep: each simulated once, by as many workers as there are, and kept as it ends."""
+"""A request at every point of a sweep: each point is simulated once by worker processes, and saved as it finishes."""
 
 from __future__ import annotations
 

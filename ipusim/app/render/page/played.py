@@ -202,7 +202,7 @@ def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
 
 
 def _gaps_of(drawn: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
-    """Return the number of the last gap before each closing pass, and of the first behind each opening one."""
+    """Return the last gap before each pass that closes a stash, and the first gap after each that opens one."""
     behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
     before_closing = np.searchsorted(behind, stash.closes, side="right") - 1
     return np.maximum(before_closing, 0), np.searchsorted(behind, stash.opens, side="right")
@@ -276,7 +276,7 @@ def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
 
 
 def _steps(drawn: _Drawn) -> Integers:
-    """Return where a step forward ends: in lock-step behind each time-step, else where passes end; rising.
+    """Return the ends of steps of the player, rising: time-steps in lock-step, else the ends of passes.
 
     In a gap there are none.
     """

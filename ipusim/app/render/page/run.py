@@ -250,7 +250,7 @@ def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
 
 
 def _track(content: TraceContent, number: int) -> dict[str, Any]:
-    """Return a track: IPUs and what lies beside them are shown at first, links and the host when asked for."""
+    """Return a track of the page: IPUs are shown at first, links and the host on request."""
     tracks = content.tracks
     of_ipu = number in tracks.ipu
     beside = not of_ipu and tracks.group_of(number) == 0
