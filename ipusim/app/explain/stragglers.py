@@ -6,7 +6,7 @@ After Lin et al., "Understanding Stragglers in Large Model Training Using What-i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median_low
@@ -147,7 +147,7 @@ def _cycles(
     real: Collection[tuple[int, int]] = (),
     *,
     copies: bool = False,
-    disturbed: Collection[hardware.Disturbance] = (),
+    disturbed: Sequence[hardware.Disturbance] = (),
 ) -> int:
     """Return the cycles of the run with some passes, copies and disturbances as they are, and all others ideal.
 
@@ -157,10 +157,12 @@ def _cycles(
         copies: whether sends are.
         disturbed: the disturbances that happen.
     """
-    system = replace(job.system, disturbances=tuple(disturbed))
 
     def priced(of: Job) -> tuple[Costs, System]:
-        costs, ideal = of.costs, runs.balanced(of, of.costs.passes)
+        costs, system = runs.undisturbed(of)
+        system = system.disturbed(disturbed)
+        costs = of.costs if system.topology == of.system.topology else costs  # which know the ways round dead cables
+        ideal = runs.balanced(of, costs.passes)
         passes = {key: cycles if key in real else ideal[key] for key, cycles in costs.passes.items()}
         return replace(costs, passes=passes, sends=costs.sends if copies else _median(costs)), system
 
