@@ -67,11 +67,13 @@ class Rule(NamedTuple):
         pace: of a resource at some work, from a cycle on.
         steady_from: the cycle from which on its pace stays as it is for ever; None where it never does.
         delay: of work of a resource that begins in a cycle; None where it delays nothing.
+        changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
     steady_from: int | None
     delay: Callable[[Resource, Work, int], int] | None = None
+    changes: tuple[int, ...] = ()
 
 
 @singledispatch
@@ -175,9 +177,29 @@ class Pause:
         yield from ()
 
 
+@dataclass(frozen=True)
+class Skip:
+    """A run goes on as if it were later: copies of what repeats itself are left out of it.
+
+    Attributes:
+        at: the cycle from which on it is later, counted without what is left out before.
+        cycles: by how many cycles more.
+    """
+
+    kind: ClassVar[str] = "skip"
+
+    at: int
+    cycles: int
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
 @rule.register(Pause)
-def _pause(disturbance: Pause, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: it is between executions."""
+@rule.register(Skip)
+def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
+    """Return nothing: pauses are between executions, and what is skipped is in no pace of its own."""
     return None
 
 
@@ -198,7 +220,8 @@ def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int 
         delayed = work.kind == SpanKind.LINK and first <= cycle and (until is None or cycle < until) and worker in slow
         return late if delayed else 0
 
-    return Rule(pace, first if until is None else until, delay if late else None)
+    known = tuple(cycle for cycle in (first, until) if cycle)
+    return Rule(pace, first if until is None else until, delay if late else None, known)
 
 
 def _rules(system: System) -> list[Rule]:
@@ -219,16 +242,30 @@ def speed_of(system: System) -> Speed | None:
             product *= part
         return product, min((until for _, until in found if until is not None), default=None)
 
-    return speed if paces else None
+    skips = _skips(system)
+    if not skips or not paces:
+        return speed if paces else None
+
+    def later(worker: Resource, what: What, cycle: int) -> Pace:
+        more = sum(skip.cycles for skip in skips if skip.at <= cycle)
+        found, until = speed(worker, what, cycle + more)
+        return found, None if until is None else until - more
+
+    return later
+
+
+def _skips(system: System) -> list[Skip]:
+    return [each for each in system.disturbances if isinstance(each, Skip)]
 
 
 def delay_of(system: System) -> Delay | None:
     """Return how much later work begins under all disturbances of a system; None where nothing is late."""
-    delays = [found.delay for found in _rules(system) if found.delay is not None]
+    delays, skips = [found.delay for found in _rules(system) if found.delay is not None], _skips(system)
 
     def delay(worker: Resource, what: What, cycle: int) -> int:
         work = what if isinstance(what, Work) else Work(what)
-        return sum(late(worker, work, cycle) for late in delays)
+        more = sum(skip.cycles for skip in skips if skip.at <= cycle)
+        return sum(late(worker, work, cycle + more) for late in delays)
 
     return delay if delays else None
 
@@ -237,3 +274,11 @@ def steady_from(system: System) -> int | None:
     """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
     found = [each.steady_from for each in _rules(system)]
     return None if None in found else max((each for each in found if each is not None), default=0)
+
+
+def changes(system: System) -> tuple[int, ...]:
+    """Return the cycles in which the speed of anything changes, rising; none where one of them is not known."""
+    rules = _rules(system)
+    if any(each.steady_from is None or each.steady_from != max(each.changes, default=0) for each in rules):
+        return ()
+    return tuple(sorted({cycle for each in rules for cycle in each.changes}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import steady_from
+from ipusim.machine.disturbances import changes, steady_from
 from ipusim.machine.executor import Replicas
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
@@ -17,6 +17,7 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
+from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.problems import Problem, RequestError
@@ -65,6 +66,10 @@ def timeline_of(
     if loses(device):
         device = with_pauses(job.whole, priced(job.whole)[0], device, count, between)
         priced, repeats = _on(device, priced), False
+    if jump and repeats and count == 1 and changes(device):
+        between_changes = BetweenChanges(job, priced).timeline()
+        if between_changes is not None:
+            return between_changes
     if jump and steady_from(device) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=repeats)

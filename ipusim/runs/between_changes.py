@@ -1,0 +1,145 @@
+"""One execution under disturbances that begin and end, simulated in part before, between and behind their changes.
+
+Where the machine's state recurs before a change, and all that has begun by then ends before it, the copies that follow
+know nothing of the change. As many of them are left out as are far enough from it: the run of fewer micro-batches goes
+on behind the first copy as if it were as much later (:class:`Skip`), and meets the change in the state in which the
+whole run does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+from ipusim.hardware.system import System
+from ipusim.machine.disturbances import Skip, changes
+from ipusim.machine.recurrence import Mark
+from ipusim.machine.repeating import short_run
+from ipusim.machine.simulate import simulate
+from ipusim.pipeline.plan import Plan
+from ipusim.pricing.costs import Costs
+from ipusim.runs.assemble.short_counts import nearest_count, short_counts
+from ipusim.runs.job import Job
+from ipusim.timeline.repeats import Repeat, block_between
+from ipusim.timeline.timeline import Timeline
+
+#: Runs of few micro-batches that are simulated for a whole one, at most.
+_MOST_RUNS: Final = 40
+#: Copies of a block that lie before a change in any case: two whose states are the same, and one behind them.
+_COPIES: Final = 3
+
+
+@dataclass
+class BetweenChanges:
+    """A run of one execution, and what has been left out of it so far.
+
+    Attributes:
+        job: what runs.
+        priced: costs and system of it, and of the same with another number of micro-batches.
+        skips: where cycles are left out.
+        blocks: what repeats itself, as rows of the run of fewer micro-batches, with the copies that are left out.
+    """
+
+    job: Job
+    priced: Callable[[Job], tuple[Costs, System]]
+    skips: list[Skip] = field(default_factory=list)
+    blocks: list[tuple[Repeat, int]] = field(default_factory=list)
+
+    def timeline(self) -> Timeline | None:
+        """Return the Timeline of the run; None where nothing of it can be left out."""
+        shape, schedule = self.job.program.shape, self.job.schedule
+        known = changes(self.priced(self.job)[1])
+        left = shape.micro_batches
+        count = next(short_counts(schedule, shape), 0)
+        if not known or not count or self.job.of is None:
+            return None
+        segments: list[tuple[int, int | None]] = [*pairwise((0, *known)), (known[-1], None)]
+        for _ in range(_MOST_RUNS):
+            plan, marks, timeline = self._simulated(count)
+            skipped = sum(skip.cycles for skip in self.skips)
+            begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
+            within = [mark for mark in marks if begin <= mark.cycle and (end is None or mark.cycle < end)]
+            block, times = next(self._found(within, plan, timeline, end, left - count), (None, 0))
+            if block is not None and end is not None:
+                self._leave_out(block, timeline, times)
+                left -= times * block.micro_batches
+                segments.pop(0)
+            elif block is not None and (left - count) % block.micro_batches:
+                count = nearest_count(count, left, math.lcm(schedule.step(shape), block.micro_batches))
+            elif block is not None or count == left:
+                self.blocks += [] if block is None else [(block, times)]
+                return self._whole(timeline)
+            elif end is not None and marks and marks[-1].cycle >= end:
+                segments.pop(0)
+            else:
+                count = left if 2 * count > left else nearest_count(2 * count, left, schedule.step(shape))
+        return None
+
+    def _simulated(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
+        """Return the Plan of so many micro-batches, the states at the begin of its periods, and its Timeline."""
+        whole, schedule = self.job.program.shape, self.job.schedule
+        assert self.job.of is not None
+        assert schedule.period is not None
+        short = self.job.of(count, 1)
+        costs, system = self.priced(short)
+        marks: list[Mark] = []
+        timeline = simulate(
+            short.plan,
+            short.program,
+            replace(system, disturbances=(*system.disturbances, *self.skips)),
+            costs=costs,
+            executions=1,
+            marked=range(0, count, schedule.period(whole)),
+            note=marks.append,
+        )
+        return short.plan, [mark for mark in marks if mark.micro_batch >= 0], timeline
+
+    def _found(
+        self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
+    ) -> Iterator[tuple[Repeat, int]]:
+        """Yield blocks among ``marks``, early ones first, and how many copies of them can be left out before ``end``.
+
+        At most ``left`` micro-batches are.
+        """
+        for part in (4, 2, 1) if end is not None else (1,):
+            for block in short_run(timeline, marks[: len(marks) // part], plan, within=True, across=0).inner:
+                if end is None:
+                    yield block, left // block.micro_batches
+                    continue
+                behind = int(timeline.start[block.first]) + _COPIES * block.cycles
+                ended = int(timeline.end[timeline.start < behind].max())
+                times = min((end - max(behind, ended)) // block.cycles, left // block.micro_batches)
+                step = self.job.schedule.step(self.job.program.shape)
+                times -= times % (math.lcm(step, block.micro_batches) // block.micro_batches)
+                if times > 0:
+                    yield block, times
+
+    def _leave_out(self, block: Repeat, timeline: Timeline, times: int) -> None:
+        self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
+        self.blocks.append((block, times))
+
+    def _whole(self, timeline: Timeline) -> Timeline | None:
+        """Return the Timeline of the whole run, of which ``timeline`` is a part; None where it is not quite so."""
+        for block, _ in self.blocks:
+            begin = int(timeline.start[block.first])
+            numbers = {"micro_batches": block.micro_batches, "time_steps": block.time_steps, "executions": 0}
+            if block_between(timeline.columns, begin, begin + block.cycles, **numbers) != block:
+                return None
+        once = timeline.folded([block for block, _ in self.blocks]) if self.blocks else None
+        if once is None:
+            return None
+        short, whole = timeline.info, self.job.program
+        more = sum(times * block.time_steps for block, times in self.blocks)
+        info = replace(
+            short,
+            count=whole.shape.micro_batches,
+            time_steps=short.time_steps + more,
+            executions_per_step=whole.repeat_count,
+        )
+        repeats = [
+            repeat._replace(times=1 + times) for repeat, (_, times) in zip(once.repeats, self.blocks, strict=True)
+        ]
+        return once.contiguous().stretched(info, repeats)
