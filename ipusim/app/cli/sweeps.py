@@ -53,6 +53,16 @@ Seeds = Annotated[
         show_default=False,
     ),
 ]
+Slower = Annotated[
+    float | None,
+    typer.Option(
+        "--slower",
+        metavar="TIMES",
+        help="let each IPU and each cable take so many times as long, one at a time, under all values to vary, and say "
+        "which costs most",
+        show_default=False,
+    ),
+]
 MeasureName = Annotated[
     str | None,
     typer.Option(
@@ -77,6 +87,7 @@ def sweep(
     vary: Vary = None,
     side_by_side: Zip = False,
     seeds: Seeds = None,
+    slower: Slower = None,
     measure: MeasureName = None,
     losses: Losses = False,
     workers: Workers = None,
@@ -97,20 +108,21 @@ def sweep(
     from ipusim.app.sweep.measures import measure_of
     from ipusim.app.sweep.report import SWEEP_FILES, check_format, sweep_files
     from ipusim.app.sweep.study_file import read_study
+    from ipusim.app.sweep.weak_points import WEAK_POINT_FILES, WeakPoints
 
-    study = read_study(scenario, vary or (), side_by_side, seeds=seeds)
+    study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
     check_format(table_format)
     crew = Crew(workers, backend, address)
     crew.check()
     request = load_request(study.scenario, overrides or ())
-    study = study.with_seeds_of(request)
+    study = study.with_axes_of(request)
     folder = out or Path("reports") / request.name
     keep_watch()
     with (
         interruptible() as heed,
         ResultsFolder(
-            folder, (*SWEEP_FILES, *ENSEMBLE_FILES), reads=request.paths(scenario, study.scenario)
+            folder, (*SWEEP_FILES, *ENSEMBLE_FILES, *WEAK_POINT_FILES), reads=request.paths(scenario, study.scenario)
         ) as results,
         Journal(results) as journal,
         _Landing(results) as landing,
@@ -123,17 +135,21 @@ def sweep(
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
-        ensemble = None if seeds is None else Ensemble(found, without_disturbances(request))
+        about: Ensemble | WeakPoints | None = None
+        if seeds is not None:
+            about = Ensemble(found, without_disturbances(request))
+        elif slower is not None:
+            about = WeakPoints(found, slower)
         limits = ceilings(found)
-        files = sweep_files(found, limits, chosen, table_format, drawn=ensemble is None)
-        files |= {} if ensemble is None else ensemble.files()
+        files = sweep_files(found, limits, chosen, table_format, drawn=about is None)
+        files |= {} if about is None else about.files()
         heed()
         landing.end(files)
-    if ensemble is None:
+    if about is None:
         _print(found, limits, chosen)
     else:
-        print_text(*ensemble.words())
-        print_table(ensemble.table())
+        print_text(*about.words())
+        print_table(about.table())
     print_text(f"{folder}: {', '.join(files)}")
 
 

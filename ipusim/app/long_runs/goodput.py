@@ -385,4 +385,5 @@ def _chart(result: Goodput) -> Chart:
         [(period.updates * update_s, period.mean_waste, period.standard_error) for period in drawn],
         (chosen.updates * update_s, chosen.waste, name),
     )
-    return goodput_chart(lost, f"{result.name}: {result.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}")
+    words = f"{result.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}"
+    return goodput_chart(lost, f"{result.name}\n{words}")

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_long
 
 Shares = npt.NDArray[np.float64]
@@ -50,7 +51,7 @@ def goodput_chart(lost: LostTime, title: str, width_in: float = 10.0) -> Chart:
     figure = Chart(figsize=(width_in, 4.2))
     axes = figure.subplots()
     figure.subplots_adjust(left=0.065, right=0.985, top=0.88, bottom=0.13)
-    figure.text(0.1 / width_in, 0.94, title, fontsize=TITLE_SIZE)
+    write_titles(figure, title_lines(title, width_in - 0.2), 0.1)
     total = np.zeros_like(lost.work_s)
     for part, (colour, name) in zip(lost.parts, _PARTS, strict=True):
         if part.any():

@@ -10,7 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ipusim.app.render.axes import second_unit
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_seconds
 
 #: Bars at most, and of few runs so many runs to a bar at least.
@@ -42,7 +43,7 @@ def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title:
     figure = Chart(figsize=(width_in, 3.6))
     axes = figure.subplots()
     figure.subplots_adjust(left=0.065, right=0.985, top=0.87, bottom=0.15)
-    figure.text(0.1 / width_in, 0.93, title, fontsize=TITLE_SIZE)
+    write_titles(figure, title_lines(title, width_in - 0.2), 0.1)
     factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
     shown = np.array(seconds) / factor
     bars = int(np.clip(len(seconds) // _RUNS_TO_A_BAR, 1, _MOST_BARS))

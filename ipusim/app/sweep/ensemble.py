@@ -129,7 +129,9 @@ class Ensemble:
     def files(self) -> dict[str, bytes]:
         """Return the content of every file but the rows, by its name."""
         request = self.found.request
-        title = f"{runs.title_of(request.description) or request.name}: {len(self.ran)} runs with seeds of their own"
+        title = (
+            f"{runs.title_of(request.description) or request.name}\n{len(self.ran)} runs, each with seeds of its own"
+        )
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         marks = [
             Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),

@@ -24,6 +24,7 @@ from ipusim.app.sweep.journal import Journal
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.sweep import Sweep, sweep
 from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
+from ipusim.app.sweep.weak_points import one_at_a_time
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
@@ -41,6 +42,7 @@ class Study:
         measure: what points are judged by; None where nobody says.
         place_of: where an axis is written, by its path.
         seeds: runs with seeds of their own, which are the axes then; None for other axes.
+        slower: how many times as long one IPU or cable takes, which is the first axis then; None for other axes.
     """
 
     scenario: Path
@@ -49,13 +51,18 @@ class Study:
     measure: str | None
     place_of: Callable[[str], runs.Place]
     seeds: int | None = None
+    slower: float | None = None
 
-    def with_seeds_of(self, request: Request) -> Study:
-        """Return the study with the seeds of the scenario's jitter as its axes, where these are wanted.
+    def with_axes_of(self, request: Request) -> Study:
+        """Return the study with the axes that its scenario's request says: seeds of jitter, or what is slower.
 
-        Raises OptionError for a scenario without jitter.
+        Raises OptionError for seeds without jitter, and as :func:`~ipusim.app.sweep.weak_points.one_at_a_time` does.
         """
-        return self if self.seeds is None else replace(self, axes=seed_axes(request, self.seeds))
+        if self.seeds is not None:
+            return replace(self, axes=seed_axes(request, self.seeds))
+        if self.slower is not None:
+            return replace(self, axes=(one_at_a_time(request, self.slower), *self.axes))
+        return self
 
     def run(
         self,
@@ -86,19 +93,26 @@ class Study:
         return job_of(apply_overrides(source, changes, self.place_of))
 
 
-def read_study(path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None) -> Study:
+def read_study(
+    path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None, slower: float | None = None
+) -> Study:
     """Return what ``path``, a scenario or a study file, and options of a command ask for.
 
-    ``seeds`` are runs of a scenario with seeds of their own.
+    ``seeds`` are runs of a scenario with seeds of their own; ``slower`` is how many times as long one of
+    its IPUs or cables takes.
 
     Raises OptionError for ``varied`` that is no option with values, for none with a scenario, and for some beside a
     study file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
     if seeds is not None:
-        if varied or together or {"vary", "scenario"} & source.data.keys():
+        if varied or together or slower is not None or {"vary", "scenario"} & source.data.keys():
             raise OptionError("seeds", "expected a scenario and no other values to vary, got some")
-        return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds)
+        return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds=seeds)
+    if slower is not None:
+        if together or {"vary", "scenario"} & source.data.keys():
+            raise OptionError("slower", "expected a scenario, with values to vary that are crossed, got others")
+        return Study(path, tuple(map(parse_axis, varied)), False, None, runs.Place, slower=slower)
     if not {"vary", "scenario"} & source.data.keys():
         if not varied:
             text = "expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"

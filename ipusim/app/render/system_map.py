@@ -1,0 +1,116 @@
+"""IPUs and the cables between them, as they are wired, in colours by a number of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_hex
+from matplotlib.patches import Circle
+
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.lettering import text_width
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.titles import title_lines, titles_height, write_titles
+
+#: Of numbers: pale where nothing is lost, dark where most is; of one hue, so that the colour-blind see it as all do.
+_COLOURS: Final = "Oranges"
+#: Inches from an IPU to the next at most, from one row of them to the other, and the part that a circle takes of it.
+_WIDEST, _ROWS, _CIRCLE = 1.1, 1.0, 0.36
+#: Inches around maps, above each for its title, and of the scale of colours.
+_EDGE, _MAP_TITLE, _SCALE = 0.12, 0.26, 0.8
+
+
+@dataclass(frozen=True)
+class SystemMap:
+    """A number of each IPU and cable.
+
+    Attributes:
+        title: what the numbers are under, such as a schedule.
+        ipus: number of each logical IPU.
+        cables: number of each pair of them that a cable joins.
+    """
+
+    title: str
+    ipus: Mapping[int, float]
+    cables: Mapping[tuple[int, int], float]
+
+
+@own_settings()
+def system_maps(
+    maps: Sequence[SystemMap], physical: Sequence[int], most: float, title: str, words: str, width_in: float = 10.0
+) -> Chart:
+    """Return maps of one system below each other, with one scale of colours, from 1 to ``most``.
+
+    Args:
+        maps: numbers of its IPUs and cables.
+        physical: the physical number of each logical IPU. Pairs of these are a rung, and rungs lie side by side.
+        most: the darkest number.
+        title: of the picture.
+        words: what the numbers are.
+        width_in: of the picture, in inches.
+    """
+    places = {ipu: (number // 2, number % 2) for ipu, number in enumerate(physical)}
+    first = min(column for column, _ in places.values())
+    columns = 1 + max(column for column, _ in places.values()) - first
+    free = width_in - 2 * _EDGE - _SCALE
+    step = min(_WIDEST, free / columns)
+    radius, wide = _CIRCLE * step, columns * step
+    beside = min(max(int(free // wide), 1), len(maps))
+    high = _MAP_TITLE + _ROWS + 2 * radius + _EDGE
+    titles = title_lines(title, width_in - 2 * _EDGE)
+    head = 2 * _EDGE + titles_height(titles)
+    whole = head + -(-len(maps) // beside) * high
+    figure = Chart(figsize=(width_in, whole))
+    write_titles(figure, titles, _EDGE)
+    most = max(most, 1.0 + 1e-9)
+    scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])
+    at = {ipu: ((column - first) * step, row * _ROWS) for ipu, (column, row) in places.items()}
+    for number, found in enumerate(maps):
+        row, column = divmod(number, beside)
+        left, bottom = _EDGE + column * wide, whole - head - (row + 1) * high + _EDGE
+        inches = wide - step + 2 * radius
+        panel = figure.add_axes((left / width_in, bottom / whole, inches / width_in, (_ROWS + 2 * radius) / whole))
+        panel.set_xlim(-radius, wide - step + radius)
+        panel.set_ylim(_ROWS + radius, -radius)
+        panel.set_axis_off()
+        panel.set_title(found.title, fontsize=TEXT_SIZE, loc="left", pad=4)
+        _draw(panel, found, at, most, radius)
+    bar = figure.add_axes(
+        (1 - 0.75 / width_in, _EDGE / whole, 0.12 / width_in, 1 - (head + _MAP_TITLE + _EDGE) / whole)
+    )
+    figure.colorbar(scale, cax=bar)
+    bar.tick_params(labelsize=TEXT_SIZE, color=LINE)
+    bar.set_title(words, fontsize=TEXT_SIZE, color=FAINT_TEXT, loc="center", pad=4)
+    return figure
+
+
+def _draw(panel: Axes, found: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float) -> None:
+    """Draw cables as lines with their numbers where there is room, and IPUs as circles with theirs, in inches."""
+
+    def colour(number: float) -> str:
+        return to_hex(colormaps[_COLOURS](float((number - 1.0) / (most - 1.0))))
+
+    for (one, other), number in found.cables.items():
+        (x, y), (x2, y2) = at[one], at[other]
+        panel.plot((x, x2), (y, y2), color="white", linewidth=7, zorder=1, solid_capstyle="butt")
+        panel.plot((x, x2), (y, y2), color=LINE, linewidth=6, zorder=1.1, solid_capstyle="butt")
+        panel.plot((x, x2), (y, y2), color=colour(number), linewidth=5, zorder=1.2)
+        told = f"{number:.2f}"
+        room = 72 * (((x2 - x) ** 2 + (y2 - y) ** 2) ** 0.5 - 2 * radius)
+        if number >= 1.005 and room > text_width(told, TEXT_SIZE) + 4:
+            how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": TEXT_SIZE, "zorder": 3}
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            panel.text((x + x2) / 2, (y + y2) / 2, told, bbox=box, **how)
+    for ipu, number in found.ipus.items():
+        face = colour(number)
+        panel.add_patch(Circle(at[ipu], radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2, clip_on=False))
+        lines = (f"IPU {ipu}", f"{number:.2f}")
+        if max(text_width(line, TEXT_SIZE) for line in lines) < 72 * 2 * radius * 0.85:
+            panel.text(
+                *at[ipu], "\n".join(lines), ha="center", va="center", fontsize=TEXT_SIZE, color=ink_on(face), zorder=3
+            )

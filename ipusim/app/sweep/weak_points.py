@@ -1,0 +1,169 @@
+"""Which IPU and which cable costs most where it is slower: each tried alone, under each schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+from ipusim.api import Request, assemble, runs
+from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.system_map import SystemMap, system_maps
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.sweep.sweep import Sweep
+from ipusim.app.sweep.vary import Axis
+from ipusim.base.errors import OptionError
+
+#: Every file that weak points may be written into beside the rows.
+WEAK_POINT_FILES: Final = ("weak_points.json", "weak_points.png", "weak_points.svg")
+#: The option that is another at each point.
+_PATH: Final = "disturbances"
+#: Rows that a table has at most.
+_MOST_ROWS: Final = 20
+#: What is slower and still costs less than this part of the time costs nothing.
+_NOTHING: Final = 5e-4
+
+
+def one_at_a_time(request: Request, slower: float) -> Axis:
+    """Return the axis on which each IPU and cable of a request's device takes so many times as long, one at a time.
+
+    Its first value is the request as it is. Raises OptionError for what makes nothing slower, and RequestError for a
+    request that is wrong.
+    """
+    if not 1 < slower < 1000:
+        raise OptionError("slower", f"expected how many times as long work takes, from above 1 to 1000, got {slower:g}")
+    system = assemble(request.replace({"numerics": "off", "memory": "report"})).system
+    own = [
+        {key: float(value) if isinstance(value, Fraction) else value for key, value in each.items()}
+        for each in runs.plain(runs.given(request.options)).get(_PATH) or []
+    ]
+    cables = sorted({(ipu, other) for ipu, ends in system.cables.items() for other in ends if ipu < other})
+    things: list[dict[str, Any]] = [{"ipu": ipu} for ipu in range(system.count)]
+    things += [{"link": list(cable)} for cable in cables]
+    return Axis(_PATH, ([*own], *([*own, {**thing, "slower": slower}] for thing in things)))
+
+
+@dataclass(frozen=True)
+class WeakPoints:
+    """What slower IPUs and cables cost.
+
+    Attributes:
+        found: the runs: the first axis is that of :func:`one_at_a_time`.
+        slower: how many times as long they take.
+    """
+
+    found: Sweep
+    slower: float
+
+    @cached_property
+    def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
+        """S of each thing, by what else was varied: the time of the run over that with nothing slower."""
+        cycles: dict[str, dict[Any, int]] = {}
+        for (disturbances, *others), outcome in self.found.finished:
+            if outcome.ran:
+                under = ", ".join(map(str, others))
+                cycles.setdefault(under, {})[self._thing(disturbances)] = outcome.run_cycles
+        return {
+            under: {thing: run / max(of[None], 1) for thing, run in of.items() if thing is not None}
+            for under, of in cycles.items()
+            if None in of
+        }
+
+    def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
+        """Return what is slower in a point; None where nothing is."""
+        if len(disturbances) == len(self.found.axes[0].values[0]):
+            return None
+        last = disturbances[-1]
+        if "ipu" in last:
+            return "IPU", last["ipu"]
+        one, other = last["link"]
+        return "cable", (one, other)
+
+    def words(self) -> Iterator[str]:
+        """Yield which IPU and which cable costs most, under each schedule, and which schedule bears slow IPUs best."""
+        means = {}
+        for under, of in self.slowdowns.items():
+            named = []
+            for kind in ("IPU", "cable"):
+                own = {at: cost for (what, at), cost in of.items() if what == kind}
+                if own:
+                    named.append(self._worst(kind, own))
+            means[under] = sum(cost for (kind, _), cost in of.items() if kind == "IPU")
+            yield f"{f'{under}: ' if under else ''}{'; '.join(named)}."
+        if len(means) > 1:
+            best = min(means, key=lambda under: means[under])
+            ipus = sum(kind == "IPU" for kind, _ in next(iter(self.slowdowns.values())))
+            mean = means[best] / max(ipus, 1)
+            yield f"A slow IPU costs least under {best}: S = {mean:.3f} in the mean of all IPUs."
+        refused = [outcome.message for _, outcome in self.found.finished if not outcome.ran]
+        if refused:
+            yield f"{len(refused)} of {len(self.found.finished)} did not run, such as: {refused[0]}"
+
+    def _worst(self, kind: str, of: Mapping[Any, float]) -> str:
+        most = max(of.values())
+        if most < 1 + _NOTHING:
+            return f"no {kind} that takes {self.slower:g} times as long costs anything"
+        worst = [_named(at) for at, cost in of.items() if cost > most - _NOTHING]
+        tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
+        return f"{kind} {worst[0]}{tie} costs most where it takes {self.slower:g} times as long, S = {most:.3f}"
+
+    def table(self) -> Table:
+        """Return S of each IPU and cable under each schedule, the worst first."""
+        things = {thing for of in self.slowdowns.values() for thing in of}
+        worst = sorted(
+            things, key=lambda thing: (-max(of.get(thing, 0.0) for of in self.slowdowns.values()), str(thing))
+        )
+        rows = tuple(
+            (
+                f"{kind} {_named(at)}",
+                *(f"{of[kind, at]:.3f}" if (kind, at) in of else "-" for of in self.slowdowns.values()),
+            )
+            for kind, at in worst[:_MOST_ROWS]
+        )
+        title = f"S where one takes {self.slower:g} times as long"
+        if len(worst) > _MOST_ROWS:
+            title += f", the {_MOST_ROWS} worst of {len(worst)}"
+        return Table(title, ("slower", *(under or "S" for under in self.slowdowns)), rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        return {
+            "name": self.found.request.name,
+            "slower": self.slower,
+            "slowdowns": [
+                {"under": under, "kind": kind.lower(), "at": at, "slowdown": cost}
+                for under, of in self.slowdowns.items()
+                for (kind, at), cost in of.items()
+            ],
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file but the rows, by its name."""
+        request = self.found.request
+        physical = assemble(request.replace({"numerics": "off", "memory": "report"})).system.ipus
+        maps = [
+            SystemMap(
+                under,
+                {at: cost for (_, at), cost in of.items() if isinstance(at, int)},
+                {at: cost for (_, at), cost in of.items() if isinstance(at, tuple)},
+            )
+            for under, of in self.slowdowns.items()
+        ]
+        name = runs.title_of(request.description) or request.name
+        words = (
+            f"S, the time of the run over that with nothing slower, where one IPU or cable takes {self.slower:g} times"
+        )
+        most = max((cost for of in self.slowdowns.values() for cost in of.values()), default=1.0)
+        chart = system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
+        return {
+            "weak_points.json": json_bytes(self.to_dict()),
+            "weak_points.png": to_png(chart),
+            "weak_points.svg": to_svg(chart),
+        }
+
+
+def _named(at: int | tuple[int, int]) -> str:
+    return str(at) if isinstance(at, int) else f"{at[0]} to {at[1]}"

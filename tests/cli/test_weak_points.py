@@ -1,0 +1,71 @@
+"""Which IPU and which cable costs most where it is slower, as the command line says it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ipusim.analysis.throughput import throughput_of
+from ipusim.app.scenario.load import load_job
+from ipusim.runs.execute import execute
+from tests.cli.commands import ipusim
+from tests.places import SCENARIOS
+
+FOUR = SCENARIOS / "schedules_four_ipus.yaml"
+CABLED = ("system.name=m2000", "expect=null", "pipeline.stages.stage1.output_bytes=4 MiB")
+
+
+def cycles(*overrides):
+    return throughput_of(execute(load_job(FOUR, [*CABLED, *overrides])).timeline).run_cycles
+
+
+def swept(folder, *words):
+    own = [word for each in CABLED for word in ("--set", each)]
+    done = ipusim("sweep", FOUR, *own, "--slower", 1.5, *words, "--workers", 1, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "weak_points.json").read_text())["slowdowns"]
+
+
+def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
+    text, found = swept(tmp_path, "--vary", "pipeline.schedule=grouped,1f1b")
+    assert {(each["under"], each["kind"]) for each in found} == {
+        (schedule, kind) for schedule in ("grouped", "1f1b") for kind in ("ipu", "cable")
+    }
+    for each in found:
+        what = f"ipu: {each['at']}" if each["kind"] == "ipu" else f"link: {each['at']}"
+        own = f"pipeline.schedule={each['under']}"
+        assert each["slowdown"] == cycles(own, f"disturbances=[{{{what}, slower: 1.5}}]") / cycles(own)
+    worst = max(each["slowdown"] for each in found if (each["under"], each["kind"]) == ("grouped", "cable"))
+    first = text.splitlines()[0]
+    assert first.startswith("grouped: IPU ")
+    assert first.endswith(f"; cable 0 to 1 costs most where it takes 1.5 times as long, S = {worst:.3f}.")
+    assert "A slow IPU costs least under " in text
+    for name in ("weak_points.png", "weak_points.svg"):
+        assert (tmp_path / name).stat().st_size > 5_000
+
+
+def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
+    own = "disturbances=[{ipu: 0, slower: 2}]"
+    _, found = swept(tmp_path, "--set", own)
+    slower = {each["at"]: each["slowdown"] for each in found if each["kind"] == "ipu"}
+    both = cycles("disturbances=[{ipu: 0, slower: 2}, {ipu: 2, slower: 1.5}]")
+    assert slower[2] == both / cycles(own)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--slower", 1), "--slower: expected how many times as long work takes, from above 1 to 1000, got 1"),
+        (
+            ("--slower", 2, "--zip", "--vary", "steps=1,2"),
+            "--slower: expected a scenario, with values to vary that are ",
+        ),
+        (("--slower", 2, "--seeds", 3), "--seeds: expected a scenario and no other values to vary, got some"),
+    ],
+)
+def test_what_is_not_slower_is_refused(tmp_path, words, text):
+    done = ipusim("sweep", FOUR, *words, "--out", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+    assert not list(tmp_path.iterdir())
