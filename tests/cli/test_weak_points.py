@@ -69,3 +69,20 @@ def test_what_is_not_slower_is_refused(tmp_path, words, text):
     assert (done.returncode, done.stdout) == (2, "")
     assert text in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
+    own = [word for each in CABLED for word in ("--set", each)]
+    disturbed = "[{ipu: 2, slower: 1.5}]"
+    words = ("--schedules", "grouped,1f1b,eager_1f1b", "--disturbances", disturbed)
+    done = ipusim("compare", FOUR, *own, *words, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    costs = {}
+    for schedule in ("grouped", "1f1b", "eager_1f1b"):
+        name = f"pipeline.schedule={schedule}"
+        costs[schedule] = cycles(name, f"disturbances={disturbed}") / cycles(name)
+        (row,) = (line for line in done.stdout.splitlines() if line.startswith(f" {schedule} in "))
+        assert f"{costs[schedule]:.3f}" in row.split()
+    best = min(costs, key=costs.get)
+    assert f"Disturbances cost least in {best} in " in done.stdout
+    assert f"S = {costs[best]:.3f}, the time over that without them." in done.stdout

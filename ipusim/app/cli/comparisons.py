@@ -47,6 +47,16 @@ _Sync = Annotated[
         show_default=False,
     ),
 ]
+_Disturbances = Annotated[
+    str | None,
+    typer.Option(
+        "--disturbances",
+        metavar="LIST",
+        help="disturb each scenario so, in place of its own disturbances, such as '[{jitter: 10 %}]', and say what it "
+        "costs: S",
+        show_default=False,
+    ),
+]
 _Title = Annotated[
     str,
     typer.Option(
@@ -81,6 +91,7 @@ def compare(
     losses: Annotated[
         bool, typer.Option("--losses", help="compute too, and compare the last step's mean loss")
     ] = False,
+    disturbances: _Disturbances = None,
     title: _Title = "",
     traces: _Traces = None,
     out: _Out = None,
@@ -96,9 +107,10 @@ def compare(
     from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
     from ipusim.app.run_folder.folder import ResultsFolder
 
+    overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(_listed(schedules))
     laid_out, modes = _listed(orders), _listed(f"{sync},{syncs}")
-    compared = _read(runs, overrides or ())
+    compared = _read(runs, overrides)
     folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
     keep_watch()
     with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
@@ -112,7 +124,7 @@ def compare(
                 "pipeline.sync": modes,
             }
             variant = [f"{key}={values[0]}" for key, values in first.items() if values]
-            _raise_placed(runs, overrides or (), variant)
+            _raise_placed(runs, overrides, variant)
             raise
         result = Comparison(rows)
         files = comparison_files(result, title, traces or ())

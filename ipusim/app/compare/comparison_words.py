@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ipusim.api import analysis
+from ipusim.api import analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
@@ -19,6 +19,8 @@ _WHOLE_TIMES: Final = 10.0
 _SMALL: Final = 0.01
 #: From so many times on, percents are no words for how much more something is.
 _TIMES: Final = 10.0
+#: Slowdowns that differ by less are as good as each other.
+_TIE: Final = 5e-4
 #: Runs of the front that a sentence names with their numbers.
 _NAMED: Final = 4
 
@@ -35,6 +37,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
             would = f"{_titled(comparison, row)} {_would(comparison, row, comparison.best)}"
             yield f"{would}, but does not fit: {_memory_verdict(row)}"
     yield from _what_decides(comparison)
+    yield from _disturbed(comparison)
     yield from _front(comparison)
 
 
@@ -99,6 +102,24 @@ def _faster(comparison: Comparison) -> list[Row]:
     ]
 
 
+def _slowdown(row: Row) -> float | None:
+    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or nobody knows."""
+    disturbed = row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0) if row.waterfall else 0
+    if row.waterfall is None or not disturbed:
+        return None
+    return row.waterfall.run_cycles / max(row.waterfall.run_cycles - disturbed, 1)
+
+
+def _disturbed(comparison: Comparison) -> Iterator[str]:
+    """Yield under which run disturbances cost least, where several are disturbed."""
+    costs = {row: cost for row in comparison.ran if (cost := _slowdown(row)) is not None}
+    if len(costs) > 1:
+        least = min(costs.values())
+        best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
+        tie = f" ({len(best)} tie)" if len(best) > 1 else ""
+        yield f"Disturbances cost least in {best[0]}{tie}: S = {least:.3f}, the time over that without them."
+
+
 def _front(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front of time and memory, where it has more rows than the best."""
     rows = comparison.ranked(comparison.front)
@@ -120,13 +141,17 @@ def comparison_table(comparison: Comparison) -> Table:
     known = any(row.memory is not None for row in comparison.rows)
     losses = any(row.last_loss is not None for row in comparison.rows)
     several = len({_ipus(row) for row in comparison.ran}) > 1
+    slowdowns = [_slowdown(row) for row in comparison.rows]
+    disturbed = any(cost is not None for cost in slowdowns)
     header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
     header += ["to the first" if comparison.of_time else "samples/s to the first", "bubble"]
+    header += ["S"] if disturbed else []
     header += ["peak memory"] if known else []
     header += ["mean loss"] if losses else []
     rows = []
-    for row, label in zip(comparison.rows, comparison.labels, strict=True):
+    for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
         cells = [label, *([_ipus(row)] if several else []), *_numbers(comparison, row)]
+        cells += ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
         cells += [_peak(row)] if known else []
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
         rows.append((*cells, mark(comparison, row)))
