@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from yaml import safe_load
 
+from ipusim.app.render.verdict import verdict_table
 from ipusim.app.scenario.load import load_request
 from ipusim.app.scenario.write import scenario_text
 from ipusim.app.suggest.suggestion import suggest
@@ -22,6 +23,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
 from tests.places import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")
@@ -79,3 +81,57 @@ def test_graphcores_door_takes_the_same_items():
     ):
         with pytest.raises(ProgramError, match=text):
             pipelined([item])
+
+
+def request_of(*disturbances, ipus=4, **pipeline):
+    """Equal stages on a machine of which they take four IPUs."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(4)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 16, "stages": stages, **pipeline}
+    system = {"name": "free", "auto_select_ipus": ipus}
+    return Request.from_dict({"system": system, "pipeline": pipeline, "disturbances": disturbances})
+
+
+def test_the_verdict_says_what_they_cost_who_waits_and_until_when():
+    summary = execute(assemble(request_of({"ipu": 2, "slower": 2, "from": 10_000, "until": 20_000}))).summary
+    words = dict(verdict_table(summary).rows)["disturbances"]
+    cost = summary.disturbances
+    assert cost.plain_cycles == (16 + 3) * 3000
+    assert (cost.cycles, cost.recovery, cost.passes) == (cost.plain_cycles + 5000, 0, True)
+    # The excess of 5,000 cycles for three IPUs, and where IPUs are last together, of which one is named, now IPU 2.
+    assert sum(cost.waits.values()) >= 3 * 5000
+    assert set(cost.waits) == {(0, 2), (1, 2), (3, 2)}
+    assert words == (
+        "S is 1.088: the run takes 46.79 us, without them 43.02 us; IPUs 0, 1 and 3 together wait 15.09 us longer for "
+        "IPU 2; when they end all goes on as before at once"
+    )
+    assert summary.to_dict()["disturbances"]["slowdown"] == cost.slowdown == 62_000 / 57_000
+
+
+def test_what_never_ends_is_never_as_before_and_what_nothing_disturbs_has_no_cost():
+    always = execute(assemble(request_of({"ipu": 2, "slower": 1.5}))).summary.disturbances
+    assert (always.passes, always.recovery) == (False, None)
+    plain = execute(assemble(request_of())).summary
+    assert plain.disturbances is None
+    assert "disturbances" not in plain.to_dict()
+
+
+def test_slack_that_is_used_up_does_not_come_back():
+    """Equal stages of eager 1F1B are never ahead again of where the slow one has put them."""
+    passing = {"ipu": 1, "slower": 3, "from": 15_000, "until": 30_000}
+    request = request_of(passing, schedule="eager_1f1b", sync="point_to_point", gradient_accumulation_count=24)
+    cost = execute(assemble(request)).summary.disturbances
+    assert (cost.passes, cost.recovery) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ([0, 1, 2, 4], "IPU 2 is lost: its stages go on on IPU 3, with links as good as its own (assumed)."),
+        ([0, 1, 2, 3], "IPU 2 is lost: its stages go on on the same one, mended, as no other is without a stage."),
+    ],
+)
+def test_a_spare_ipu_is_one_without_a_stage(mapping, words):
+    lost = {"ipu": 2, "lost": 10_000, "spare": True}
+    ipus = 8 if 4 in mapping else 4
+    assert assemble(request_of(lost, ipus=ipus, device_mapping=mapping)).notes == (words,)
+    assert assemble(request_of(lost | {"spare": False}, ipus=ipus, device_mapping=mapping)).notes == ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ipusim.analysis.fit import Fit
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
+from ipusim.hardware.disturbances import Lost
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.pipeline.check import check_plan
@@ -256,7 +258,12 @@ def _job(
             memory_of(options, laid_out.system, program, laid_out.plan), _micro_batches(options)
         ),
         options.steps,
-        (*_notes(options, laid_out), *_no_updates(program), *_few_samples(program, laid_out.system, content)),
+        (
+            *_notes(options, laid_out),
+            *_no_updates(program),
+            *_few_samples(program, laid_out.system, content),
+            *_spares(program, laid_out.system),
+        ),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -335,6 +342,18 @@ def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
     if not (program.offload.variables_on_host and given):
         return ()
     return ("The cycles of weight updates that stages say do not count, as the host updates (variables_on_host).",)
+
+
+def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
+    """Yield where the stages of lost IPUs go on that are to have a spare one, which is an IPU without a stage."""
+    used = {replica * system.shards + ipu for replica in range(system.replicas) for ipu in program.shape.mapping}
+    spares = iter([ipu for ipu in range(system.count) if ipu not in used])
+    for lost in sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost):
+        if lost.spare and lost.ipu in used:
+            spare = next(spares, None)
+            where = f"on IPU {spare}, with links as good as its own (assumed)"
+            mended = "on the same one, mended, as no other is without a stage"
+            yield f"IPU {lost.ipu} is lost: its stages go on {mended if spare is None else where}."
 
 
 def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:
