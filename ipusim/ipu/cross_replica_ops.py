@@ -22,7 +22,7 @@ _MOST_REPLICAS: Final = 4096
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
-    """Return the sum of ``x`` over all replicas, or over those of each group of so many in a row.
+    """Return the sum of ``x`` over all replicas, or over groups of consecutive replicas.
 
     Its gradient is the cross replica sum of the gradient, as in Graphcore's. Raises ProgramError outside of a stage,
     ProgramTypeError for what is no tensor of numbers; a size that does not divide the number of replicas is refused

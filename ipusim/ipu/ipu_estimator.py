@@ -26,8 +26,8 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.ipu_session_run_hooks import Logged, collecting
-from ipusim.ipu.runtime.asked_gradients import behind
-from ipusim.ipu.runtime.loop_body import Asked, asking, is_operation
+from ipusim.ipu.runtime.loop_body import BodyRecord, body_record, is_operation
+from ipusim.ipu.runtime.symbolic_gradients import behind
 from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.estimator_spec import EstimatorSpec, ModeKeys, checked_metrics, checked_results, spec_hooks
 from ipusim.ipu.tensorflow.session import control_dependencies
@@ -173,7 +173,7 @@ class _Body:
     queue: IPUOutfeedQueue
     replicas: int
     spec: Any = None
-    asked: Asked | None = None
+    asked: BodyRecord | None = None
     logged: Logged = field(default_factory=Logged)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ class _Body:
             spec = self.model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
             train = self._trained(spec) if self.mode == ModeKeys.TRAIN else None
         if self.spec is None:
-            self.spec, self.logged, self.asked = spec, logged, asking()
+            self.spec, self.logged, self.asked = spec, logged, body_record()
         self.queue.enqueue(self._sent(spec) | logged.sent())
         return train
 
@@ -194,15 +194,15 @@ class _Body:
         if spec.train_op is None:
             raise ProgramError("EstimatorSpec must contain train_op when training")
         with control_dependencies([spec.train_op]):
-            asked = asking()
-        assert asked is not None
-        if asked.train is not None and asked.train.global_step is not None:
+            record = body_record()
+        assert record is not None
+        if record.train is not None and record.train.global_step is not None:
             raise ProgramError(
                 "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by passing "
                 "it as an argument to the `Optimizer.minimize()` function. Please remove this argument as the "
                 "IPUEstimator itself is responsible for incrementing it."
             )
-        if asked.train is not None and self.replicas > 1 and not asked.train.optimizer.cross_replica:
+        if record.train is not None and self.replicas > 1 and not record.train.optimizer.cross_replica:
             raise ProgramError(
                 "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"
                 "operations were found. Did you remember to use the "
@@ -259,11 +259,11 @@ def _loss(sent: Mapping[str, Any]) -> np.float32:
 
 
 def _called(
-    host: tuple[Callable[..., Any], list[Any]], sent: Mapping[str, Any], asked: Asked | None
+    host: tuple[Callable[..., Any], list[Any]], sent: Mapping[str, Any], record: BodyRecord | None
 ) -> Mapping[str, Any]:
     """Call a host call's function on the tensors of the one mini-batch of a run, of a body that ``asked`` for more."""
     function, tensors = host
-    with behind(asked):
+    with behind(record):
         function(*(item[0] for item in _taken("host", sent, tensors)))
     return sent
 

@@ -151,7 +151,7 @@ class IPUOutfeedQueue:
         in_session: bool = False,
         again: bool = False,
     ) -> None:
-        """Note shape and dtype of each array of an element, what makes an element of them, and who dequeues.
+        """Set the shapes and types of an element's arrays, the function that packs them, and how they are dequeued.
 
         Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it. A program that is
         laid out ``again`` sends elements of other shapes.

@@ -16,7 +16,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.devices import check_deprecated
 from ipusim.ipu.runtime.host import Operation
-from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.tensorflow.session_run_hooks import (
     SessionRunContext,
@@ -75,8 +75,8 @@ class IPULoggingTensorHook(SessionRunHook):
 
         Raises ProgramStateError the second time in a body, ProgramTypeError for what is no tensor.
         """
-        here, asked = logged(), asking()
-        if (here is not None and self in here.hooks) or (asked is not None and asked.queue is self._outfeed):
+        here, record = logged(), body_record()
+        if (here is not None and self in here.hooks) or (record is not None and record.queue is self._outfeed):
             raise ProgramStateError(
                 "Cannot use this hook object's log function more than once. Either enqueue all tensors in a single "
                 "log call using a list or dict, or create another hook."

@@ -64,7 +64,7 @@ def getReplicaIndexOffset() -> int:  # noqa: N802 - PopDist's name
 
 
 def getNumIpusPerReplica() -> int:  # noqa: N802 - PopDist's name
-    """Return the IPUs that PopRun gives a replica where it is not told: one."""
+    """Return the number of IPUs of a replica that PopRun uses by default: one."""
     return 1
 
 

@@ -12,7 +12,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import ON_IPU, SHARD
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.devices import device_ordinal, on_device, ordinal_of
-from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import in_stage
 
 
@@ -46,8 +46,8 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     if isinstance(value, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
     with setting(SHARD, checks.whole("index", value)):
-        if (asked := asking()) is not None:
-            asked.shards.add(value)
+        if (record := body_record()) is not None:
+            record.shards.add(value)
         yield
 
 

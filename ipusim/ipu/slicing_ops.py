@@ -63,7 +63,7 @@ def _of_one_type(dst: Any, src: Any) -> tuple[Any, Any]:
 
 
 def _behind(counts: Array) -> Array:
-    """Return where slices begin that lie one behind another."""
+    """Return the offsets of consecutive slices of these lengths."""
     result: Array = np.cumsum(counts) - counts
     return result
 

@@ -24,7 +24,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
 
 
 def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
-    """Return how many of ``inputs`` (values,) lie below the first of ``levels``, and from each level on, in float32.
+    """Return the counts of ``inputs`` (values,) below the first of ``levels`` and from each level to the next, float32.
 
     Raises ProgramError for tensors of other types or ranks.
     """

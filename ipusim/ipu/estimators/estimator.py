@@ -42,7 +42,7 @@ _FILE: Final = "metrics.json"
 
 
 class Estimator(ABC):
-    """Trains, evaluates and predicts with a model function; each call builds its program anew, and runs it.
+    """Trains, evaluates and predicts with a model function; each call builds a new program and runs it.
 
     Args:
         model_fn, model_dir, config, params, warm_start_from: as of IPUEstimator.

@@ -151,7 +151,7 @@ def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
 
 
 def _joined(array: Any, replicated: bool) -> Any:
-    """Return an array whose mini-batches of all replicas stand one behind the other."""
+    """Return an array with the mini-batches of all replicas concatenated."""
     return array.reshape(-1, *array.shape[2:]) if replicated else array
 
 

@@ -1,4 +1,4 @@
-"""The hosts that train or evaluate with an estimator: who is the chief, what each reads, and what they agree on."""
+"""The hosts of an estimator: which of them is the chief, their shares of the data, and what they exchange."""
 
 from __future__ import annotations
 

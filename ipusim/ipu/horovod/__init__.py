@@ -1,4 +1,4 @@
-"""Horovod's functions on several simulated hosts, each of which is a process of Horovod's.
+"""Horovod's functions on simulated hosts, with one Horovod process for each host.
 
 ``run`` starts them, and each calls the same function; ``ipusim run program.py --hosts 3`` runs a whole file on each:
 

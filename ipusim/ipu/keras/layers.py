@@ -163,7 +163,7 @@ def _chosen(**initializers: Any) -> dict[str, Any]:
 
 
 class _Popnn(RecurrentLayer):
-    """What Graphcore's recurrent layers have beside Keras': a dropout of the input, drawn for each time step."""
+    """The options of Graphcore's recurrent layers that Keras' lack: dropout of the input, drawn for each time step."""
 
     def _popnn(self, arguments: Mapping[str, Any]) -> None:
         """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""

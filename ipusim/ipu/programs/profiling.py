@@ -145,7 +145,7 @@ class ProfileRecorder(Recorder):
 
 
 def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded]:
-    """Return the folder of each program: the one given, or one inside it for each of several."""
+    """Return the folder of each program: the user's folder, or a subfolder of it for each of several programs."""
     if len(programs) == 1:
         return {folder: programs[0]}
     result: dict[Path, Recorded] = {}

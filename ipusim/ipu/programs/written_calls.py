@@ -104,7 +104,7 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
 
 
 def plain_name(text: str, instead: str) -> str:
-    """Return a text as a legal name of a scenario; ``instead`` stands before what is left of an illegal one."""
+    """Return a text as a legal name of a scenario; ``instead`` is the prefix of a text that is no legal name."""
     name = _OTHERS.sub("_", text).strip("_-")
     return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
 
@@ -120,7 +120,7 @@ def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]
 
 
 def scopes_of(functions: TracedFunctions) -> tuple[str, ...]:
-    """Return the layers of each stage in one text, and the scopes of the variables of what is no layer."""
+    """Return the layers of each stage as one text, and the scopes of the variables of other functions."""
     try:
         stages = [written(stage, functions.traced.inputs) for stage in functions.traced.stages]
     except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
@@ -139,7 +139,7 @@ def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ..
 
 
 def _scoped(stage: WrittenStage) -> Iterator[str]:
-    """Yield the name of each layer that is called, and the scope of each variable that another function is called on.
+    """Yield the name of each called layer, and the scope of each variable that another function is called with.
 
     A layer without a name is called by its kind.
     """

@@ -311,12 +311,12 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
                 checks.wrong_type("computational_stages", "functions", function)
 
 
-def refuse_what_is_not_simulated(asked: Arguments) -> None:
+def refuse_what_is_not_simulated(arguments: Arguments) -> None:
     """Refuse what Graphcore takes and this simulator does not; raises UnsupportedProgramError naming the argument."""
-    if len(asked.stages[0]) > 1 or len(asked.stages[-1]) > 1:
+    if len(arguments.stages[0]) > 1 or len(arguments.stages[-1]) > 1:
         raise UnsupportedProgramError(
             "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"
         )
-    chosen = asked.accumulate_outfeed_dtype
+    chosen = arguments.accumulate_outfeed_dtype
     if callable(chosen) and not isinstance(chosen, type):
         raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: one archive of arrays each, and beside them a list of those that there are, the latest first.
+"""Checkpoints on disk: an archive of arrays for each, and the list of checkpoints, the latest first.
 
 The list is a text as TensorFlow writes it, in a file called ``checkpoint``. A checkpoint is known by its prefix: its
 path without the ending.

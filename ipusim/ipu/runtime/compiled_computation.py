@@ -15,7 +15,7 @@ from ipusim.ipu.runtime.function_body import device
 from ipusim.ipu.runtime.host import Fetch, Running, Tensor, as_tensor, example
 from ipusim.ipu.runtime.lay_out import lay_out, stopping_at_programs
 from ipusim.ipu.runtime.layouts import Fed
-from ipusim.ipu.runtime.loop_body import asking, is_operation, is_training
+from ipusim.ipu.runtime.loop_body import body_record, is_operation, is_training
 from ipusim.ipu.runtime.loop_program import LoopProgram
 from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.program_state import using
@@ -149,9 +149,9 @@ class CompiledComputation(Fetch):
         """Run the computation as the body of a loop, which sends its tensors and returns what trains."""
         self.structure = returned = self._computation(*values)
         tensors = [_tensor(leaf) for leaf in leaves(returned) if not is_operation(leaf)]
-        asked = asking()
-        assert asked is not None
-        if tensors and asked.queue is not None:
+        record = body_record()
+        assert record is not None
+        if tensors and record.queue is not None:
             raise UnsupportedProgramError(
                 "computation: expected one that enqueues to an outfeed, outside of a loop, to enqueue all its results, "
                 f"got {len(tensors)} that it returns"

@@ -37,7 +37,7 @@ def device_count(config: Any) -> int:
 
 
 def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
-    """Return the device with a number of those that an IPUConfig asks for.
+    """Return the device with an ordinal, of the devices that an IPUConfig configures.
 
     Args:
         config: the configuration. Its devices lie on one machine, the smallest that has them, and share no IPU: each
@@ -73,7 +73,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
 
 
 def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
-    """Tell whether a machine has devices of these sizes beside each other, or of these ids."""
+    """Tell whether a machine has devices of all these sizes side by side, or with these ids."""
     if ids:
         return max(ids) < len(hardware.devices_of(machine))
     try:

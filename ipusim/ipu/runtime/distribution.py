@@ -69,7 +69,7 @@ def averages() -> bool:
 
 
 def distribution(processes: int = 0) -> Distribution | None:
-    """Return how a program trains that is built here, in a configuration of so many processes; None: alone."""
+    """Return how a program built here is distributed over hosts and processes; None for a single one."""
     host, result = machine.this_host(), strategy()
     if host is None or host.count == 1 or (result is None and processes < 2):
         return None

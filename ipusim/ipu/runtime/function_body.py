@@ -18,7 +18,7 @@ import numpy as np
 from ipusim.api import machine
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.context import setting
-from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.loop_body import body_record
 
 
 class Infeed(Protocol):
@@ -194,8 +194,8 @@ def loop_range(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _asked() -> tuple[Any, ...]:
-    asked = asking()
-    return () if asked is None else (asked.queue, asked.train)
+    record = body_record()
+    return () if record is None else (record.queue, record.train)
 
 
 def _is_loop(frame: FrameType) -> bool:

@@ -81,7 +81,7 @@ class Variable(NDArrayOperatorsMixin):
             )
 
 
-class AskedVariable(Variable):
+class SymbolicVariable(Variable):
     """What stands for a variable beside its gradient in the body of a loop: its name counts."""
 
 
@@ -94,7 +94,7 @@ GradientFunction = Callable[[Array, Array], Any]
 
 
 def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
-    """Return the gradient of each variable that ``loss`` asks for, at its initial value, in that order.
+    """Return the gradient of each variable of ``loss`` at its initial value, in the order of the variables.
 
     A loss of several elements counts as their sum. Raises ModelError for a loss that fails or cannot be traced, and
     ProgramTypeError for one that gives several results.

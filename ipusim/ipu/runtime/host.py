@@ -139,7 +139,7 @@ class After(Fetch):
 
 
 class Tensor(Fetch):
-    """A number or array on the host that each run of a session knows anew.
+    """A number or array of the host that each run of a session computes again.
 
     Attributes:
         example: an array of its shape and dtype, which stages are tried on.
@@ -294,7 +294,7 @@ def captured(value: Any) -> Any:
 
 
 def compute(function: Callable[..., Any], *arguments: Any, name: str | None = None) -> Any:
-    """Return ``function`` of the arguments: in each run anew where one of them is a Tensor.
+    """Return ``function`` of the arguments, computed in each run where one of them is a Tensor.
 
     Messages call it ``name``, by default what it is called itself. Raises ProgramTypeError and ProgramError outside of
     stages, where no stage says which of them failed.

@@ -9,13 +9,13 @@ import numpy as np
 
 from ipusim.api import Array, learning, models
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.runtime.asked_gradients import AskedGradient, loss_of
 from ipusim.ipu.runtime.distribution import variables_on_host
 from ipusim.ipu.runtime.gradients import GradientsAndVariables
 from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
-from ipusim.ipu.runtime.loop_body import Asked
+from ipusim.ipu.runtime.loop_body import BodyRecord
 from ipusim.ipu.runtime.optimizer import Optimizer
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.symbolic_gradients import SymbolicGradient, loss_of
 
 #: The rule of an update that leaves all as it is.
 _NO_STEP = learning.SGD(0.0)
@@ -31,21 +31,21 @@ class HostGradients:
         self._alone = not isinstance(enqueued, Mapping | tuple | list)
         items = _items(enqueued)
         self._keys = tuple(items)
-        self._gradients = {key: item for key, item in items.items() if isinstance(item, AskedGradient)}
+        self._gradients = {key: item for key, item in items.items() if isinstance(item, SymbolicGradient)}
         self._receive: Callable[[Element], object] = lambda _: None
         self._held: Element = ()
 
     @classmethod
-    def of(cls, asked: Asked, *, sharded: bool) -> HostGradients | None:
+    def of(cls, record: BodyRecord, *, sharded: bool) -> HostGradients | None:
         """Return those of a body, None where it sends none.
 
         Raises UnsupportedProgramError for those that it may not send, and where the host has the variables for an
         update on the IPU.
         """
-        items = _items(asked.enqueued).values()
-        there = [item for item in items if isinstance(item, AskedGradient)]
+        items = _items(record.enqueued).values()
+        there = [item for item in items if isinstance(item, SymbolicGradient)]
         if not there:
-            if asked.train is not None and variables_on_host():
+            if record.train is not None and variables_on_host():
                 raise UnsupportedProgramError(
                     "variables_on_host: expected apply_gradients on the host, as the variables are there: enqueue what "
                     "compute_gradients returns, and apply it behind the run; got a weight update in the body"
@@ -54,7 +54,7 @@ class HostGradients:
         wrong = ""
         if not variables_on_host():
             wrong = "in the scope of a strategy with variables_on_host=True alone"
-        elif asked.train is not None:
+        elif record.train is not None:
             wrong = "of a body that does not update weights as well"
         elif sharded:
             wrong = "of a body on one IPU"
@@ -62,7 +62,7 @@ class HostGradients:
             wrong = "of an optimizer that does not accumulate them"
         if wrong:
             raise UnsupportedProgramError(f"enqueue: expected gradients {wrong}, got {there[0]!r}")
-        return cls(asked.enqueued)
+        return cls(record.enqueued)
 
     def beside(self, enqueued: Any) -> Any:
         """Return what the body enqueues beside them: their loss where that is nothing."""
@@ -109,7 +109,7 @@ class HostGradients:
 class _HandOut(IpuOptimizer, maps_gradients=False):
     """In the place of an optimizer: hands gradients out to the host, each replica its own, and changes nothing."""
 
-    def __init__(self, gradients: Sequence[AskedGradient], hand_out: Callable[[Sequence[Array]], object]) -> None:
+    def __init__(self, gradients: Sequence[SymbolicGradient], hand_out: Callable[[Sequence[Array]], object]) -> None:
         """Take the gradients, computed by one optimizer, and what takes their values."""
         first = gradients[0].optimizer
         super().__init__(Optimizer(_NO_STEP) if first is None else first)

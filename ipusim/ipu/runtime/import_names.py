@@ -243,7 +243,7 @@ class _Alias(ModuleType):
 
 
 def _stands_for(name: str) -> bool:
-    """Tell whether a module is one of those that ipusim stands in for."""
+    """Tell whether a module is one that ipusim replaces."""
     return name.partition(".")[0] in _ROOTS
 
 

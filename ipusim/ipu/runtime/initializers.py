@@ -91,7 +91,7 @@ class TruncatedNormal(RandomNormal):
     """A normal distribution without what is more than two standard deviations from its mean."""
 
     def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
-        """Draw, and draw what is too far out again."""
+        """Draw values, and redraw those beyond two standard deviations."""
         return self.mean + self.stddev * _truncated(shape, rng)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.asked_gradients import AskedUpdate
 from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, Variable
 from ipusim.ipu.runtime.optimizer import Accumulation, Optimizer, said
+from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate
 
 
 class IpuOptimizer(Optimizer, maps_gradients=False):
@@ -80,7 +80,7 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
 class TapedOptimizer(IpuOptimizer, maps_gradients=False):
     """Computes gradients as a body asked for, and lets another optimizer apply them."""
 
-    def __init__(self, opt: Optimizer, update: AskedUpdate) -> None:
+    def __init__(self, opt: Optimizer, update: SymbolicUpdate) -> None:
         """Take the body's optimizer and what it was handed."""
         super().__init__(opt)
         self._update = update
@@ -90,7 +90,7 @@ class TapedOptimizer(IpuOptimizer, maps_gradients=False):
         return self._opt.apply_gradients(self._update.applied(grads_and_vars), *args, **kwargs)
 
 
-def as_asked(opt: Optimizer, update: AskedUpdate | None) -> Optimizer:
+def as_asked(opt: Optimizer, update: SymbolicUpdate | None) -> Optimizer:
     """Return the optimizer of a body that handed ``update`` to ``opt``, None where it called minimize.
 
     Raises UnsupportedProgramError for gradients that would have to be changed before they are accumulated.

@@ -74,7 +74,7 @@ def create_ipu_config(
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
-    """Ask for a device of so many IPUs, and return the configuration.
+    """Configure a device of ``num_ipus`` IPUs, and return the configuration.
 
     Raises ProgramError in Graphcore's words where devices have been asked for, ProgramTypeError for no number.
     """

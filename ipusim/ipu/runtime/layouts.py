@@ -119,14 +119,14 @@ class Layouts:
             IpusimError: as tracing and laying out do.
         """
         self._config, self._fed = config, fed
-        asked = configured() if config is None else config
+        requested = configured() if config is None else config
         with using() as self.variables:
-            self.first = _traced(arguments, inputs, () if fed is None else fed.examples, asked)
+            self.first = _traced(arguments, inputs, () if fed is None else fed.examples, requested)
             self._context = copy_context()  # where scopes, strategies and names are as they were
             try:
-                self.first = _placed(self.first, asked)
+                self.first = _placed(self.first, requested)
             except _OF_THE_DEVICE:
-                if not waits or asked is not None:
+                if not waits or requested is not None:
                     raise
         self._by_shapes = {self.first.shapes: self.first}
 
@@ -135,37 +135,37 @@ class Layouts:
 
         Raises IpusimError as the constructor does; what no device has taken so far must be taken now.
         """
-        asked = (configured() if self._config is None else None) or layout.asked
+        config = (configured() if self._config is None else None) or layout.asked
         wanted = layout
         if values is not None and self._fed is not None:
             shapes = (*map(np.shape, values), *(each.shape for each in captured.values()))
             if shapes != layout.shapes:
-                wanted = self._by_shapes.get(shapes) or self._context.run(self._again, values, captured, asked)
-        if wanted.job is None or wanted.asked is not asked:
-            wanted = self._context.run(_placed, wanted, asked)
+                wanted = self._by_shapes.get(shapes) or self._context.run(self._again, values, captured, config)
+        if wanted.job is None or wanted.asked is not config:
+            wanted = self._context.run(_placed, wanted, config)
         self._by_shapes[wanted.shapes] = wanted
         return wanted
 
-    def _again(self, values: Values, captured: Captured, asked: IPUConfig | None) -> Layout:
+    def _again(self, values: Values, captured: Captured, config: IPUConfig | None) -> Layout:
         """Return the program traced on other values, with the variables that it has."""
         assert self._fed is not None
         with using() as variables:
             variables.update(self.variables)
-            return _traced(*self._fed.again(values, captured), values, asked)
+            return _traced(*self._fed.again(values, captured), values, config)
 
 
-def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, asked: IPUConfig | None) -> Layout:
-    traced = trace(arguments, inputs, 1 if asked is None else asked.statistics_group)
+def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, config: IPUConfig | None) -> Layout:
+    traced = trace(arguments, inputs, 1 if config is None else config.statistics_group)
     captured = () if arguments.captures is None else arguments.captures.shapes
-    return Layout(arguments, traced, Feed(arguments, traced.inputs), (*map(np.shape, values), *captured), asked)
+    return Layout(arguments, traced, Feed(arguments, traced.inputs), (*map(np.shape, values), *captured), config)
 
 
-def _placed(layout: Layout, asked: IPUConfig | None) -> Layout:
+def _placed(layout: Layout, config: IPUConfig | None) -> Layout:
     """Return a program on the device that is ``asked`` for, on the smallest where none is."""
-    hosts = distribution(0 if asked is None else asked.experimental.multi_replica_distribution.process_count)
-    layout.traced.names.group = 1 if asked is None else asked.statistics_group
-    job = job_of(layout.arguments, layout.traced, layout.feed, asked, hosts)
-    return replace(layout, asked=asked, job=job, distribution=hosts)
+    hosts = distribution(0 if config is None else config.experimental.multi_replica_distribution.process_count)
+    layout.traced.names.group = 1 if config is None else config.statistics_group
+    job = job_of(layout.arguments, layout.traced, layout.feed, config, hosts)
+    return replace(layout, asked=config, job=job, distribution=hosts)
 
 
 #: What a loop without a pipeline has to say of its I/O tiles.
@@ -176,7 +176,7 @@ _NOT_OVERLAPPED: Final = (
 
 
 def job_of(
-    asked: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
+    arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
 ) -> Job:
     """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
 
@@ -187,25 +187,25 @@ def job_of(
     chosen = IPUConfig() if config is None else config
     chosen.check()
     try:
-        job = assemble(_request(asked, traced, feed, chosen, distribution, configured=config is not None))
+        job = assemble(_request(arguments, traced, feed, chosen, distribution, configured=config is not None))
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
     except RequestError as error:
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
-    sent = () if asked.outfeed is None else asked.outfeed.notes
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(asked, chosen) else ()
+    sent = () if arguments.outfeed is None else arguments.outfeed.notes
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
 
 
-def _leaves_io_tiles(asked: Arguments, config: IPUConfig) -> bool:
-    """Tell whether a loop without a pipeline asks for feeds on I/O tiles: none of its passes runs beside them."""
-    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(asked.schedule.value).pipelined
+def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
+    """Tell whether a loop without a pipeline configures I/O tiles, with which none of its passes overlaps."""
+    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(arguments.schedule.value).pipelined
 
 
 def _request(
-    asked: Arguments,
+    arguments: Arguments,
     traced: Traced,
     feed: Feed,
     config: IPUConfig,
@@ -213,46 +213,46 @@ def _request(
     *,
     configured: bool,
 ) -> Request:
-    schedule = schedules.find(asked.schedule.value)
-    if not asked.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
-        shape = pipelines.PlanShape(mapping=asked.mapping, micro_batches=0, training=asked.training)
+    schedule = schedules.find(arguments.schedule.value)
+    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+        shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
         rules.check_count(0, schedule.multiple(shape))
-    device = config.device(asked.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
-    functions = TracedFunctions(asked, traced, feed)
+    device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
+    functions = TracedFunctions(arguments, traced, feed)
     options: dict[str, Any] = config.options()
     options["system"] |= device
-    if _leaves_io_tiles(asked, config):
+    if _leaves_io_tiles(arguments, config):
         options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
     if distribution is not None:
         options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
-    options["pipeline"] |= _pipeline(asked, functions.parts)
+    options["pipeline"] |= _pipeline(arguments, functions.parts)
     if config.disturbances:
         options["disturbances"] = config.disturbances
     if uses_synthetic_data():
         options["use_synthetic_data"] = True
-    if asked.infeed is not None:
-        options["infeed"] = {"prefetch_depth": asked.infeed.prefetch_depth}
-    return Request(runs.validate(options), name=asked.name, functions=functions)
+    if arguments.infeed is not None:
+        options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
+    return Request(runs.validate(options), name=arguments.name, functions=functions)
 
 
-def _pipeline(asked: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
+def _pipeline(arguments: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
     """Return the pipeline's options by their own names, which are Graphcore's."""
-    ipus = iter(asked.mapping)
+    ipus = iter(arguments.mapping)
     devices = [[next(ipus) for _ in range(size)] for size in parts]
     return {
-        **asked.options,
-        "schedule": asked.schedule.value,
+        **arguments.options,
+        "schedule": arguments.schedule.value,
         "device_mapping": [device if len(device) > 1 else device[0] for device in devices],
-        "gradient_accumulation_count": asked.count,
-        "recomputation_mode": asked.recomputation_mode.value,
-        "reduction_method": asked.reduction_method.reduction,
+        "gradient_accumulation_count": arguments.count,
+        "recomputation_mode": arguments.recomputation_mode.value,
+        "reduction_method": arguments.reduction_method.reduction,
         FORWARD_OPTIONS: [
-            _options(forward_option.simulated(FORWARD_OPTIONS)) for forward_option in asked.forward_options
+            _options(forward_option.simulated(FORWARD_OPTIONS)) for forward_option in arguments.forward_options
         ],
         BACKWARD_OPTIONS: [
-            _options(backward_option.simulated(BACKWARD_OPTIONS)) for backward_option in asked.backward_options
+            _options(backward_option.simulated(BACKWARD_OPTIONS)) for backward_option in arguments.backward_options
         ],
-        UPDATE_OPTIONS: _options(asked.update_options.simulated(UPDATE_OPTIONS)),
+        UPDATE_OPTIONS: _options(arguments.update_options.simulated(UPDATE_OPTIONS)),
     }
 
 

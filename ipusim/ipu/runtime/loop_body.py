@@ -1,4 +1,4 @@
-"""The body of a loop: what it computes, and what it asks for on the way, to train and to send results."""
+"""The body of a loop: its results, and the training and outfeeds that it requests while it runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ipusim.ipu.runtime.stage_outfeeds import current
 
 
 @dataclass
-class Asked:
-    """What one run of a body has asked for.
+class BodyRecord:
+    """The effects that one run of a loop's body has recorded: training, results and shards.
 
     Attributes:
         queue, enqueued: where results go, and what they are; None for none.
         train: what ``minimize`` of an optimizer returned, None in inference.
         shards: the shards that it computes on.
         carried: the values of the next iteration's loop-carried tensors.
-        variables: those that it has asked for so far, each name with what stands for it, by the identity of that.
+        variables: names and values of the variables that it has used so far, by the identity of the value.
         others: whether it sends to more queues.
         at_once: whether what trains does so where it is called, as in a ``tf.function``, and not where it is returned.
     """
@@ -63,18 +63,18 @@ class Asked:
             self.train = operation
 
 
-_ASKED: Final[ContextVar[Asked | None]] = ContextVar("asked", default=None)
+_RECORD: Final[ContextVar[BodyRecord | None]] = ContextVar("body_record", default=None)
 
 
-def asking() -> Asked | None:
-    """Return what the body that is running has asked for so far, None where none is."""
-    return _ASKED.get()
+def body_record() -> BodyRecord | None:
+    """Return the record of the loop body that is running; None outside of one."""
+    return _RECORD.get()
 
 
 @contextmanager
-def _noting(at_once: bool) -> Iterator[Asked]:
-    result = Asked(at_once=at_once)
-    with setting(_ASKED, result), functions.noting(result.note):
+def _recording(at_once: bool) -> Iterator[BodyRecord]:
+    result = BodyRecord(at_once=at_once)
+    with setting(_RECORD, result), functions.noting(result.note):
         yield result
 
 
@@ -85,17 +85,17 @@ def enqueue(queue: Any, tensors: Any) -> Operation:
 
     Raises ProgramError outside of both, and the second time.
     """
-    asked, stage = _ASKED.get(), current()
-    if asked is None and stage is None:
+    record, stage = _RECORD.get(), current()
+    if record is None and stage is None:
         raise ProgramError("enqueue: expected to be called in the body of a loop or in a stage of a pipeline")
-    if asked is not None and asked.queue is queue:
+    if record is not None and record.queue is queue:
         raise ProgramError("An outfeed can only be enqueued once.")
-    if asked is not None and asked.queue is None:
-        asked.queue, asked.enqueued = queue, tensors
+    if record is not None and record.queue is None:
+        record.queue, record.enqueued = queue, tensors
     elif stage is not None:
         stage.enqueue(queue, tensors)
-    elif asked is not None:
-        asked.others = True
+    elif record is not None:
+        record.others = True
     return Operation("outfeed/enqueue")
 
 
@@ -109,21 +109,21 @@ def is_operation(value: Any) -> bool:
     return value is None or isinstance(value, Operation) or is_training(value)
 
 
-def run_body(body: Callable[..., Any], values: Sequence[Any], carried: int, at_once: bool = False) -> Asked:
+def run_body(body: Callable[..., Any], values: Sequence[Any], carried: int, at_once: bool = False) -> BodyRecord:
     """Run ``body`` once on its arguments, of which the first are ``carried`` on to the next iteration.
 
     With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError where it does not return as
     many tensors.
     """
-    with _noting(at_once) as asked:
+    with _recording(at_once) as record:
         returned = models.as_results(body(*values))
-    asked.depend(returned)
-    asked.carried = tuple(item for item in returned if not is_operation(item))
-    if len(asked.carried) != carried:
+    record.depend(returned)
+    record.carried = tuple(item for item in returned if not is_operation(item))
+    if len(record.carried) != carried:
         raise ProgramError(
-            f"body: expected as many tensors as there are loop-carried inputs, {carried}, got {len(asked.carried)}"
+            f"body: expected as many tensors as there are loop-carried inputs, {carried}, got {len(record.carried)}"
         )
-    return asked
+    return record
 
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:

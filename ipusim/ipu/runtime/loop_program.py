@@ -20,7 +20,7 @@ from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.host_gradients import HostGradients
 from ipusim.ipu.runtime.ipu_optimizer import as_asked
 from ipusim.ipu.runtime.lay_out import ProgramReached
-from ipusim.ipu.runtime.loop_body import Asked, as_numbers, check_takes, run_body
+from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, run_body
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.runtime.pipeline_options import (
@@ -108,9 +108,9 @@ class LoopProgram:
 
         Raises ProgramError where that is no multiple of the mini-batches of a weight update.
         """
-        asked = self._first
+        record = self._first
         stages: Sequence[Callable[..., Any]] = [self._stage] if self._shards is None else self._shards.stages()
-        accumulation = getattr(asked.train.optimizer, "accumulation", None) if asked.train is not None else None
+        accumulation = getattr(record.train.optimizer, "accumulation", None) if record.train is not None else None
         count = 1 if accumulation is None else accumulation.num_mini_batches
         if n % count:
             raise ProgramError(
@@ -123,7 +123,7 @@ class LoopProgram:
             sharded = accumulation.replicated_optimizer_state_sharding
             options["offload_weight_update_variables"] = accumulation.offload_weight_update_variables
             options["replicated_optimizer_state_sharding"] = bool(sharded)
-        trains = asked.train is not None or self._gradients is not None
+        trains = record.train is not None or self._gradients is not None
         if self._gradients is not None:
             options["variables_on_host"] = True
         none = tuple(PipelineStageOptions() for _ in stages)
@@ -134,7 +134,7 @@ class LoopProgram:
             gradient_accumulation_dtype=None if accumulation is None else accumulation.dtype,
             inputs=self.inputs.values,
             infeed=self._infeed,
-            outfeed=asked.queue,
+            outfeed=record.queue,
             optimizer_function=self._optimizer if trains else None,
             mapping=(0,) if self._shards is None or len(stages) == 1 else self._shards.mapping,
             schedule=LoopSchedule.Single if len(stages) == 1 else LoopSchedule.Sharded,
@@ -148,12 +148,12 @@ class LoopProgram:
             outfeed_mask=None,
             accumulate_outfeed_dtype=None,
             name=name,
-            enqueued_in=Holder.of(self._sent(asked)),
+            enqueued_in=Holder.of(self._sent(record)),
             host_gradients=self._gradients,
             captures=self._captures,
         )
 
-    def _tried(self, values: Sequence[Array]) -> Asked:
+    def _tried(self, values: Sequence[Array]) -> BodyRecord:
         """Run the body on plain arrays, with the variables at their initial values."""
         with trying():
             try:
@@ -164,14 +164,14 @@ class LoopProgram:
                 place = functions.line_of(error)
                 raise ModelError(f"body failed: {place + ': ' if place else ''}{functions.told(error)}") from error
 
-    def _called(self, *values: Any) -> Asked:
+    def _called(self, *values: Any) -> BodyRecord:
         keywords = () if self._infeed is None else self._infeed.keywords
         split = len(values) - len(keywords)
         named = dict(zip(keywords, values[split:], strict=True))
         check_takes("body", self._body, values[:split], named)
         return self._run(values[:split], named)
 
-    def _run(self, values: Sequence[Any], named: Mapping[str, Any]) -> Asked:
+    def _run(self, values: Sequence[Any], named: Mapping[str, Any]) -> BodyRecord:
         body = partial(self._body, **named)
         with self._captures.capturing():
             self._asked = run_body(body, values, len(self.inputs.values), self._at_once)
@@ -181,17 +181,17 @@ class LoopProgram:
         """Run the body as the one stage of a program; its tensors are those of the next iteration from then on."""
         from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-        asked = self._run(as_numbers(values), named)
+        record = self._run(as_numbers(values), named)
         if self.inputs.running:
             after = tuple(
-                _as_before(getval(new), old) for new, old in zip(asked.carried, self.inputs.values, strict=True)
+                _as_before(getval(new), old) for new, old in zip(record.carried, self.inputs.values, strict=True)
             )
             self.inputs.carry(after)
-        return self._sent(asked)
+        return self._sent(record)
 
-    def _sent(self, asked: Asked) -> Any:
+    def _sent(self, record: BodyRecord) -> Any:
         """Return what a run of the body sends over the outfeed."""
-        return asked.enqueued if self._gradients is None else self._gradients.beside(asked.enqueued)
+        return record.enqueued if self._gradients is None else self._gradients.beside(record.enqueued)
 
     def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:
         if self._gradients is not None:

@@ -1,4 +1,4 @@
-"""What the modules here offer in the place of others' names, each found when it is first asked for."""
+"""Lazy tables of names: modules that offer names of TensorFlow's and Graphcore's, imported at their first use."""
 
 from __future__ import annotations
 

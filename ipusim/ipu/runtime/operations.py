@@ -91,7 +91,7 @@ class BeamSearch(WithoutGradient):
     def _step(
         self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
     ) -> tuple[list[tuple[int, ...]], Array, Array]:
-        """Go on one time step: each beam stays as it is, by a blank or its last label again, or takes a label more."""
+        """Advance one time step: each beam repeats its last label, takes a blank, or is extended by a label."""
         total = np.logaddexp(blank, label)
         last = np.array([beam[-1] if beam else -1 for beam in beams])
         more = total[:, None] + row

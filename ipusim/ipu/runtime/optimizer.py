@@ -11,7 +11,6 @@ import numpy as np
 from ipusim.api import learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.asked_gradients import AskedUpdate, applying, computing
 from ipusim.ipu.runtime.gradients import (
     GradientsAndVariables,
     Pair,
@@ -21,9 +20,10 @@ from ipusim.ipu.runtime.gradients import (
     known,
 )
 from ipusim.ipu.runtime.host import Tensor
-from ipusim.ipu.runtime.loop_body import Asked, asking
+from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.own_rule import LeftToAnother, OwnUpdates, own_rule, updates
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate, applying, computing
 from ipusim.ipu.runtime.variable import NamedVariable
 
 _GATES: Final = (0, 1, 2)
@@ -51,7 +51,7 @@ class TrainOp:
     var_list: Sequence[Any] | None = None
     global_step: Any = None
     name: str | None = None
-    update: AskedUpdate | None = None
+    update: SymbolicUpdate | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -194,10 +194,10 @@ class Optimizer(OwnUpdates):
         Raises as :meth:`compute_gradients` and :meth:`apply_gradients` do.
         """
         _check_step(global_step)
-        asked = asking()
-        if asked is not None:
+        record = body_record()
+        if record is not None:
             loss = loss() if callable(loss) else loss
-        wanted = _names_in(asked, var_list)
+        wanted = _names_in(record, var_list)
         if callable(loss) or isinstance(loss, Tensor):
             pairs = self.compute_gradients(
                 loss,
@@ -211,17 +211,19 @@ class Optimizer(OwnUpdates):
         if not is_tensor(loss):
             checks.wrong_type("loss", "a tensor, or a function", loss)
         operation = TrainOp(self, loss, None if wanted is None else sorted(wanted), global_step, name)
-        if asked is not None and asked.at_once:
-            asked.depend([operation])
+        if record is not None and record.at_once:
+            record.depend([operation])
         return operation
 
-    def _asked(self, asked: Asked, update: AskedUpdate, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TrainOp:
+    def _asked(
+        self, record: BodyRecord, update: SymbolicUpdate, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TrainOp:
         """Return the operation that trains as the body of a loop says with apply_gradients."""
-        every = {name for name, _ in asked.variables.values()}
+        every = {name for name, _ in record.variables.values()}
         wanted = None if every <= set(update.gradients) else sorted(update.gradients)
         operation = TrainOp(self, update.loss, wanted, update=update, args=args, kwargs=kwargs)
-        if asked.at_once:
-            asked.depend([operation])
+        if record.at_once:
+            record.depend([operation])
         return operation
 
     @applying
@@ -318,11 +320,11 @@ def names_of(var_list: Any) -> set[str] | None:
     return {item if isinstance(item, str) else item.name for item in var_list}
 
 
-def _names_in(asked: Asked | None, var_list: Any) -> set[str] | None:
+def _names_in(record: BodyRecord | None, var_list: Any) -> set[str] | None:
     """Return the names of a list of variables, in a body also of what stands for them there; raises as names_of."""
-    if asked is None or not isinstance(var_list, list | tuple):
+    if record is None or not isinstance(var_list, list | tuple):
         return names_of(var_list)
-    return names_of([item if isinstance(item, str) else asked.name_of(item) or item for item in var_list])
+    return names_of([item if isinstance(item, str) else record.name_of(item) or item for item in var_list])
 
 
 def is_tensor(value: object) -> bool:

@@ -22,7 +22,7 @@ def _keys() -> defaultdict[str, KeyId]:
 
 @dataclass
 class VerificationOptions:
-    """A KeyId for each kind of data, and for each infeed and outfeed by its name.
+    """A KeyId for each kind of data, and for each infeed and outfeed by name.
 
     Without effect: what crosses a simulated host link is neither encrypted nor checked.
 

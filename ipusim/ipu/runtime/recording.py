@@ -1,4 +1,4 @@
-"""What programs have run on IPUs, for whoever profiles them: each with its session runs, as far as they are kept."""
+"""Recording of programs for profiles: each program with its first session runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Recorded:
         self._weights = session.variables()
 
     def kept(self, name: str = "") -> Job:
-        """Return the job of all that is kept, by another ``name`` where one is given."""
+        """Return the Job of the recorded session runs, with another ``name`` where one is passed."""
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")

@@ -1,4 +1,4 @@
-"""The order of arguments in Graphcore's releases, found out from the types of what is given by position.
+"""The order of arguments in Graphcore's releases, inferred from the types of positional arguments.
 
 ``pipeline`` of SDK 2.1 and before has one argument fewer than today's; its queues begin with a name. Programs of these
 releases say so by position, and ``pipeline_depth`` by name, such as graphcore/examples at commit 3c88014,

@@ -125,7 +125,7 @@ class Pipeline(Fetch):
             captures.take(running.value)
 
     def take_layout(self, values: Sequence[Any] | None = None, captured: Mapping[Any, Array] | None = None) -> None:
-        """Lay the program out again where another device has been configured since, or ``values`` have other forms.
+        """Lay the program out again if the configured device or the shapes and types of ``values`` have changed.
 
         It goes on from where it is. Raises IpusimError where the device does not take it; it stays as it is then.
         """

@@ -19,7 +19,7 @@ from autograd.tracer import Node, isbox, new_box, notrace_primitives, register_n
 from ipusim.api import Array, functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.building import shard
-from ipusim.ipu.runtime.loop_body import Asked, as_numbers
+from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.structures import leaves, mapped
@@ -106,19 +106,19 @@ class Shards:
         asked: what the body asked for when it was written down.
     """
 
-    def __init__(self, body: Callable[..., Asked], inputs: Inputs, element: Sequence[Array]) -> None:
+    def __init__(self, body: Callable[..., BodyRecord], inputs: Inputs, element: Sequence[Array]) -> None:
         """Write the body down on an element of the infeed; its loop-carried tensors are constants of a run."""
         self._body, self._inputs, self._element = body, inputs, tuple(element)
         self._written: tuple[Array, ...] | None = None
         self._loss: Any = None
         self._names = ProgramNames()
-        self.asked = Asked()
+        self.asked = BodyRecord()
         self._stages: list[_Stage] = []
         self._write()
         self.mapping = tuple(stage.shard for stage in self._stages)
 
     def stages(self) -> list[Callable[..., Any]]:
-        """Return the function of each stage: of the arrays that come to it, to those that leave."""
+        """Return the function of each stage, from the arrays that it receives to those that it sends."""
         return [self._stage(number) for number in range(len(self._stages))]
 
     def loss(self) -> Any:
@@ -144,15 +144,15 @@ class Shards:
             replica = functions.Replica(known=False)
             around = functions.Surrounded(lookup=boxing(calls, trace), untrained=untrained, replica=replica)
             with around, self._names.stage(0):
-                asked = self._body(*value, *boxes)
-        for new, old in zip(asked.carried, value, strict=True):
+                record = self._body(*value, *boxes)
+        for new, old in zip(record.carried, value, strict=True):
             if new is not old:
                 raise UnsupportedProgramError(
                     "body: a sharded loop whose loop-carried tensors change is not simulated: return them as they came"
                 )
-        self.asked, self._written = asked, values
+        self.asked, self._written = record, values
         self._roots = [box._node for box in boxes]
-        ends = leaves([asked.enqueued, getattr(asked.train, "loss", None)])
+        ends = leaves([record.enqueued, getattr(record.train, "loss", None)])
         self._stages = _cut(calls, self._roots, [end._node for end in ends if isbox(end)])
 
     def _stage(self, number: int) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ class Shards:
 
 
 class _Written(functions.Untrained):
-    """Untrained variables while a body is written down: what is read is a box, and each change is a call."""
+    """Untrained variables while a body is traced: a read returns a box, and each change is recorded as a call."""
 
     def __init__(self, boxed: Callable[[str, Array], Any]) -> None:
         super().__init__({}, takes_new=True)

@@ -42,7 +42,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Form:
-    """A structure of values: each an array by its place among those that travel, an Input, or a dictionary of them."""
+    """The structure of a stage's values: each an array by its position in the transfer, an Input, or a dictionary."""
 
     slots: tuple[Any, ...] = ()
     arrays: int = 0

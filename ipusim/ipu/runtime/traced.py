@@ -76,7 +76,7 @@ class Traced:
 
     @property
     def outfeeds(self) -> list[StageOutfeeds]:
-        """The queues that each stage sends to by itself, and those that the optimizer sends to."""
+        """The queues that each stage enqueues to, and those that the optimizer enqueues to."""
         calls = [stage.stage.function for stage in self.stages]
         of_update = [] if self.optimizer is None else [self.optimizer.outfeeds]
         return [call.outfeeds for call in calls if isinstance(call, StageCall)] + of_update
@@ -118,7 +118,7 @@ def trace(arguments: Arguments, inputs: Inputs | None = None, group: int = 1) ->
 
 
 class _Tracer:
-    """Runs stages in order, each on what the one before has given."""
+    """Traces stages in order, each with the outputs of the stage before."""
 
     def __init__(self, arguments: Arguments, inputs: Inputs, group: int) -> None:
         self._arguments, self._inputs = arguments, inputs

@@ -11,11 +11,11 @@ import numpy as np
 from ipusim.api import Array, VectorWork, Work, functions, layers, learning, models
 from ipusim.base.errors import IpusimError, ModelError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.asked_gradients import trying_updates
 from ipusim.ipu.runtime.distribution import UntilAverage
 from ipusim.ipu.runtime.gradients import Pair, UnknownGradient, Variable, knowing, refuse_several
 from ipusim.ipu.runtime.optimizer import Optimizer
 from ipusim.ipu.runtime.stage_outfeeds import UpdateOutfeeds
+from ipusim.ipu.runtime.symbolic_gradients import trying_updates
 
 
 class _Loss:

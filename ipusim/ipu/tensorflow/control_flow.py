@@ -18,7 +18,7 @@ from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Fetch, Placeholder, Running, Tensor, compute, example
-from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counts, unique
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
@@ -89,7 +89,7 @@ def while_loop(
     maximum_iterations: Any = None,
     return_same_structure: bool = True,
 ) -> Any:
-    """Return the tensors that ``body`` makes of ``loop_vars``, again and again as long as ``cond`` of them holds.
+    """Return ``loop_vars`` after repeated calls of ``body``, as long as ``cond`` of them is true.
 
     ``loop_vars`` are a list or tuple, or one structure for one argument. The other arguments but maximum_iterations
     are without effect. Raises ProgramError for a body that gives tensors of another form, and for a loop without an
@@ -141,7 +141,7 @@ def _check_ends(count: int, most: int | None) -> None:
 
 
 class _Loop(Fetch):
-    """A loop that each run of a session makes as often as its values ask for."""
+    """A loop of the host whose number of iterations each run of a session decides."""
 
     def __init__(self, cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> None:
         self._first, self._most = values, most
@@ -187,11 +187,11 @@ def _left_alone(branch: Callable[[], Any]) -> Any:
 
     Raises ProgramError for a branch that trains or sends results.
     """
-    now, asked = functions.surroundings().untrained, asking()
+    now, record = functions.surroundings().untrained, body_record()
     assert now is not None
-    values, queue, train = dict(now.values), getattr(asked, "queue", None), getattr(asked, "train", None)
+    values, queue, train = dict(now.values), getattr(record, "queue", None), getattr(record, "train", None)
     result = _tensors(branch())
-    if asked is not None and (asked.queue is not queue or asked.train is not train):
+    if record is not None and (record.queue is not queue or record.train is not train):
         raise ProgramError("cond: expected branches that neither train nor send results: do that behind the cond")
     now.values.update(values)
     return result

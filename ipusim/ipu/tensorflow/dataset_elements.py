@@ -78,7 +78,7 @@ def stacked(elements: Sequence[Element]) -> Element:
 
 
 def padded(elements: Sequence[Element], shapes: Any, values: Any) -> Element:
-    """Return elements on top of each other, each array filled up behind to a shape, or to the longest of all.
+    """Return elements stacked, with each array padded at its end to a shape, or to the longest one.
 
     Raises ModelError for an array that is larger than its shape.
     """
@@ -139,7 +139,7 @@ def taking_turns(sources: Iterator[Iterator[Element]], cycle: int, block: int) -
 
 
 class DatasetIterator:
-    """The elements of a dataset from the first on, each once, whoever takes it."""
+    """An iterator over a dataset from its first element, shared by all its readers."""
 
     def __init__(self, elements: Iterator[Any]) -> None:
         """Take them."""

@@ -18,12 +18,12 @@ from autograd.tracer import isbox, register_notrace
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.asked_gradients import gradient_of
 from ipusim.ipu.runtime.each_loss import concrete
-from ipusim.ipu.runtime.loop_body import Asked, asking
+from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.symbolic_gradients import gradient_of
 from ipusim.ipu.tensorflow.array_functions import tensor
 
 
@@ -48,9 +48,9 @@ class GradientTape:
 
     def watch(self, tensor: Any) -> None:
         """Check that variables are watched; raises UnsupportedProgramError for anything else."""
-        asked = _body()
+        record = _body()
         for item in tensor if isinstance(tensor, list | tuple) else [tensor]:
-            if asked.name_of(item) is None:
+            if record.name_of(item) is None:
                 raise UnsupportedProgramError(
                     f"tensor: expected variables to watch, as gradients of inputs are not simulated, got {item!r}"
                 )
@@ -67,36 +67,36 @@ class GradientTape:
         A target of several elements counts as their sum. A variable that the body has not asked for has None. Raises
         ProgramTypeError for what is no loss or no variable, UnsupportedProgramError outside of a body.
         """
-        asked, loss = _body(), concrete(target)
+        record, loss = _body(), concrete(target)
         if not is_tensor(loss):
             checks.wrong_type("target", "a tensor, the loss", target)
         if output_gradients is not None:
             checks.wrong_value("output_gradients", "None, as the gradient of a loss by itself is one", output_gradients)
-        return _gradients(asked, loss, sources)
+        return _gradients(record, loss, sources)
 
 
-def _gradients(asked: Asked, loss: Any, sources: Any) -> Any:
+def _gradients(record: BodyRecord, loss: Any, sources: Any) -> Any:
     if isinstance(sources, Mapping):
-        return {name: _gradients(asked, loss, source) for name, source in sources.items()}
-    name = asked.name_of(sources)
+        return {name: _gradients(record, loss, source) for name, source in sources.items()}
+    name = record.name_of(sources)
     if name is None and isinstance(sources, Iterable) and not (isinstance(sources, str | bytes) or is_tensor(sources)):
-        return [_gradients(asked, loss, source) for source in sources]
+        return [_gradients(record, loss, source) for source in sources]
     if name is None:
         raise ProgramTypeError(
             f"sources: expected variables, as gradients of other tensors are not simulated, got {sources!r}"
         )
-    value = dict(asked.variables.values()).get(name)
+    value = dict(record.variables.values()).get(name)
     return None if value is None else gradient_of(loss, name, value)
 
 
-def _body() -> Asked:
-    asked = asking()
-    if asked is None:
+def _body() -> BodyRecord:
+    record = body_record()
+    if record is None:
         raise ProgramError(
             "GradientTape: expected the body of a loop on the device, as in `for _ in tf.range(n)` in a function that "
             "a strategy runs"
         )
-    return asked
+    return record
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _Draw = Callable[[np.random.Generator], Array]
 
 
 class _Drawn(Tensor):
-    """A tensor of the host that is drawn anew in each run of a session."""
+    """A tensor of the host that is redrawn in each run of a session."""
 
     def __init__(self, draw: _Draw, seed: Sequence[int]) -> None:
         super().__init__(draw(np.random.default_rng(seed)))

@@ -38,7 +38,7 @@ class _Given(Generic[T]):
 
 
 class RunConfig:
-    """Where checkpoints lie, how often they are saved, and what is logged.
+    """Where and how often checkpoints are saved, and what is logged.
 
     Args:
         model_dir: folder of the checkpoints.

@@ -70,7 +70,7 @@ class Saver:
         save_relative_paths: bool = False,
         filename: str | None = None,
     ) -> None:
-        """Check the arguments; what is saved is what there is when it is."""
+        """Check the arguments; the variables to save are looked up on saving."""
         if checks.truth("reshape", reshape):
             checks.wrong_value("reshape", "False, as arrays are restored in their shapes", reshape)
         self._wanted = _wanted(var_list)

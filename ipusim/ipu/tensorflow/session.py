@@ -19,7 +19,7 @@ from ipusim.ipu.runtime import checks, program_state
 from ipusim.ipu.runtime.building import depending_on, is_late
 from ipusim.ipu.runtime.compiled_computation import CompiledComputation
 from ipusim.ipu.runtime.host import Computed, Fetch, Operation, Placeholder, Running
-from ipusim.ipu.runtime.loop_body import asking
+from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counting_outside, in_stage
 from ipusim.ipu.runtime.program_state import (
     VariableStore,
@@ -178,8 +178,8 @@ def no_op(name: str | None = None) -> Operation:
 def group(*inputs: Any, name: str | None = None) -> Operation:
     """Return an operation that does all of ``inputs``, also those in lists; in a stage they are done as they come."""
     grouped = tuple(leaves(inputs))
-    if (asked := asking()) is not None:
-        asked.depend(grouped)
+    if (record := body_record()) is not None:
+        record.depend(grouped)
     return _Group(name or "group", [fetch for fetch in grouped if isinstance(fetch, Fetch)])
 
 
@@ -201,13 +201,13 @@ class _Group(Operation):
 
 @contextmanager
 def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]:
-    """Let ``control_inputs`` come before what is made in the block, in each run of a session.
+    """Run ``control_inputs`` before the operations of the block, in each run of a session.
 
     In the body of a loop what trains among them does so; else a function of a program runs in the order in which it is
     written.
     """
-    if (asked := asking()) is not None:
-        asked.depend(control_inputs or ())
+    if (record := body_record()) is not None:
+        record.depend(control_inputs or ())
     if in_stage():
         yield
         return

@@ -1,4 +1,4 @@
-"""What looks on while a program runs again and again: TensorFlow 1's ``SessionRunHook``, and what it is given."""
+"""TensorFlow 1's session hooks: ``SessionRunHook``, and the arguments and values of its methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.ipu.tensorflow.variables import current_global_step
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook asks for beside what runs: fetches, and values to feed; the options are without effect."""
+    """The further fetches of a hook, and values to feed; the options have no effect."""
 
     fetches: Any
     feed_dict: Mapping[Any, Any] | None = None
@@ -70,7 +70,7 @@ class SessionRunHook:
 
 
 class CheckpointSaverListener:
-    """Base of what is told of checkpoints; each method does nothing."""
+    """Base of listeners to checkpoints; each method does nothing."""
 
     def begin(self) -> None:
         """Prepare, before there is a session."""
@@ -132,7 +132,7 @@ def run_with_hooks(
 
 
 class SecondOrStepTimer:
-    """Says when something is due: each so many steps, or seconds of this computer's clock.
+    """A timer that triggers every so many steps, or every so many seconds of this computer's clock.
 
     Raises ProgramError in TensorFlow's words for both, or for neither.
     """

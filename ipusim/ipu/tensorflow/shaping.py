@@ -138,7 +138,7 @@ def one_hot(
     dtype: Any = np.float32,
     name: str | None = None,
 ) -> Any:
-    """Return a row for each whole number with ``on_value`` in that place; along the last axis alone."""
+    """Return a row for each whole number with ``on_value`` at its index; along the last axis only."""
     if axis not in (None, -1):
         checks.wrong_value("axis", "None or -1, the last", axis)
     return _one_hot(tensor(indices), np.arange(depth), np.asarray(on_value, dtype), np.asarray(off_value, dtype))
@@ -150,7 +150,7 @@ _sliced_tensor = tensor
 
 @also_on_host
 def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any = 0, name: str | None = None) -> Any:
-    """Return the tensor with margins of ``paddings`` (axes, 2) elements before and behind it along each axis.
+    """Return the tensor padded by ``paddings`` (axes, 2) elements before and after it along each axis.
 
     They are ``constant_values``, or the tensor mirrored at its edge, with the edge itself in the mode SYMMETRIC.
     Raises ProgramError for margins that are negative, of other axes, or larger than what is mirrored.

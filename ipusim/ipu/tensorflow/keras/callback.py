@@ -86,7 +86,7 @@ class CallbackList(Callback):
     """Several callbacks as one, which are called in their order."""
 
     def __init__(self, callbacks: Any, model: Any, *, own: Sequence[Callback] = (), **params: Any) -> None:
-        """Take them, one or a list, and ``own`` behind them; raises ProgramTypeError for what is none."""
+        """Collect one callback or a list, followed by ``own``; raises ProgramTypeError for another value."""
         value = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
         for item in value:
             if not isinstance(item, Callback):

@@ -215,7 +215,7 @@ class ReduceLROnPlateau(Callback):
 
 
 class ModelCheckpoint(Callback):
-    """Saves the model, or its weights alone, at the end of epochs: of all, or of those that are better than before."""
+    """Saves the model or its weights at the end of every epoch, or of those that improve on the best."""
 
     def __init__(
         self,
@@ -271,10 +271,10 @@ class ModelCheckpoint(Callback):
 
 
 class CSVLogger(Callback):
-    """Writes the values of each epoch to a file, a row each."""
+    """Writes a row with the values of each epoch to a CSV file."""
 
     def __init__(self, filename: str | Path, separator: str = ",", append: bool = False) -> None:
-        """Take the file's name, what stands between values, and whether to go on behind what is there.
+        """Set the file's name, the separator, and whether to append to the file.
 
         Raises ProgramTypeError for what is no path.
         """

@@ -95,7 +95,7 @@ def batches(
     steps: int | None = None,
     shuffle: bool = False,
 ) -> Batches:
-    """Return the batches of arrays, which are ``shuffle``\\ d anew in each epoch, or of a dataset.
+    """Return the batches of arrays, reshuffled in each epoch if ``shuffle``, or those of a dataset.
 
     A dataset's batches are as it has them: as in Keras, ``batch_size`` is without effect there.
 

@@ -43,7 +43,7 @@ def described(value: Any) -> Any:
 
 
 def class_name(kind: type) -> str:
-    """Return the name under which a class is found again."""
+    """Return the name under which a saved class is looked up."""
     module, prefix = _IPU
     return f"{prefix}{kind.__name__}" if kind.__module__ == module else registered_name(kind)
 
@@ -136,7 +136,7 @@ def class_of(kind: str, name: Any) -> Any:
 
 
 class Configured:
-    """Base of what is made anew from its arguments alone."""
+    """Base of objects that are restored from their arguments."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Remember the arguments."""

@@ -124,7 +124,7 @@ class Execution:
         return map(self._taken, epoch)
 
     def run(self, epoch: int, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
-        """Run an epoch; ``begin`` and ``end`` are called around each execution, or each step where asked for."""
+        """Run an epoch, with ``begin`` and ``end`` called around each execution, or around each step."""
         model, program = self._model, self._program
         if epoch != self._first_epoch:
             program.source.current = self._arrays(self._data.epoch(epoch))

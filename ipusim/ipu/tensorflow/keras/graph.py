@@ -212,7 +212,7 @@ def summary_lines(model: Any, line_length: int) -> Iterator[str]:
 
 
 def row(cells: tuple[str, ...], ends: list[int]) -> str:
-    """Return cells, each up to its column's end, the next one a space behind."""
+    """Return the cells of a row, each cut to end at its column, with a space between them."""
     result = ""
     for cell, end in zip(cells, ends, strict=True):
         result = f"{result} {cell}"[: end - 1].ljust(end)

@@ -78,7 +78,7 @@ class BatchNormalization(CoreLayer):
         return self._normalised(x, mean.read_value(), variance.read_value(), variables)
 
     def _over_replicas(self, x: Any, variables: Mapping[str, NamedVariable], group: int) -> Any:
-        """Return ``x`` normalised by the statistics of the micro-batches of each group of so many replicas."""
+        """Return ``x`` normalised by the statistics of micro-batches over each group of replicas."""
         axes, size = tuple(range(x.ndim - 1)), x.dtype.type(group)
         mean = functions.all_reduce(anp.mean(x, axis=axes), group) / size
         variance = functions.all_reduce(anp.mean((x - mean) ** 2, axis=axes), group) / size

@@ -1,4 +1,4 @@
-"""Keras' metrics: what is computed of each micro-batch on the device, and what the host makes of the sums of it."""
+"""Keras' metrics: sums of each micro-batch on the device, and results from the sums on the host."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def model_from_config(config: Mapping[str, Any], custom_objects: Any = None) -> 
 
 
 def clone_model(model: Any, input_tensors: None = None, clone_function: Callable[[Layer], Layer] | None = None) -> Any:
-    """Return a model of new layers, each as ``clone_function`` gives it for one, by default with weights drawn anew.
+    """Return a copy of a model with new layers of ``clone_function``, by default with new initial weights.
 
     Raises ProgramError in Keras' words for a subclass of Model, ProgramTypeError for what is no model.
     """

@@ -1,4 +1,4 @@
-"""What compile asks for: the losses and metrics of a model's outputs, computed of each micro-batch on the device."""
+"""The losses and metrics of ``compile``, by output, computed for each micro-batch on the device."""
 
 from __future__ import annotations
 

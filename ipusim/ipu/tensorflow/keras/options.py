@@ -1,4 +1,4 @@
-"""What a Keras model was asked for beside its layers: pipelining, gradient accumulation, queues and callbacks."""
+"""The options of a Keras model: pipelining, gradient accumulation, queues and callbacks."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ class Computing(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be computed of each batch.
+    """The computation of each batch: training, evaluation or prediction.
 
     Attributes:
         model: with which.

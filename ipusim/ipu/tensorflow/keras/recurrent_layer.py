@@ -1,4 +1,4 @@
-"""What Keras' recurrent layers have beside their core layer: states that are given, returned, and carried on."""
+"""The states of Keras' recurrent layers: initial states, returned states, and states carried between batches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RecurrentLayer(CoreLayer):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None, initial_state: Any = None, **_: Any) -> Any:
-        """Return the outputs, and where they were asked for the states behind the last time step.
+        """Return the outputs, and with ``return_state`` the states after the last time step.
 
         Raises ProgramError for an initial state of another form.
         """

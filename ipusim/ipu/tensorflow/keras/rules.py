@@ -44,7 +44,7 @@ class KerasRMSProp(learning.RMSProp):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the arrays beside each parameter, as Keras'."""
+        """The names of the optimizer's arrays of each parameter, as in Keras."""
         return tuple(slot for slot in super().slots if slot != "momentum" or self.momentum > 0)
 
     def _root(self, square: Array, mean: Array | None) -> Array:

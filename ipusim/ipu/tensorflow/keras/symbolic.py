@@ -151,7 +151,7 @@ def leaves_like(structure: Any, values: Any) -> Iterator[Any]:
 
 
 def post_order(outputs: Any) -> list[Node]:
-    """Return the calls behind tensors, each after those whose tensors it takes."""
+    """Return the calls that compute tensors, each after the calls of its inputs."""
     result: dict[int, Node] = {}
     waiting: list[tuple[Node, bool]] = [(tensor.node, False) for tensor in tensors(outputs) if tensor.node][::-1]
     while waiting:

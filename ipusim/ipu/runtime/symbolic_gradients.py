@@ -17,9 +17,9 @@ from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgra
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
 from ipusim.ipu.runtime.distribution import averages, reduced, replicas_in_sync
-from ipusim.ipu.runtime.gradients import AskedVariable, GradientsAndVariables, Pair, Variable
+from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, SymbolicVariable, Variable
 from ipusim.ipu.runtime.host import Fetch, Operation, Running
-from ipusim.ipu.runtime.loop_body import Asked, asking
+from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.program_state import store
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable
@@ -27,7 +27,7 @@ from ipusim.ipu.runtime.variable import NamedVariable
 Values = Mapping[str, Array]
 
 
-class AskedGradient(NDArrayOperatorsMixin):
+class SymbolicGradient(NDArrayOperatorsMixin):
     """A gradient, or what is computed from gradients."""
 
     __array_priority__ = 1000.0
@@ -67,19 +67,19 @@ class AskedGradient(NDArrayOperatorsMixin):
         """Say whose it is, and its form."""
         return f"<gradient of {self.name or 'several'} shape={self.shape} dtype={self.dtype}>"
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> AskedGradient:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> SymbolicGradient:
         """Write an operation on elements down."""
         return computed(getattr(ufunc, method), inputs, options)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> AskedGradient:
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> SymbolicGradient:
         """Write any other function of NumPy's down."""
         return computed(function, args, options)
 
-    def __getitem__(self, key: Any) -> AskedGradient:
+    def __getitem__(self, key: Any) -> SymbolicGradient:
         """Write down that a part is taken."""
         return computed(lambda array: array[key], (self,), {})
 
-    def astype(self, dtype: Any, *_: Any, **__: Any) -> AskedGradient:
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> SymbolicGradient:
         """Write down that it is cast."""
         return computed(lambda array: array.astype(dtype), (self,), {})
 
@@ -93,24 +93,24 @@ class AskedGradient(NDArrayOperatorsMixin):
     __hash__ = object.__hash__
 
 
-def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> AskedGradient:
+def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> SymbolicGradient:
     """Return what ``function`` gives of gradients and anything else, once their values are known."""
-    result = [leaf for leaf in leaves((args, options)) if isinstance(leaf, AskedGradient)]
+    result = [leaf for leaf in leaves((args, options)) if isinstance(leaf, SymbolicGradient)]
     with np.errstate(all="ignore"):
         example = function(*_filled(args, _example_of), **_filled(options, _example_of))
 
     def compute(values: Values) -> Any:
-        def value(gradient: AskedGradient) -> Any:
+        def value(gradient: SymbolicGradient) -> Any:
             return gradient.compute(values)
 
         return function(*_filled(args, value), **_filled(options, value))
 
     losses = [loss for item in result for loss in item.losses]
-    return AskedGradient(losses, compute, example, optimizer=result[0].optimizer)
+    return SymbolicGradient(losses, compute, example, optimizer=result[0].optimizer)
 
 
 @dataclass(frozen=True, eq=False)
-class AskedUpdate:
+class SymbolicUpdate:
     """What a body hands to apply_gradients: gradients of one loss, each with the name of its variable.
 
     Attributes:
@@ -120,7 +120,7 @@ class AskedUpdate:
     """
 
     loss: Any
-    gradients: Mapping[str, AskedGradient]
+    gradients: Mapping[str, SymbolicGradient]
 
     @cached_property
     def plain(self) -> bool:
@@ -142,13 +142,13 @@ class AskedUpdate:
         return None if asked is None else np.asarray(asked.compute(values))
 
 
-def gradient_of(loss: Any, name: str, variable: Any, optimizer: Any = None) -> AskedGradient:
+def gradient_of(loss: Any, name: str, variable: Any, optimizer: Any = None) -> SymbolicGradient:
     """Return the gradient of ``loss`` for the variable called ``name``, as an optimizer or a tape will compute it."""
     form = np.zeros(np.shape(variable), variable.dtype)
-    return AskedGradient([loss], lambda values: values[name], form, name, optimizer)
+    return SymbolicGradient([loss], lambda values: values[name], form, name, optimizer)
 
 
-def loss_of(gradients: Iterable[AskedGradient]) -> Any:
+def loss_of(gradients: Iterable[SymbolicGradient]) -> Any:
     """Return the loss of gradients; raises UnsupportedProgramError where they are those of several."""
     losses = {id(loss): loss for gradient in gradients for loss in gradient.losses}
     if len(losses) > 1:
@@ -159,26 +159,26 @@ def loss_of(gradients: Iterable[AskedGradient]) -> Any:
     return loss
 
 
-def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
+def symbolic_update(grads_and_vars: Iterable[Any], record: BodyRecord) -> SymbolicUpdate:
     """Return what the body that is running hands to apply_gradients.
 
     Raises ProgramTypeError for what are no pairs of such a gradient and a variable, ProgramError for none, and
     UnsupportedProgramError for gradients of several losses.
     """
-    result: dict[str, AskedGradient] = {}
+    result: dict[str, SymbolicGradient] = {}
     try:
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
     except (TypeError, ValueError):
         checks.wrong_type("grads_and_vars", "pairs of a gradient and a variable", grads_and_vars)
     if not pairs:
         raise ProgramError("No variables provided.")
-    names = [asked.name_of(variable) for _, variable in pairs]
+    names = [record.name_of(variable) for _, variable in pairs]
     for name, (gradient, variable) in zip(names, pairs, strict=True):
         if name is None:
             checks.wrong_type("grads_and_vars", "pairs of a gradient and a variable", variable)
         if gradient is None:
             continue
-        if not isinstance(gradient, AskedGradient):
+        if not isinstance(gradient, SymbolicGradient):
             raise ProgramTypeError(
                 "grads_and_vars: expected gradients of GradientTape.gradient, or of compute_gradients, in the body of "
                 f"a loop, got {type(gradient).__name__} for {name!r}"
@@ -186,18 +186,18 @@ def asked_update(grads_and_vars: Iterable[Any], asked: Asked) -> AskedUpdate:
         result[name] = gradient
     if not result:
         raise ProgramError(f"No gradients provided for any variable: {names}.")
-    return AskedUpdate(loss_of(result.values()), result)
+    return SymbolicUpdate(loss_of(result.values()), result)
 
 
-def _example_of(gradient: AskedGradient) -> Any:
+def _example_of(gradient: SymbolicGradient) -> Any:
     return gradient._example
 
 
-def _filled(value: Any, of: Callable[[AskedGradient], Any]) -> Any:
+def _filled(value: Any, of: Callable[[SymbolicGradient], Any]) -> Any:
     """Return a structure with ``of`` each gradient in its place, and the values of traced arrays."""
     from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
 
-    return mapped(lambda item: of(item) if isinstance(item, AskedGradient) else getval(item), value)
+    return mapped(lambda item: of(item) if isinstance(item, SymbolicGradient) else getval(item), value)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -218,15 +218,15 @@ def applying(method: Method) -> Method:
 
     @wraps(method)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        asked = asking()
-        if asked is None:
+        record = body_record()
+        if record is None:
             if _TRYING.get() and method.__module__.partition(".")[0] == _OURS and not self.leaves_update:
                 return None
             values = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
             if (pairs := host_pairs(values)) is not None:
                 return apply_on_host(self.rule, partial(method, self), pairs, args, kwargs)
             return method(self, values, *args, **kwargs)
-        return self._asked(asked, asked_update(grads_and_vars, asked), args, kwargs)
+        return self._asked(record, symbolic_update(grads_and_vars, record), args, kwargs)
 
     return cast(Method, apply_gradients)
 
@@ -236,15 +236,15 @@ def computing(method: Method) -> Method:
 
     @wraps(method)
     def compute_gradients(self: Any, loss: Any, var_list: Any = None, *args: Any, **kwargs: Any) -> Any:
-        asked = asking()
-        if asked is None or callable(loss):
+        record = body_record()
+        if record is None or callable(loss):
             return method(self, loss, var_list, *args, **kwargs)
         wanted = (
-            None if var_list is None else {item if isinstance(item, str) else asked.name_of(item) for item in var_list}
+            None if var_list is None else {item if isinstance(item, str) else record.name_of(item) for item in var_list}
         )
         return [
-            (gradient_of(loss, name, value, self), AskedVariable(name, np.zeros(np.shape(value), value.dtype), {}))
-            for name, value in asked.variables.values()
+            (gradient_of(loss, name, value, self), SymbolicVariable(name, np.zeros(np.shape(value), value.dtype), {}))
+            for name, value in record.variables.values()
             if wanted is None or name in wanted
         ]
 
@@ -255,12 +255,12 @@ def computing(method: Method) -> Method:
 HostPair: TypeAlias = tuple[Any, NamedVariable]
 
 #: The body whose gradients the host has, which knows what stood for its variables.
-_BODY: Final[ContextVar[Asked | None]] = ContextVar("body_of_host", default=None)
+_BODY: Final[ContextVar[BodyRecord | None]] = ContextVar("body_of_host", default=None)
 
 
-def behind(asked: Asked | None) -> AbstractContextManager[Any]:
+def behind(record: BodyRecord | None) -> AbstractContextManager[Any]:
     """Let apply_gradients in the block take what a body had for its variables."""
-    return setting(_BODY, asked)
+    return setting(_BODY, record)
 
 
 def host_pairs(pairs: Any) -> list[HostPair] | None:
@@ -350,7 +350,7 @@ def _of_host(variable: Any) -> NamedVariable | None:
     if isinstance(variable, NamedVariable):
         return variable
     body = _BODY.get()
-    if isinstance(variable, AskedVariable):
+    if isinstance(variable, SymbolicVariable):
         name: str | None = variable.name
     else:
         name = None if body is None else body.name_of(variable)
