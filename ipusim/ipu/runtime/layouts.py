@@ -161,7 +161,7 @@ def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, config:
 
 
 def _placed(layout: Layout, config: IPUConfig | None) -> Layout:
-    """Return a program on the device that is ``asked`` for, on the smallest where none is."""
+    """Return a layout on the device of ``config``, or on the smallest device where it is None."""
     hosts = distribution(0 if config is None else config.experimental.multi_replica_distribution.process_count)
     layout.traced.names.group = 1 if config is None else config.statistics_group
     job = job_of(layout.arguments, layout.traced, layout.feed, config, hosts)
