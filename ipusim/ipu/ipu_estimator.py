@@ -261,7 +261,7 @@ def _loss(sent: Mapping[str, Any]) -> np.float32:
 def _called(
     host: tuple[Callable[..., Any], list[Any]], sent: Mapping[str, Any], record: BodyRecord | None
 ) -> Mapping[str, Any]:
-    """Call a host call's function on the tensors of the one mini-batch of a run, of a body that ``asked`` for more."""
+    """Call a host call's function on the tensors of the one mini-batch of a run; ``record`` is that of its body."""
     function, tensors = host
     with behind(record):
         function(*(item[0] for item in _taken("host", sent, tensors)))
