@@ -19,7 +19,6 @@ __all__ = [
     "check_count",
     "check_count_range",
     "check_interleaved",
-    "check_main_cycles",
     "check_mapping",
     "check_not_serialized",
     "check_outfeed",
