@@ -21,6 +21,7 @@ class IpuSpec:
         sram_bytes_per_tile: In-Processor-Memory of one tile.
         clock_hz: tile clock.
         fp16_macs_per_cycle_per_tile: multiply-accumulates of the matrix unit (AMP) on float16.
+        fp16_single_macs_per_cycle_per_tile: the same on float16 with partial sums in single precision.
         fp32_macs_per_cycle_per_tile: the same on float32.
         exchange_bytes_per_cycle_per_tile: bytes that a tile receives over the on-chip exchange.
         sram_bytes_per_cycle_per_tile: bytes that a tile moves from and to its memory.
@@ -36,6 +37,7 @@ class IpuSpec:
     sram_bytes_per_tile: int
     clock_hz: int
     fp16_macs_per_cycle_per_tile: int
+    fp16_single_macs_per_cycle_per_tile: int
     fp32_macs_per_cycle_per_tile: int
     exchange_bytes_per_cycle_per_tile: int
     sram_bytes_per_cycle_per_tile: int
@@ -54,13 +56,15 @@ class IpuSpec:
         """In-Processor-Memory of the whole chip."""
         return self.tiles * self.sram_bytes_per_tile
 
-    def macs_per_cycle(self, itemsize: int) -> int:
+    def macs_per_cycle(self, itemsize: int, partials_itemsize: int = 2) -> int:
         """Return the multiply-accumulates per cycle of the whole chip on elements of ``itemsize`` bytes.
 
-        2 is float16, 4 is float32; 8 (float64, which no IPU has, for checks) is charged as float32.
-        Raises QuantityError for another size.
+        2 is float16, of which partial sums of 4 bytes may have a rate of their own, 4 is float32; 8 (float64, which no
+        IPU has, for checks) is charged as float32. Raises QuantityError for another size.
         """
         match itemsize:
+            case 2 if partials_itemsize > itemsize:
+                return self.tiles * self.fp16_single_macs_per_cycle_per_tile
             case 2:
                 return self.tiles * self.fp16_macs_per_cycle_per_tile
             case 4 | 8:
@@ -89,6 +93,7 @@ GC2: Final = IpuSpec(
     sram_bytes_per_tile=256 * 1024,
     clock_hz=1_600_000_000,
     fp16_macs_per_cycle_per_tile=32,
+    fp16_single_macs_per_cycle_per_tile=32,
     fp32_macs_per_cycle_per_tile=8,
     exchange_bytes_per_cycle_per_tile=4,
     sram_bytes_per_cycle_per_tile=24,
@@ -99,6 +104,7 @@ GC2: Final = IpuSpec(
         "sram_bytes_per_tile": _NET,
         "clock_hz": f"derived: 124.5 TFLOP/s of float16 ({_JIA}) over 1216 tiles x 32 MACs x 2",
         "fp16_macs_per_cycle_per_tile": f"{_NET}: 8 convolution units of 4 halves",
+        "fp16_single_macs_per_cycle_per_tile": f"{_NET}: as many units",
         "fp32_macs_per_cycle_per_tile": f"derived: 31.1 TFLOP/s of float32 ({_JIA}) over 1216 tiles x 1.6 GHz x 2",
         "exchange_bytes_per_cycle_per_tile": f"{_NET}: ipuExchangeBandwidth",
         "sram_bytes_per_cycle_per_tile": "assumed: 45 TB/s as published is 23 bytes, taken as the 24 of GC200",
@@ -111,8 +117,9 @@ GC200: Final = IpuSpec(
     tiles=1472,
     worker_threads=6,
     sram_bytes_per_tile=624 * 1024,
-    clock_hz=1_325_000_000,
+    clock_hz=1_330_000_000,
     fp16_macs_per_cycle_per_tile=64,
+    fp16_single_macs_per_cycle_per_tile=32,
     fp32_macs_per_cycle_per_tile=16,
     exchange_bytes_per_cycle_per_tile=4,
     sram_bytes_per_cycle_per_tile=24,
@@ -121,8 +128,11 @@ GC200: Final = IpuSpec(
         "tiles": _GUIDE,
         "worker_threads": f"{_HOT_CHIPS}: 8832 threads on 1472 tiles",
         "sram_bytes_per_tile": f"{_GUIDE}; PopLiner's --mem-per-tile",
-        "clock_hz": f"{_HOT_CHIPS}; other sources say 1.30 (seen in gc-monitor), 1.33 and 1.35 GHz",
+        "clock_hz": "MLPerf Training v1.0 to v2.0, system files of Graphcore's submissions: accelerator_frequency 1330 "
+        f"MHz; {_HOT_CHIPS} says 1.325, gc-monitor 1.30 GHz",
         "fp16_macs_per_cycle_per_tile": _GUIDE,
+        "fp16_single_macs_per_cycle_per_tile": "PopLibs tools/single_conv_layer.cpp: units as wide as what they store; "
+        "its benchmarks' large layers take 1216 / 1472 of the cycles of GC2 (tests/benchmark_results.csv)",
         "fp32_macs_per_cycle_per_tile": f"derived: 62.4 TFLOP/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz x 2",
         "exchange_bytes_per_cycle_per_tile": f"derived: 7.8 TB/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz",
         "sram_bytes_per_cycle_per_tile": f"C. Blake's IPU notes, 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, 32 bytes",
@@ -138,8 +148,9 @@ BOW: Final = replace(
         "tiles": "Graphcore glossary",
         "worker_threads": "assumed as on GC200",
         "sram_bytes_per_tile": "assumed as on GC200",
-        "clock_hz": "derived: 350 TFLOP/s of float16 (Graphcore's Pod datasheets) over 1472 tiles x 64 MACs x 2",
+        "clock_hz": "MLPerf Training v2.0, system files of Graphcore's submissions: accelerator_frequency 1850 MHz",
         "fp16_macs_per_cycle_per_tile": "assumed as on GC200",
+        "fp16_single_macs_per_cycle_per_tile": "assumed as on GC200",
         "fp32_macs_per_cycle_per_tile": "derived: 87 TFLOP/s (Graphcore's Pod datasheets) over 1472 tiles and 1.85 GHz",
         "exchange_bytes_per_cycle_per_tile": "assumed as on GC200",
         "sram_bytes_per_cycle_per_tile": "assumed as on GC200",

@@ -87,7 +87,7 @@ M2000_HOST: Final = HostSpec(
     operations_per_s=Fraction(2_250_000_000 * 8),
     operation_ns=Fraction(1_000),
     # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
-    sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_325_000_000),
+    sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_330_000_000),
     network_ns=Fraction(10_000),
     sources={
         "infeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s",
@@ -98,7 +98,7 @@ M2000_HOST: Final = HostSpec(
         "operations_per_s": _CORE,
         "operation_ns": "assumed: a call of a library such as NumPy on a small array",
         "network_ns": "assumed: a message between two hosts, software included",
-        "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.325 GHz",
+        "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.33 GHz",
     },
 )
 

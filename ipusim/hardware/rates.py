@@ -22,6 +22,9 @@ _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian
 _PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
 _PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
 _PROFILER: Final = "a dense layer profiled with Poplar 3.0 (Graphcore's ipu_tensorflow_addons, profiler_test.py)"
+_BENCHMARKS: Final = (
+    "PopLibs' benchmark rows (tests/benchmark_results.csv before 3a650a11), modelled cycles of GC2 and GC200"
+)
 _FIT: Final = "fitted to measured dense products (`ipusim validate`)"
 
 
@@ -91,13 +94,47 @@ class Rates(HashedOnce):
         evidence="hand-written stencils reach 1.03 to 1.45 of 3.9 TFLOP/s in single precision; fits 2.8 to 5.2",
     )
     transcendental_operations: Fraction = described(
-        4,
+        Fraction("4.7"),
         "operations",
         (1, 1000),
         part="computation",
         meaning="operations of a tile's vector unit that one exp, log, tanh or square root takes as long as",
-        source="assumed",
-        evidence="no measurement is published",
+        source="the mean of PopLibs' cycles of these four in both types, over those of a square "
+        "(lib/popops/popopsCycleEstimators.hpp)",
+        plausible=(2, Fraction("11.5")),
+        evidence="the same: exp, log and tanh 2 in half precision and 3 to 6 in single, a square root of a half 11.5",
+    )
+    product_layout_cycles: Fraction = described(
+        900,
+        "cycles",
+        (0, 10**6),
+        part="computation",
+        meaning="of a training program for each product, in which its operands are laid out anew; products that were "
+        "measured alone have none",
+        source=f"derived from {_BENCHMARKS}: what makes small products and convolutions of all three passes as long",
+        plausible=(860, 1120),
+        evidence="the same: 1,120 by the rows of GC2 alone, with which small ones of GC200 go from 0.78 to 1.06",
+    )
+    pool_layout_cycles: Fraction = described(
+        3000,
+        "cycles",
+        (0, 10**6),
+        part="computation",
+        meaning="the same for each pass of a pool",
+        source=f"derived from {_BENCHMARKS}: the median of what 20 pools leave",
+        plausible=(2000, 4000),
+        evidence="the same: but for two pools of 8 x 8 images, which leave more",
+    )
+    variable_layout_cycles: Fraction = described(
+        16_600,
+        "cycles",
+        (0, 10**6),
+        part="computation",
+        meaning="the same of each variable at a weight update: its gradient, learning rate and casts",
+        source=_PODS,
+        plausible=(5000, 20_000),
+        evidence="ResNet-50's 161 variables leave 1.2 and 1.4 ms an update on a Bow, 2.0 on a GC200; six of a small "
+        "network 80,000 cycles on either",
     )
     program_code: Fraction = described(
         4490,
@@ -269,45 +306,38 @@ class Rates(HashedOnce):
         evidence="the same, by type of number",
     )
 
-    popart_host_ns: Fraction = described(
-        233_400_000,
+    session_run_ns: Fraction = described(
+        1_200_000,
+        "ns",
+        _SECOND_NS,
+        part="host",
+        meaning="what a framework's host does between two session runs, whatever the program",
+        source="between the two measurements: 0.7 ms of a PopXL tutorial (0.80 ms a run, less what is simulated) and "
+        "1.8 ms of Keras (2 ms a step of one run each, less 0.2 of a step among 937)",
+        plausible=(700_000, 1_800_000),
+        evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
+    )
+    offchip_state_ns: Fraction = described(
+        313,
         "ns",
         _HOST_NS,
         part="host",
-        meaning="what a PopART program's host does between two session runs: losses, learning rate, its own code",
+        meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
+        "beside its streams",
         source=_PODS,
-        plausible=(100_000_000, 350_000_000),
-        evidence="pairs of pods of PopART and TensorFlow 1 leave 0.18 to 0.33 s beside the micro-batches",
+        plausible=(50, 700),
+        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB; MLPerf's rows with the "
+        "state off chip 0.23 and 0.28 s, on chip 0.03 s",
     )
-    tensorflow1_host_ns: Fraction = described(
-        261_700_000,
-        "ns",
-        _HOST_NS,
-        part="host",
-        meaning="the same of a TensorFlow 1 program",
-        source=_PODS,
-        plausible=(100_000_000, 350_000_000),
-        evidence="the same",
-    )
-    tensorflow2_host_ns: Fraction = described(
-        315_100_000,
-        "ns",
-        _HOST_NS,
-        part="host",
-        meaning="the same of a TensorFlow 2 program",
-        source=_PODS,
-        plausible=(10_000_000, 350_000_000),
-        evidence="no more than of TensorFlow 1; the published pair of pods leaves less than nothing",
-    )
-    pytorch_host_ns: Fraction = described(
-        781_000_000,
+    pytorch_offchip_state_ns: Fraction = described(
+        979,
         "ns",
         _HOST_NS,
         part="host",
         meaning="the same of a PyTorch program",
         source=_PODS,
-        plausible=(100_000_000, 800_000_000),
-        evidence="pairs of pods leave 0.5 to 0.8 s with BERT, 0.15 to 0.25 s with a Conformer",
+        plausible=(300, 2200),
+        evidence="BERT in PyTorch leaves 0.6 to 0.8 s for 0.67 GB, GPT-2 with its layers' own error 0.5 s for 0.25 GB",
     )
 
     file: str = field(default="", compare=False, kw_only=True)
@@ -326,6 +356,10 @@ class Rates(HashedOnce):
     def exchange_ns(self, ipus: int) -> Fraction:
         """Return the fixed time of a global exchange in a device of ``ipus`` IPUs, 2 or more."""
         return self.pair_exchange_ns if ipus == 2 else self.beyond_pair_exchange_ns
+
+    def offchip_ns(self, framework: str) -> Fraction:
+        """Return the time of a framework's host for a kilobyte of weights whose optimizer state lies off chip."""
+        return self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced, by attribute name. Raises QuantityError for a name that is none."""

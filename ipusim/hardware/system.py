@@ -171,12 +171,18 @@ class System:
         )
 
     @property
-    def host_call_cycles(self) -> int:
+    def session_run_cycles(self) -> int:
         """Cycles of what the host does between two session runs."""
+        return 0 if self.framework is None else self._duration(self.rates.session_run_ns)
+
+    def offchip_state_cycles(self, weight_bytes: int) -> int:
+        """Return the cycles of a weight update for whose ``weight_bytes`` the optimizer's state lies off chip.
+
+        Its streams are beside them.
+        """
         if self.framework is None:
             return 0
-        nanoseconds: Fraction = getattr(self.rates, f"{self.framework}_host_ns")
-        return self._duration(nanoseconds)
+        return self._duration(self.rates.offchip_ns(self.framework) * weight_bytes / 1000)
 
     @property
     def host_sync_cycles(self) -> int:

@@ -27,7 +27,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
             spans += 1 + sum(len(round_.links) for round_ in total.cost.rounds)
     else:
         spans += places  # which wait for each other at the end
-    if costs.host.call:
+    if costs.host.call or costs.host.state:
         spans += places
     return executions * spans
 

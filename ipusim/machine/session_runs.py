@@ -1,4 +1,4 @@
-"""What hosts do between session runs of a program while IPUs wait: its own work, means of losses, first variables."""
+"""What hosts do behind executions of a program while IPUs wait: its own work, means of losses, first variables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ipusim.timeline.timeline import NONE
 
 
 class SessionRuns:
-    """The time between session runs: the host's own, and all collectives of hosts, one after the other."""
+    """The time behind executions and session runs: the host's own, then all collectives of hosts."""
 
     def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
         """Take what hosts do together before each execution, by its number."""
         self._clock, self._recorder = context.clock, context.recorder
-        self._call, self._executions = context.costs.host.call, context.program.repeat_count
+        self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
             execution: [(each.cycles(context.system), each.bytes) for each in together]
             for execution, together in exchanges.items()
@@ -46,11 +46,13 @@ class SessionRuns:
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
+        """Wait for what the host does behind the execution before, and before the first of a session run."""
+        behind = self._host.behind(execution, self._executions) if execution else 0
+        if behind:
+            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, behind)
+            cause = yield from self._wait(ipu, end, step, cause)
         if execution % self._executions:
             return cause
-        if execution and self._call:
-            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, self._call)
-            cause = yield from self._wait(ipu, end, step, cause)
         return (yield from self._wait(ipu, self._exchanged(execution, cause), step, cause))
 
     def _wait(self, ipu: IpuId, end: int, step: int, cause: int) -> Spans:

@@ -128,6 +128,8 @@ class Work:
         convolution: whether the products are those of a convolution, which has options of its own.
         partials_itemsize: bytes of a product's partial sums, 2 or 4; no fewer than an element has.
         memory_proportion: share of a tile's memory that a product may take for itself; None for PopLibs' default.
+        units: parts of a pool's vector work that no two workers share; 0 for work that is spread evenly.
+        variables: of a weight update that this is of; 0 for work of a pass.
 
     Example:
         >>> from ipusim.api import VectorWork, Work, models
@@ -145,6 +147,8 @@ class Work:
     convolution: bool = False
     partials_itemsize: int = 4
     memory_proportion: Fraction | None = None
+    units: int = 0
+    variables: int = 0
 
     @property
     def macs(self) -> int:

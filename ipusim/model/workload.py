@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,8 @@ from ipusim.base.errors import ModelError
 from ipusim.model.data.feed import Feed, MicroBatches
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.stages.stage import Stage
-
-#: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
-#: kept as the mean of those so far. Graphcore's names (GradientAccumulationReductionMethod).
-Reduction = Literal["SUM", "MEAN", "RUNNING_MEAN"]
 
 
 @dataclass(frozen=True)

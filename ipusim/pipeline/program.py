@@ -10,8 +10,8 @@ from typing import Final, Literal, TypeVar
 from ipusim.base.errors import ProgramError
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
+from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.profile import StageProfile
-from ipusim.model.workload import Reduction
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.rules import check_mapping
@@ -240,6 +240,11 @@ class PipelineProgram:
     sums_over_hosts: bool = True
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
+
+    @property
+    def offchip_weight_bytes(self) -> int:
+        """The bytes of weights whose optimizer state lies off chip, of all stages."""
+        return sum(each.parameter_bytes for each in self.stages if self.offload.state_bytes(each))
 
     def recomputes_inside(self, stage: int) -> bool:
         """Whether the backward pass of ``stage`` computes activations again; in the last stage up to a checkpoint."""

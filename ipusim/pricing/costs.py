@@ -101,6 +101,7 @@ class HostCosts:
         infeed, fill: IPU's read of an infeed element, host's preparation of it.
         outfeed, drain: IPU's write of an outfeed element, host's taking of it.
         call: what the host does between two session runs.
+        state: what it does at each weight update whose optimizer state lies off chip.
     """
 
     infeed: int
@@ -108,6 +109,11 @@ class HostCosts:
     outfeed: int
     drain: int
     call: int = 0
+    state: int = 0
+
+    def behind(self, execution: int, repeat_count: int) -> int:
+        """Return what the host does behind so many executions, of which ``repeat_count`` are a session run."""
+        return self.state if execution % repeat_count else self.state + self.call
 
 
 @dataclass(frozen=True)

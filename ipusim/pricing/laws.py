@@ -121,12 +121,19 @@ ADDING: Final = Law(
     (),
     _PLANNER,
 )
+LAYOUT: Final = Law(
+    "laying out",
+    "products x product_layout_cycles; of pools pool_layout_cycles; variables of an update x variable_layout_cycles",
+    ("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"),
+    (),
+    "derived, see the rates",
+)
 VECTOR: Final = Law(
     "vector",
     "(element-wise + reductions + quotients + transcendental_operations x transcendentals) x bytes of an element "
-    "x vector_slowdown / (tiles x 8)",
+    "x vector_slowdown / (tiles x 8); of pools as if each tile's units filled its workers",
     ("vector_slowdown", "transcendental_operations"),
-    ("tiles",),
+    ("tiles", "worker_threads"),
     "PopLibs Net.hpp: a 64-bit data path; after the products of the same layer (assumed)",
 )
 MEMORY: Final = Law(
@@ -242,8 +249,15 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "the framework's host time x clock_hz",
-    ("popart_host_ns", "tensorflow1_host_ns", "tensorflow2_host_ns", "pytorch_host_ns"),
+    "session_run x clock_hz",
+    ("session_run_ns",),
+    ("clock_hz",),
+    "measured, see the rate",
+)
+OFFCHIP_STATE: Final = Law(
+    "off-chip state",
+    "bytes of weights / 1000 x offchip_state, of PyTorch pytorch_offchip_state, x clock_hz",
+    ("offchip_state_ns", "pytorch_offchip_state_ns"),
     ("clock_hz",),
     "fitted, see the rates",
 )

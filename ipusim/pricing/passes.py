@@ -6,6 +6,8 @@ then comes the vector work:
 
     cycles = for each product, as often as it runs: launches + exchange + loading + matrix + reduction + adding
            + ceil(compute_sets * compute_set_cycles)
+           + ceil(products * product_layout_cycles), in which operands are laid out anew; pool_layout_cycles of a pool,
+             variable_layout_cycles of a variable at the weight update
            + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile * exchange_efficiency))
            + max(ceil(operations * itemsize * vector_slowdown / (tiles * 8)),
                  ceil(sram_bytes / (tiles * memory bytes per cycle and tile)) - loading - matrix)
@@ -15,7 +17,9 @@ then comes the vector work:
 The order sync, exchange, compute is the IPU Programmer's Guide's (chapter 2), and sync is part of what a compute set
 costs. That the bytes of vector work are spread evenly over the tiles is assumed, as is that products follow each
 other. ``sram_bytes`` only tell where even perfect vector code would wait for memory: operands of products are among
-them, which the matrix unit reads at the same time. Each term is rounded up once; all of it is exact arithmetic. Names
+them, which the matrix unit reads at the same time. Pools are shared out in whole positions of
+8 bytes of channels, of which the busiest worker of a tile sets the time. Each term is rounded up once; all of it is
+exact arithmetic. Names
 of :class:`ipusim.hardware.rates.Rates` are rates.
 """
 
@@ -81,21 +85,25 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         return Sum(((laws.MEASURED(work.cycles), 1),))
     if work.is_nothing:
         return Sum(())
-    products = [
-        (_OF_PRODUCTS[term.name](term.cycles), planned.times)
-        for planned in plans(work, ipu, PlannerRates.of(rates))
-        for term in planned.plan.terms
-    ]
+    planned = tuple(plans(work, ipu, PlannerRates.of(rates)))
+    products = [(_OF_PRODUCTS[term.name](term.cycles), each.times) for each in planned for term in each.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
         terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
+    if times := sum(each.times for each in planned):
+        terms.append(laws.LAYOUT(Cycles(launched, times, rates.product_layout_cycles)))
+    if work.variables:
+        terms.append(laws.LAYOUT(Cycles(launched, work.variables, rates.variable_layout_cycles)))
+    if work.units:
+        terms.append(laws.LAYOUT(Cycles(launched, 1, rates.pool_layout_cycles)))
     if size := work.exchange_bytes:
         bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
         terms.append(laws.EXCHANGE(Cycles(_exchanged, size, tiles, *bus)))
     if amount := operations(work.vector, rates):
-        amounts = amount, min(work.itemsize, 4), rates.vector_slowdown
-        terms.append(laws.VECTOR(Cycles(_computed, *amounts, tiles, PATH_BYTES)))
+        amounts = amount, min(work.itemsize, 4), rates.vector_slowdown, tiles, PATH_BYTES
+        rows = (work.units, ipu.worker_threads) if work.units else ()
+        terms.append(laws.VECTOR(Cycles(_in_rows if rows else _computed, *amounts, *rows)))
         arithmetic += terms[-1]
     memory = Cycles(_beyond, Fraction(work.sram_bytes), tiles, ipu.sram_bytes_per_cycle_per_tile, arithmetic)
     if memory > 0:
@@ -105,6 +113,11 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
 
 def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) -> Any:
     return ceil(operations * size * slowdown / (tiles * path))
+
+
+def _in_rows(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any, units: Any, workers: Any) -> Any:
+    """Return the cycles of units of which each worker of each tile takes whole ones, as many as the busiest."""
+    return ceil(operations / units * size * slowdown / path * (workers * ceil(units / (tiles * workers))))
 
 
 def _exchanged(size: Any, tiles: Any, bus: Any, efficiency: Any) -> Any:

@@ -114,7 +114,8 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
         outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
-        call=laws.HOST_CALL(system.host_call_cycles),
+        call=laws.HOST_CALL(system.session_run_cycles),
+        state=laws.OFFCHIP_STATE(system.offchip_state_cycles(program.offchip_weight_bytes)),
     )
 
 

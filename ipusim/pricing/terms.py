@@ -187,6 +187,7 @@ def _updates(costs: Costs, system: System) -> Iterator[Thing]:
         yield Thing(f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read))
     if (update := costs.host_update) is not None:
         yield Thing("update on the host", (update.write, update.apply, update.read))
+    yield Thing("weight update with its state off chip", (costs.host.state,))
     yield Thing("session run", (costs.host.call,))
 
 

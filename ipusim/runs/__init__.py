@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ipusim.runs.request.request import given, index_of, plain, validate
     from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
     from ipusim.runs.session import Hook
-    from ipusim.runs.time_alone import timeline_of
+    from ipusim.runs.time_alone import Priced, timeline_of
     from ipusim.runs.titles import title_of
     from ipusim.runs.waterfall import balanced, waterfall_of, with_host
     from ipusim.runs.yaml_text import Located, dump, edited

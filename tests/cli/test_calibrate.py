@@ -61,11 +61,11 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
     _, small = published("bow_pod16", 2048)
     large, _ = published("bow_pod64", 512)
     for _ in range(2):  # what it has written, it writes over
-        done = ipusim("calibrate", own(HEADER + small), "--rates", "popart_host", "--out", tmp_path / "mine.yaml")
+        done = ipusim("calibrate", own(HEADER + small), "--rates", "vector_slowdown", "--out", tmp_path / "mine.yaml")
         assert (done.returncode, done.stderr) == (0, "")
     assert "How sure the rates are is not known, as no row is left over" in done.stdout
     rates = rates_of(read_rates(tmp_path / "mine.yaml"))
-    assert [rate.name for rate in rates.chosen()] == ["popart_host"]
+    assert [rate.name for rate in rates.chosen()] == ["vector_slowdown"]
     (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)
     assert abs(fitted.error) < 0.005
     (predicted,) = simulate_rows(prepare_rows([large]), rates)
@@ -125,7 +125,7 @@ def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages,
 
 def test_every_kind_of_rate_is_written_as_a_scenario_reads_it(own, tmp_path):
     """Those that a scenario had chosen stay beside those that are fitted."""
-    rates = "{link: 20 GB/s, rung_links: 6, hop_latency: 20.5 ns, sync_skew_cycles: 300, tensorflow1_host: 123.4567 ms}"
+    rates = "{link: 20 GB/s, rung_links: 6, hop_latency: 20.5 ns, sync_skew_cycles: 300, session_run: 123.4567 ms}"
     (tmp_path / "large.yaml").write_text(f"{MODEL}rates: {rates}\n")
     chosen = load_job(tmp_path / "large.yaml").system.rates
     path = own(stage_rows(tmp_path, ("large.yaml",), TRUTH, noise=0.01))
@@ -150,11 +150,11 @@ def test_without_names_it_fits_what_the_rows_tell_and_says_what_of_the_rest(stag
 
 
 def test_rows_of_both_kinds_are_fitted_together(own, stages, tmp_path):
-    truth = TRUTH.with_values(popart_host_ns=Fraction(150_000_000))
-    rows = [f"large.yaml,m2000,4,256,{count},popart" for count in (1000, 10**5)]
+    truth = TRUTH.with_values(session_run_ns=Fraction(1_500_000))
+    rows = [f"large.yaml,m2000,4,256,{count},popart" for count in (8, 10**5)]
     throughput_rows(tmp_path / "throughputs.csv", rows, truth)
     found = calibrate(
-        read_measured([stages, tmp_path / "throughputs.csv"]), ["vector_slowdown", "compute_set_cycles", "popart_host"]
+        read_measured([stages, tmp_path / "throughputs.csv"]), ["vector_slowdown", "compute_set_cycles", "session_run"]
     )
     assert len(found.rows.names) == 24
     for each in found.fitted:
@@ -193,11 +193,11 @@ def test_fewer_rows_than_rates_are_refused(own, tmp_path):
 
 
 def test_rates_that_no_row_feels_are_refused_with_the_row_that_would_tell_them(stages):
-    assert refused(stages, "--rates", "hop_latency,vector_slowdown,popart_host").splitlines() == [
+    assert refused(stages, "--rates", "hop_latency,vector_slowdown,session_run").splitlines() == [
         "hop_latency: expected a row that feels it, got none: add a row in which more of the time is copy sync, copy "
         "latency or rounds (`ipusim check SCENARIO --costs`)",
-        "popart_host: expected a row that feels it, got none: add a row of framework popart with few micro-batches to "
-        "a weight update",
+        "session_run: expected a row that feels it, got none: add a row of a program with a framework whose session "
+        "run takes milliseconds",
     ]
 
 

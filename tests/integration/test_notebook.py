@@ -185,7 +185,7 @@ def test_problems_name_options_without_lines(timed):
 def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
     html = timed._repr_html_()
     cycles = (8 + 4 - 1) * 3000
-    period_us = cycles / 1.325e9 * 1e6
+    period_us = cycles / 1.33e9 * 1e6
     verdict = f"{period_us:.4g} us per weight update, {8 / period_us * 1e6:,.0f} samples/s, bubble {3 / 11:.1%}"
     assert html.index(verdict) < html.index("<table>") < html.index("<img ")
     assert verdict in repr(timed)

@@ -53,7 +53,7 @@ pipeline:
     - {name: c, forward: 120, backward: 220, gradient_bytes: 20 kB, stash_bytes: 60 kB}
 infeed: {element_bytes: 5 kB}
 """
-CLOCK = 1_325_000_000
+CLOCK = 1_330_000_000
 
 
 def test_every_stage_runs_its_micro_batches_in_a_row():

@@ -12,7 +12,7 @@ from ipusim.timeline.kinds import SpanKind
 
 TEXT = """
 system: {name: m2000, clock: 1 GHz, host: {framework: popart}}
-rates: {popart_host: 30 us}
+rates: {session_run: 30 us}
 steps: 3
 pipeline:
   gradient_accumulation_count: 8
@@ -44,13 +44,36 @@ def test_it_follows_each_session_run_on_every_ipu(load, sync):
     assert run.summary.phases == plain.summary.phases
 
 
-def test_each_framework_has_its_own_time_and_without_one_there_is_none(load):
-    found = {}
-    for name in ("popart", "tensorflow1", "tensorflow2", "pytorch"):
-        job = load(TEXT, "rates={}", f"system.host.framework={name}")
-        found[name] = job.costs.host.call
-    assert found["popart"] < found["pytorch"]
-    assert all(found.values())
+OFFCHIP = """
+system: {name: m2000, clock: 1 GHz, enable_remote_buffers: true}
+numerics: off
+data: {type: synthetic, shape: [100], classes: 10, samples: 1000}
+model:
+  layers:
+    - {name: wide, type: dense, units: 250, use_bias: false}
+    - {name: last, type: dense, units: 10, use_bias: false}
+    - {name: loss, type: softmax_cross_entropy}
+pipeline: {splits: [last], gradient_accumulation_count: 8, repeat_count: 3}
+optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.9}
+steps: 2
+rates: {session_run: 30 us, offchip_state: 200 ns, pytorch_offchip_state: 1 us}
+"""
+
+
+@pytest.mark.parametrize(("framework", "state"), [("popart", 22_000), ("tensorflow2", 22_000), ("pytorch", 110_000)])
+def test_an_update_with_its_state_off_chip_takes_as_long_as_the_weights_are_large(load, framework, state):
+    """110,000 bytes of weights: (100 x 250 + 250 x 10) x 4, behind each of six updates, and a session run twice."""
+    run = execute(load(OFFCHIP, f"system.host.framework={framework}"))
+    timeline = run.timeline
+    rows = timeline.rows(SpanKind.HOST_CALL)
+    found = sorted((timeline.end[rows] - timeline.start[rows]).tolist())
+    assert found == [state] * 8 + [state + 30_000] * 4
+    for on_chip in ("system.enable_remote_buffers=false", "pipeline.offload_weight_update_variables=false"):
+        assert load(OFFCHIP, f"system.host.framework={framework}", on_chip).costs.host.state == 0
+    assert load(OFFCHIP).costs.host.state == 0
+
+
+def test_without_a_framework_the_host_takes_no_time(load):
     job = load(TEXT, NONE, "rates={}")
     assert job.costs.host.call == 0
     assert not np.isin(execute(job).timeline.kind, SpanKind.HOST_CALL).any()
@@ -61,5 +84,5 @@ def test_another_framework_and_the_free_system_are_refused(load):
         ScenarioError, match=r"system.host.framework: expected popart, tensorflow1, tensorflow2 or pytorch, got 'jax'"
     ):
         load(TEXT, "system.host.framework=jax")
-    with pytest.raises(ScenarioError, match=r"rates.popart_host: expected nothing on the free system"):
+    with pytest.raises(ScenarioError, match=r"rates.session_run: expected nothing on the free system"):
         load(TEXT, "system={name: free}")

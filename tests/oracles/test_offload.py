@@ -39,7 +39,7 @@ model:
 pipeline: {schedule: grouped, splits: [b], micro_batch_size: 3, gradient_accumulation_count: 4, repeat_count: 3}
 optimizer: {type: adam, learning_rate: 0.01}
 """
-CLOCK = 1_325_000_000
+CLOCK = 1_330_000_000
 
 
 def spans(timeline, kind, ipu):

@@ -116,7 +116,7 @@ def test_the_sum_goes_out_with_the_weight_update_and_not_before(load):
         assert timeline.time_step[row] == timeline.info.time_steps
         assert timeline.start[row] == ends[int(timeline.execution[row]), 1]
     assert summed.summary.pipeline_use[1].cycles["host_transfer"] == 0
-    transfer = math.ceil(8 / float(summed.job.system.host.outfeed_bytes_per_s) * 1.325e9)
+    transfer = math.ceil(8 / float(summed.job.system.host.outfeed_bytes_per_s) * 1.33e9)
     assert plain.summary.pipeline_use[1].cycles["host_transfer"] == 8 * transfer
 
 

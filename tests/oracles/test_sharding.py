@@ -42,7 +42,7 @@ pipeline:
   stages:
     - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 3000001 B, state_bytes: 6000003 B}
 """
-CLOCK = 1_325_000_000
+CLOCK = 1_330_000_000
 STATE = "pipeline.replicated_optimizer_state_sharding=true"
 WEIGHTS = "pipeline.replicated_weight_sharding=true"
 NOT_SPREAD = "pipeline.replicated_weight_sharding=false"

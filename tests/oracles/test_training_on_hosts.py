@@ -152,7 +152,7 @@ def test_the_time_of_what_hosts_do_between_runs():
         found = hvd.run(trained, ("horovod",), np=3)
     (program,) = recorded.programs  # the first host's, which stands for all
     timeline, system = program.run(program.job.request).timeline, found[0][2].system
-    latency, rate = 13_250, 1.325 / 12.5  # cycles of 10 us, and of a byte at 100 Gbit/s
+    latency, rate = 13_300, 1.33 / 12.5  # cycles of 10 us, and of a byte at 100 Gbit/s
     size = sum(array.nbytes for array in found[0][1].values())
     first = 2 * (latency + ceil(size * rate))
     loss = 2 * 2 * (latency + ceil(2 * rate))

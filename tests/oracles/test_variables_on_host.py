@@ -19,7 +19,7 @@ from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS
 
-CLOCK = 1_325_000_000
+CLOCK = 1_330_000_000
 INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
 TIMED = """
 system: {name: m2000}

@@ -17,7 +17,7 @@ from ipusim.base.errors import FileError
 from ipusim.runs.request.profile import read_profile, read_stages
 from tests.effort import share
 
-CLOCK_HZ = 1_325_000_000
+CLOCK_HZ = 1_330_000_000
 SECONDS = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 #: Columns by the key that they are of, in the spellings that a file may have.
 TITLES = {

@@ -139,10 +139,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "pair_exchange": "3 us",
             "beyond_pair_exchange": 4e-6,
             "post_copy_cycles": 0,
-            "popart_host": "0.2 s",
-            "tensorflow1_host": "200 ms",
-            "tensorflow2_host": 0,
-            "pytorch_host": 0.5,
+            "session_run": "0.2 s",
+            "offchip_state": 0,
+            "pytorch_offchip_state": "2 us",
         },
         "data": {
             "type": "synthetic_targets",
@@ -510,8 +509,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "p.csv").write_text("stage,forward [us],backward,update\nlstm,1.5,2 ms,7\n1,4,,\n")
     (folder / "wrong.csv").write_text("stage,forward,backward\nlstm,-1,x\n1,,3 parsecs\n")
-    (folder / "r.yaml").write_text("# measured\namp_ceiling: 0.9\nhop_latency: 20 ns\npopart_host: 0.2\n")
-    (folder / "wrong.yaml").write_text("amp_ceilin: 0.9\nhop_latency: [20 ns]\npopart_host: 3 parsecs\n")
+    (folder / "r.yaml").write_text("# measured\namp_ceiling: 0.9\nhop_latency: 20 ns\nsession_run: 0.2\n")
+    (folder / "wrong.yaml").write_text("amp_ceilin: 0.9\nhop_latency: [20 ns]\nsession_run: 3 parsecs\n")
     np.savez(folder / "data.npz", inputs=np.zeros((4, 3)), targets=np.zeros((4, 3)))
     np.savez(folder / "words.npz", x=np.ones((4, 3, 3)), y=np.ones((4, 2), int))
     (folder / "images.idx").write_bytes(b"\0\0\x08\x02\0\0\0\x03\0\0\0\x01abc")

@@ -41,5 +41,5 @@ def _of_other_devices(system: System) -> set[str]:
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
-    hosts = {f"{name}_host_ns" for name in hardware.FRAMEWORKS if name != system.framework}
-    return {exchange, rung, *hosts} | (gateways if system.pods == 1 else set())
+    state = "offchip_state_ns" if system.framework == "pytorch" else "pytorch_offchip_state_ns"
+    return {exchange, rung, state} | (gateways if system.pods == 1 else set())

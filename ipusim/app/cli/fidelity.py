@@ -84,7 +84,7 @@ def calibrate(
         str | None,
         typer.Option(
             metavar="RATES",
-            help="what to fit, such as amp_ceiling,popart_host; `devices --figures` lists them  [default: the rates of "
+            help="what to fit, such as amp_ceiling,session_run; `devices --figures` lists them  [default: the rates of "
             "computation and of the rows' hosts that the rows tell]",
             show_default=False,
         ),

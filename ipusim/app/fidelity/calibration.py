@@ -129,7 +129,8 @@ def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
 
 def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
     """Return the rates of computation, and of the hosts whose time is in some row."""
-    hosts = {f"{name}_host_ns" for name in rows.frameworks}
+    hosts = {"session_run_ns"} if rows.frameworks else set()
+    hosts |= {"pytorch_offchip_state_ns" if name == "pytorch" else "offchip_state_ns" for name in rows.frameworks}
     return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 
 
@@ -200,8 +201,11 @@ def _felt(problem: Problem, slopes: Vector) -> Vector:
 
 def _telling(rate: hardware.Rate) -> str:
     """Return what row would tell a rate."""
+    if rate.name == "session_run":
+        return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
-        return f"add a row of framework {rate.name.removesuffix('_host')} with few micro-batches to a weight update"
+        of = "framework pytorch" if rate.name.startswith("pytorch") else "another framework than pytorch"
+        return f"add a row of {of} with optimizer state off chip and few micro-batches to a weight update"
     return _with_more([law.name for law in pricing.laws_with(rate.attribute)])
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Final
 
 from ipusim.api import hardware
+from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
+from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
 from ipusim.app.fidelity.throughput_rows import COLUMNS, ThroughputRow
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, fitted_hosts, host_sensitivity, sensitivities
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, sensitivities
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
@@ -24,16 +27,31 @@ _FRAMEWORKS: Final = {
     "": "no framework",
 }
 
-_USES: Final = {"held": "", "fitted": "fits host", "incomplete": "lacks a part", "small": "small network"}
+_USES: Final = {
+    "held": "",
+    "fitted": "fits rates",
+    "incomplete": "lacks a part",
+    "small": "small network",
+    "input": "bound by input",
+}
+#: What a verdict calls the rows of each use.
+_KINDS: Final = {
+    "held": "models like none of them",
+    "incomplete": "models that lack a part",
+    "small": "small networks",
+    "input": "trainings that their input may hold back",
+}
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return in a sentence how far off the simulation is, in others for models that lack a part and small networks."""
-    held = _of(rows, "held")
-    what = " that nothing was fitted to" if _of(rows, "fitted") else ""
-    text = f"Throughputs of whole trainings: {_how_far(held or rows, f'{what},')}."
-    for use, of in (("incomplete", "models that lack a part"), ("small", "small networks")):
-        if held and (more := _of(rows, use)):
+    """Return in a sentence how far off the simulation is, in others for kinds of models that no rate is fitted to."""
+    fitted = _of(rows, "fitted")
+    if not fitted:
+        return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
+    models = ", ".join(dict.fromkeys(row.row.model for row in fitted))
+    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {models}, each with its source in no fit,')}."
+    for use, of in _KINDS.items():
+        if more := _of(rows, use):
             text += f" {_how_far(more, f' more, of {of}:')}."
     return text
 
@@ -43,9 +61,9 @@ def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
 
 
 def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
-    number, mean, most = spread(row.error for row in rows)
-    worst = max(rows, key=lambda each: abs(each.error))
-    direction = "fast" if worst.error > 0 else "slow"
+    number, mean, most = spread(row.judged for row in rows)
+    worst = max(rows, key=lambda each: abs(each.judged))
+    direction = "fast" if worst.judged > 0 else "slow"
     return f"{number}{what} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
 
 
@@ -65,7 +83,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 row.machine,
                 str(row.ipus),
                 str(row.count),
-                format_figure(row.items_per_s, 4),
+                "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
                 format_figure(each.items_per_s, 4),
                 f"{each.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
@@ -77,31 +95,54 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return mean and worst error of all rows, of those that were fitted and not, and by model."""
-    groups = {"all": rows}
-    if fitted := _of(rows, "fitted"):
-        groups |= {
-            "held": _of(rows, "held"),
-            "fitted, for the host's time alone": fitted,
-            "of models that lack a part": _of(rows, "incomplete"),
-            "of small networks": _of(rows, "small"),
-        }
+    """Return mean and worst error of all rows, by use and by model, and between which errors each model's lie.
+
+    Rows that rates are fitted to count with their source left out.
+    """
+    groups = {"all": list(rows)}
+    if _of(rows, "fitted"):
+        groups |= {"with their source in no fit": _of(rows, "fitted")}
+        groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     for model in dict.fromkeys(row.row.model for row in rows):
         groups[model] = [row for row in rows if row.row.model == model]
-    body = [(name, *spread(each.error for each in of)) for name, of in groups.items() if of]
-    return Table("Errors of throughputs, whatever their sign", ("rows", "number", "mean", "worst"), tuple(body))
+    body = [(name, *spread(each.judged for each in of), error_range(of)) for name, of in groups.items()]
+    title = "Errors of throughputs, whatever their sign"
+    return Table(title, ("rows", "number", "mean", "worst", "range"), tuple(body))
+
+
+def error_range(rows: Sequence[SimulatedRow]) -> str:
+    """Return between which errors some rows lie, in whole per cent."""
+    errors = [each.judged for each in rows]
+    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+
+
+def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
+    """Return the rates that were fitted to anything: value, range, and how many measurements speak to each."""
+    found, said = fitted_rates(prepared, rows), speaking(prepared, rows)
+    products = len(read_rows(MEASURED))
+    body = []
+    for rate in hardware.RATES:
+        value = rate.show(rate.default)
+        if rate.attribute in FITTED:
+            own = rate.show(Fraction(f"{found[rate.attribute]:.4g}"))
+            body.append((rate.name, value, own, rate.plausible_text(), f"{said[rate.attribute]} trainings"))
+        elif rate.is_fitted:
+            body.append((rate.name, value, "", rate.plausible_text(), f"{products} products"))
+        elif rate.source.startswith("derived from PopLibs"):
+            body.append((rate.name, value, "", rate.plausible_text(), "PopLibs' benchmarks"))
+    header = ("rate", "value", "by all trainings", "plausible", "told by")
+    return Table("Rates that were fitted, and what tells each", header, tuple(body))
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
     """Return what one per cent of each rate does to a throughput, and its value and what is plausible.
 
-    The throughput is the first row's, and of the rate of another framework's host the first row of that.
+    The throughput is the first row's, and of the rate of PyTorch's host the first row of that.
     """
-    first_of = {each.row.framework: each for each in reversed(prepared)}
-    found = {name: (prepared[0], share) for name, share in sensitivities(prepared[0]).items()}
-    for framework, each in first_of.items():
-        if framework not in ("", prepared[0].row.framework):
-            found[f"{framework}_host_ns"] = each, host_sensitivity(each)
+    firsts = [prepared[0], *[each for each in prepared if each.row.framework == "pytorch"][:1]]
+    found: dict[str, tuple[Prepared, float]] = {}
+    for each in firsts:
+        found = {name: (each, share) for name, share in sensitivities(each).items() if name not in found} | found
     rows = []
     for rate in hardware.RATES:
         if rate.attribute in found:
@@ -118,14 +159,15 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield what to know of the tables."""
     if _of(rows, "fitted"):
-        found = ", ".join(f"{_FRAMEWORKS[name]} {value:.3f} s" for name, value in fitted_hosts(rows).items())
         yield (
-            "Fitted to these rows is nothing but the time of each framework's host between two session runs, to those "
-            f"that say so: {found}. An error with a row left out has that time from the other rows of its framework "
-            "and model."
+            "Fitted to the rows that say so are what optimizer state off chip takes of the host, and what variables "
+            "take at an update. An error with its source left out is by rates fitted without any row that the same "
+            "publisher has: what a rate loses then is the middle of its range."
         )
     else:
         yield "Nothing was fitted to these rows."
+    if any(row.row.band for row in rows):
+        yield "Where editions of one program differ, their figures are a range, within which nothing is off."
     if not all(row.fits for row in rows):
         yield "What does not fit an IPU's memory could not run so; `ipusim run` of its scenario says by how much."
     for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
@@ -151,11 +193,16 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     return text.getvalue().encode()
 
 
+def _family(row: ThroughputRow) -> str:
+    """Return what a picture calls a row's model: those of one family alike, and all small networks."""
+    return "small networks" if row.use == "small" else row.model.partition("_")[0]
+
+
 def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
     points = [
         ThroughputPoint(
-            row.row.model + (", lacks a part" if row.row.use == "incomplete" else ""),
+            _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else ""),
             row.row.items_per_s,
             row.items_per_s,
             row.row.use == "fitted",

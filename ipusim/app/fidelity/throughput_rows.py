@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,8 @@ MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
-#: What ``use`` says of a row that a host's rate comes from, of one whose scenario lacks a part, and of a small network.
-_USES: Final = ("held", "fitted", "incomplete", "small")
+#: What ``use`` may say of a row.
+_USES: Final = ("held", "fitted", "incomplete", "small", "input")
 #: What no setting can change, and what says it instead.
 _FIXED: Final = {
     "system.name": "column machine",
@@ -48,10 +49,12 @@ class ThroughputRow:
         micro_batch: samples of a micro-batch.
         count: micro-batches of a replica before a weight update (gradient accumulation); any number.
         items: published items in a sample, such as sequences in a pack.
-        items_per_s: what was published.
-        use: ``fitted`` where a rate of its framework's host comes from it, ``incomplete`` where the scenario lacks a
-            part of what was published, as its own text says, ``small`` where a network is so small that what its
-            program does between layers, which no figure is published of, counts as much as they do, else ``held``.
+        items_per_s: what was published; the middle of a range, geometrically.
+        band: both ends of that, where editions of the same program differ.
+        use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
+            scenario lacks a part of what was published, as its own text says; ``small`` where a network is so small
+            that what its program does between layers counts as much as they do; ``input`` where the data may have
+            set the pace; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         place: where it stands, as ``file:line``; empty for one that is from no file.
@@ -66,10 +69,16 @@ class ThroughputRow:
     count: int
     items: float
     items_per_s: float
+    band: tuple[float, float] | None = None
     use: str = "held"
     settings: tuple[str, ...] = ()
     source: str = ""
     place: str = field(default="", compare=False)
+
+    def off(self, items_per_s: float) -> float:
+        """Return how much too fast a simulated throughput is, as a share of what was published; 0 within its range."""
+        low, high = self.band or (self.items_per_s, self.items_per_s)
+        return items_per_s / min(max(items_per_s, low), high) - 1
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
@@ -120,6 +129,7 @@ def _scenario(model: str, folder: Path) -> Path:
 
 def _row(row: CsvRow, folder: Path) -> ThroughputRow:
     said = row.cells
+    low, high = _band(said["items_per_s"])
     return ThroughputRow(
         model=said["model"],
         scenario=_scenario(said["model"], folder),
@@ -129,12 +139,30 @@ def _row(row: CsvRow, folder: Path) -> ThroughputRow:
         micro_batch=int(said["micro_batch"]),
         count=int(said["count"]),
         items=float(said.get("items") or 1),
-        items_per_s=float(said["items_per_s"]),
+        items_per_s=math.sqrt(low * high),
+        band=(low, high) if low < high else None,
         use=said.get("use", "") or "held",
         settings=_settings(said),
         source=said.get("source", ""),
         place=row.place,
     )
+
+
+def _wrong_band(text: str) -> Iterator[str]:
+    """Yield what is wrong with a number or a range."""
+    ends = [end.strip() for end in text.split("-")]
+    if len(ends) == 2 and all(ends):
+        wrong = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
+        if wrong or float(ends[0]) > float(ends[1]):
+            yield from wrong or [f"column items_per_s: expected a range such as 100-120, its least first, got {text!r}"]
+    else:
+        yield from wrong_positive("items_per_s", text)
+
+
+def _band(text: str) -> tuple[float, float]:
+    """Return both ends of a number or a range."""
+    ends = [float(end) for end in text.split("-")]
+    return ends[0], ends[-1]
 
 
 def _settings(said: Mapping[str, str]) -> tuple[str, ...]:
@@ -163,7 +191,6 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
     for name in _WHOLE:
         yield from wrong_whole(name, said[name], _MOST_COUNT)
-    for name in ("items_per_s", "items"):
-        text = said.get(name, "")
-        if text or name == "items_per_s":
-            yield from wrong_positive(name, text)
+    yield from _wrong_band(said["items_per_s"])
+    if text := said.get("items", ""):
+        yield from wrong_positive("items", text)

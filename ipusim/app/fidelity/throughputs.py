@@ -11,6 +11,7 @@ the first alone, and each further one takes as long as the second.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,9 +33,6 @@ _FIRST: Final = 2
 _MOST_DOUBLINGS: Final = 6
 #: How many of these counts it may take until the pipeline does the same again.
 _PERIODS: Final = 1, 2, 3, 4
-#: Standard deviation of a published time against a simulated one, as a share (assumed).
-_SPREAD: Final = 0.025
-_DEVIATIONS: Final = 4
 _NANOSECONDS: Final = 10**9
 
 
@@ -51,6 +49,7 @@ class UpdateTime:
         micro_batch: each micro-batch.
         updates: weight updates of a session run.
         learners: replicas of the model, of all hosts.
+        offchip_bytes: of weights whose optimizer state lies off chip.
         rates: by which all of it was priced.
     """
 
@@ -58,15 +57,19 @@ class UpdateTime:
     micro_batch: float
     updates: int
     learners: int
+    offchip_bytes: int
     rates: Rates
 
     def host(self, framework: str) -> float:
-        """Return the seconds of a framework's host behind a session run; 0 without one."""
-        return float(getattr(self.rates, f"{framework}_host_ns") / _NANOSECONDS) if framework else 0.0
+        """Return the seconds of a framework's host at a weight update, its part of a session run too; 0 for none."""
+        if not framework:
+            return 0.0
+        state = self.rates.offchip_ns(framework) * self.offchip_bytes / 1000
+        return float((self.rates.session_run_ns / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int, host: float) -> float:
         """Return the time of a weight update after ``count`` micro-batches, with so much of the host."""
-        return self.fixed + count * self.micro_batch + host / self.updates
+        return self.fixed + count * self.micro_batch + host
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +96,14 @@ class Prepared:
         """The rates of the row's scenario."""
         return self.jobs[0].system.rates
 
+    @property
+    def variables(self) -> int:
+        """The variables that the IPU with most of them updates."""
+        program, held = self.jobs[0].program, Counter[int]()
+        for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+            held[ipu] += 0 if isinstance(profile.update, int) else len(profile.update)
+        return max(held.values())
+
     @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
         """Return what a weight update takes at any count, by these rates or the scenario's."""
@@ -104,6 +115,7 @@ class Prepared:
             micro_batch=float(slope / job.system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
             learners=job.system.learners,
+            offchip_bytes=job.program.offchip_weight_bytes,
             rates=rates or self.rates,
         )
 
@@ -124,7 +136,8 @@ def prepare(row: ThroughputRow) -> Prepared:
 
 
 def _prepared(row: ThroughputRow) -> Prepared:
-    overrides = ("memory=report", *row.overrides, "numerics=off", "steps=1")
+    # What the host does behind a weight update is no part of it, so that rows of other frameworks run alike.
+    overrides = ("memory=report", *row.overrides, "system.host.framework=null", "numerics=off", "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
     multiple = first.schedule.multiple(first.program.shape)
@@ -204,8 +217,7 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 def _cycles(job: Job, rates: Rates) -> Fraction:
     """Return the cycles of a weight update, by these rates."""
     system = shared().first(replace(job.system, rates=rates))
-    costs = pricing.price_plan(job.plan, job.program, system)
-    return update_cycles(replace(job, system=system, costs=costs))
+    return _session_cycles(job, lambda each: (pricing.price_plan(each.plan, each.program, system), system))[1]
 
 
 def update_cycles(job: Job) -> Fraction:
@@ -218,8 +230,13 @@ def session_cycles(job: Job) -> tuple[int, Fraction]:
 
     All but the first are alike. It is time alone, and nothing else is worked out.
     """
+    return _session_cycles(job, lambda each: (each.costs, each.system))
+
+
+def _session_cycles(job: Job, priced: runs.Priced) -> tuple[int, Fraction]:
+    """Return the same by what ``priced`` says of the Job, and of those of fewer micro-batches that stand in for it."""
     updates = job.program.repeat_count
-    timeline = runs.timeline_of(job, min(updates, 2))
+    timeline = runs.timeline_of(job, min(updates, 2), priced=priced)
     first, *further = analysis.executions_of(timeline)
     run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
     return first.execution_cycles, Fraction(run, updates)
@@ -232,41 +249,53 @@ class SimulatedRow:
     Attributes:
         row: what was published.
         time: what a weight update takes, with the rates in use.
-        unseen_host: seconds of the host by the other rows of its framework; None where there is none.
+        unseen: items a second with its source left out of every fit; None where no fit is made of it.
         fits: whether each IPU's memory holds its part.
     """
 
     row: ThroughputRow
     time: UpdateTime
-    unseen_host: float | None = None
+    unseen: float | None = None
     fits: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """The simulated time of a weight update."""
+        return self.time.seconds(self.row.count, self.time.host(self.row.framework))
 
     @property
     def items_per_s(self) -> float:
         """What is simulated, in the unit of what was published."""
-        return self._items / self.time.seconds(self.row.count, self.time.host(self.row.framework))
+        return self._items / self.seconds
 
     @property
     def error(self) -> float:
-        """How much too fast the simulation is, as a share of what was published."""
-        return self.items_per_s / self.row.items_per_s - 1
+        """How much too fast the simulation is, as a share of what was published; 0 within a range."""
+        return self.row.off(self.items_per_s)
 
     @property
     def unseen_error(self) -> float | None:
-        """The same with the host's time by the other rows of its framework alone."""
-        if self.unseen_host is None:
-            return None
-        return self._items / self.time.seconds(self.row.count, self.unseen_host) / self.row.items_per_s - 1
+        """The same with the rates that are fitted to throughputs by those of other sources alone."""
+        return None if self.unseen is None else self.row.off(self.unseen)
+
+    @property
+    def judged(self) -> float:
+        """The error with the row's source left out of every fit, of which most rows are no part."""
+        return self.error if self.unseen_error is None else self.unseen_error
 
     @property
     def seconds_published(self) -> float:
-        """The published time of a weight update."""
+        """The published time of a weight update; in the middle of a range."""
         return self._items / self.row.items_per_s
 
     @property
     def host_left(self) -> float:
-        """Seconds that are left for the host behind a session run, if all else takes as long as simulated."""
-        return (self.seconds_published - self.time.seconds(self.row.count, 0.0)) * self.time.updates
+        """Seconds that are left for the host at a weight update, if all else takes as long as simulated."""
+        return self.seconds_published - self.time.seconds(self.row.count, 0.0)
+
+    def with_rates(self, rates: Rates) -> SimulatedRow:
+        """Return it with other rates of the host."""
+        return replace(self, time=replace(self.time, rates=rates))
 
     @property
     def _items(self) -> float:
@@ -293,10 +322,9 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return what is simulated of each row, by its scenario's rates or others; by its host's time by others as well."""
+    """Return what is simulated of each row, by its scenario's rates or others."""
     times = update_times(rows, rates)
-    found = [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
-    return [replace(each, unseen_host=_unseen(each, found)) for each in found]
+    return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
 def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dict[str, float]:
@@ -318,50 +346,3 @@ def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dic
             if after != before:
                 found[rate.attribute] = before / after - 1
     return found
-
-
-def host_sensitivity(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> float:
-    """Return by which share a row's throughput grows when the time of its framework's host grows by ``share``."""
-    time, count = prepared.time(), prepared.row.count
-    host = time.host(prepared.row.framework)
-    return time.seconds(count, host) / time.seconds(count, host * (1 + float(share))) - 1
-
-
-def fitted_hosts(rows: Sequence[SimulatedRow]) -> dict[str, float]:
-    """Return the seconds of each framework's host by the rows that its rate comes from; see :func:`host_by`."""
-    chosen = [row for row in rows if row.row.use == "fitted"]
-    return {
-        name: host_by(name, of)
-        for name in hardware.FRAMEWORKS
-        if (of := [e for e in chosen if e.row.framework == name])
-    }
-
-
-def host_by(framework: str, rows: Sequence[SimulatedRow]) -> float:
-    """Return the seconds of a framework's host that make ``rows`` most likely.
-
-    What a row leaves for the host says as much about it as a weight update is short, since a time is right to within
-    a few per cent of the whole; and the plausible range of the rate speaks as a measurement does, as a normal
-    distribution of which it is four standard deviations.
-    """
-    rate = next(rate for rate in hardware.RATES if rate.attribute == f"{framework}_host_ns")
-    assert rate.plausible is not None
-    low, high = (float(end / _NANOSECONDS) for end in rate.plausible)
-    middle, deviation = (low + high) / 2, (high - low) / _DEVIATIONS
-    weights = [1 / deviation**2]
-    values = [middle]
-    for row in rows:
-        published = row.time.updates * row.seconds_published
-        weights.append(1 / (_SPREAD * published) ** 2)
-        values.append(row.host_left)
-    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
-
-
-def _unseen(one: SimulatedRow, rows: Sequence[SimulatedRow]) -> float | None:
-    """Return the host's time by the other rows of its framework that have its model; None where there is none."""
-    others = [
-        row
-        for row in rows
-        if row is not one and row.row.framework == one.row.framework and row.row.model == one.row.model
-    ]
-    return host_by(one.row.framework, others) if others and one.row.framework else None

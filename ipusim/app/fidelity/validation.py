@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
+from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.render.tables import Table
@@ -52,6 +53,7 @@ class Validation:
     throughputs: Sequence[SimulatedRow]
     benchmarks: Sequence[micro.MicroBenchmark]
     felt: Table | None = None
+    dials: Table | None = None
 
     def verdicts(self) -> Iterator[str]:
         """Yield in a sentence for each kind how far off the simulation is."""
@@ -69,7 +71,7 @@ class Validation:
                 (
                     throughput_report.throughput_table(self.throughputs),
                     throughput_report.throughput_error_table(self.throughputs),
-                    *([self.felt] if self.felt else []),
+                    *(table for table in (self.dials, self.felt) if table is not None),
                 ),
                 tuple(throughput_report.throughput_words(self.throughputs)),
             )
@@ -109,11 +111,16 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     measured: Sequence[ProductRow] = read_rows(own_products or MEASURED) if everything or own_products else ()
     published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
     prepared = prepare_rows(published)
+    simulated = simulate_rows(prepared)
+    if everything:
+        unseen = with_sources_left_out(prepared, simulated)
+        simulated = [replace(each, unseen=other) for each, other in zip(simulated, unseen, strict=True)]
     return Validation(
         products.validate_products(measured, chip, fitted=everything),
         chip,
         everything,
-        simulate_rows(prepared),
+        simulated,
         micro.read_benchmarks() if everything else (),
         throughput_report.sensitivity_table(prepared) if everything else None,
+        throughput_report.dial_table(prepared, simulated) if everything else None,
     )

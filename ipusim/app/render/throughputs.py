@@ -70,4 +70,4 @@ def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
                 face = "white" if point.fitted else colour
                 axes.plot(point.published, at, marker, color=colour, markerfacecolor=face, markersize=5.5)
     if any(point.fitted for point in points):
-        both[0].plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: host fitted")
+        both[0].plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: rates fitted")

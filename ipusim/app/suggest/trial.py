@@ -47,7 +47,8 @@ class Trial:
 
 def host_part(job: Job) -> Fraction:
     """Return the cycles that each weight update has of what the host does between session runs."""
-    return Fraction(job.costs.host.call, job.program.repeat_count)
+    host = job.costs.host
+    return host.state + Fraction(host.call, job.program.repeat_count)
 
 
 def laid_out(request: Request) -> Trial:

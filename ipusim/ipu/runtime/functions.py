@@ -162,6 +162,7 @@ def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) 
             taught=stage.taught,
             accumulator=accumulator,
             summed=_summed(outfeed, stage.outputs) if number == last and outfeed.accumulate else None,
+            reduction=arguments.reduction_method.reduction,
         )
         for number, stage in enumerate(traced.stages)
     ]

@@ -60,6 +60,9 @@ class MultiHeadAttention(InHalves):
     split_qkv: Annotated[
         bool, Doc("whether queries, keys and values are made by a product each (Graphcore's BERT), else by one")
     ] = False
+    padding_mask: Annotated[
+        bool, Doc("whether scores have a mask of padded positions added, of which there are none here: time alone")
+    ] = False
 
     def __post_init__(self) -> None:
         """Raise ModelError for no heads, heads of no elements, or a rate that is no probability below 1."""
@@ -185,16 +188,16 @@ class MultiHeadAttention(InHalves):
         product or in three; a softmax of S scores, whose rows are brought together.
         Backward: as many for the kernels and twice as many for the scores, and again
         R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
-        computes all scores too (assumed). Each array between two steps is written and
-        read once. The second half of the backward pass are the gradients of the kernels and
-        biases.
+        computes all scores too (assumed), and each mask is a sum for each of them. Each array
+        between two steps is written and read once. The second half of the backward pass are
+        the gradients of the kernels and biases.
         """
         positions, elements = input_shape
         head = self._head(elements)
         rows, inner = batch * positions, self.num_heads * head
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
-        scores = batch * self.num_heads * positions**2
+        scores, masks = batch * self.num_heads * positions**2, self.causal + self.padding_mask
         drops, drop_sets = (scores * DROP, 1) if self.dropout else (NO_VECTOR_WORK, 0)
         biased = 3 * heads + x if self.use_bias else 0
         groups, projection = batch * self.num_heads, Product(rows, inner, elements)
@@ -202,11 +205,11 @@ class MultiHeadAttention(InHalves):
         weighted = Product(positions, positions, head, groups)
         forward = Work(
             products=(*self._projections(Product(rows, elements, inner), "n"), similar, weighted, projection),
-            vector=scores * _SCORE + drops + VectorWork(scores * self.causal + biased),
+            vector=scores * _SCORE + drops + VectorWork(scores * masks + biased),
             sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
             exchange_bytes=scores * itemsize,
             itemsize=itemsize,
-            compute_sets=_SCORE_SETS + drop_sets + self.causal + 2 * self.use_bias,
+            compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
         )
         need = int(need_input_gradient)
         added, add_sets = (2 * x, 2) if self.split_qkv else (0, 0)  # of three products' gradients of x

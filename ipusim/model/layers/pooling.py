@@ -59,6 +59,7 @@ class _Pool(Parameterless):
             sram_bytes=(x + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
+            units=self._units(batch, self.output_shape(input_shape), itemsize),
         )
         if not need_input_gradient:
             return LayerCost(forward, Work(itemsize=itemsize))
@@ -67,8 +68,15 @@ class _Pool(Parameterless):
             sram_bytes=(x + 2 * y + x) * itemsize,
             exchange_bytes=(y + x) * itemsize,
             itemsize=itemsize,
+            units=self._units(batch, input_shape, itemsize),
         )
         return LayerCost(forward, backward)
+
+    @staticmethod
+    def _units(batch: int, shape: Shape, itemsize: int) -> int:
+        """Return positions times as many channels as 8 bytes hold, of which a worker takes whole ones."""
+        *positions, channels = shape
+        return batch * math.prod(positions) * -(-channels * itemsize // 8)
 
 
 @dataclass(frozen=True)

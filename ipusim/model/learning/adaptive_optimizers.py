@@ -1,9 +1,9 @@
-"""Optimizers with a step size of its own for each element, from moments of its gradients: Adam, LAMB and RMSProp."""
+"""Optimizers with a step size of their own for each element or parameter: Adam, LAMB, LARS and RMSProp."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Parameters
-from ipusim.model.learning.optimizers import GradientMapping, LearningRate, State, check_not_negative
+from ipusim.model.learning.optimizers import GradientMapping, LearningRate, Momentum, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
@@ -166,6 +166,60 @@ class LAMB(_Moments):
             sram_bytes=9 * parameter_count * itemsize,
             itemsize=itemsize,
             compute_sets=_MOMENT_SETS + 2,
+        )
+
+
+@dataclass(frozen=True)
+class LARS(Momentum):
+    """LARS: momentum whose step is in proportion to the length of a parameter over that of its gradient.
+
+    You et al., arXiv 1708.03888, as in the optimizer of Graphcore's ResNet-50 for MLPerf (vision/cnns/tensorflow1):
+    trust = eeta * |W| / (|gradient| + weight_decay * |W| + epsilon), 1 where either is 0; accumulator = momentum *
+    accumulator + gradient + weight_decay * W; W -= learning_rate * trust * accumulator. Parameters of ``skip_list``
+    learn by momentum alone.
+    """
+
+    kind: ClassVar[str] = "lars"
+    graphcore: ClassVar[str] = ""
+
+    eeta: Annotated[float, Ge(0), Le(1), Doc("share of a parameter's length that a step takes")] = 0.001
+    epsilon: Annotated[float, Ge(0), Le(1), Doc("added to the length that is divided by")] = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(1), Doc("share of a weight that is added to its gradient")] = 0.0
+    skip_list: Annotated[
+        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters that learn by momentum alone")
+    ] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a value below 0 or not finite."""
+        super().__post_init__()
+        check_not_negative(eeta=self.eeta, epsilon=self.epsilon, weight_decay=self.weight_decay)
+
+    def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
+        """Decay and add to the accumulators, then step against them, as far as the weights are long."""
+        for name, variable in parameters.items():
+            gradient, rate = gradients[name], float(self.learning_rate)
+            if not any(part in name for part in self.skip_list):
+                own, its = (math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, gradient))
+                length = its + self.weight_decay * own + self.epsilon
+                rate *= self.eeta * own / length if own and its else 1.0
+                gradient = gradient + variable.dtype.type(self.weight_decay) * variable
+            accumulator = state[name]
+            accumulator *= accumulator.dtype.type(self.momentum)
+            accumulator += gradient
+            step = gradient + accumulator * self.momentum if self.nesterov else accumulator
+            np.subtract(variable, variable.dtype.type(rate) * step, out=variable, casting="same_kind")
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work: momentum's, two operations for the decay, and a square and a sum for each norm.
+
+        The norms take two compute sets together, and the decay one.
+        """
+        plain = super().work(parameter_count, itemsize)
+        return replace(
+            plain,
+            vector=plain.vector + VectorWork(4, reductions=2) * parameter_count,
+            sram_bytes=plain.sram_bytes + 4 * parameter_count * itemsize,
+            compute_sets=plain.compute_sets + 3,
         )
 
 

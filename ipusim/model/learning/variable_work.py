@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import Optimizer
@@ -19,10 +19,20 @@ class VariableSize(NamedTuple):
     held_itemsize: int
 
 
-def accumulation_work(variables: Iterable[VariableSize], gradient_map: GradientMap | None) -> tuple[Work, ...]:
+#: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
+#: kept as the mean of those so far. Graphcore's names (GradientAccumulationReductionMethod).
+Reduction = Literal["SUM", "MEAN", "RUNNING_MEAN"]
+#: Operations on each element of a gradient that is added to its accumulator: MEAN scales one, RUNNING_MEAN both.
+_OPERATIONS: Final = {"SUM": 1, "MEAN": 2, "RUNNING_MEAN": 3}
+
+
+def accumulation_work(
+    variables: Iterable[VariableSize], gradient_map: GradientMap | None, reduction: Reduction = "SUM"
+) -> tuple[Work, ...]:
     """Return the work on each variable's gradient of a micro-batch: mapped, then added to its accumulator.
 
-    Every variable is an operation of its own with its own superstep, as each is in TensorFlow's graph.
+    Every variable is an operation of its own with its own superstep, as each is in TensorFlow's graph; factors of the
+    ``reduction`` are part of it, as of PopLibs' scaled addition.
     """
     found = []
     for size in variables:
@@ -30,7 +40,9 @@ def accumulation_work(variables: Iterable[VariableSize], gradient_map: GradientM
             found.append(gradient_map.work(size.elements, size.itemsize))
         traffic = size.elements * (size.itemsize + 2 * size.held_itemsize)
         wider = max(size.itemsize, size.held_itemsize)
-        found.append(Work(vector=VectorWork(size.elements), sram_bytes=traffic, itemsize=wider))
+        found.append(
+            Work(vector=VectorWork(_OPERATIONS[reduction] * size.elements), sram_bytes=traffic, itemsize=wider)
+        )
     return tuple(found)
 
 
@@ -40,5 +52,5 @@ def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tupl
     for size in variables:
         rule = optimizer.work(size.elements, size.itemsize)
         more = size.elements * (size.held_itemsize - size.itemsize)
-        found.append(replace(rule, sram_bytes=rule.sram_bytes + more))
+        found.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
     return tuple(found)

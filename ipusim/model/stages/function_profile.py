@@ -13,7 +13,7 @@ from ipusim.model.functions.surroundings import Surrounded
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
+from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
 from ipusim.model.work import TableBytes, VectorWork, Work
@@ -60,17 +60,17 @@ def profile_function(
     taught: Sequence[bool] = (),
     accumulator: Callable[[str, Array], np.dtype[Any]] = lambda _, variable: variable.dtype,
     summed: Summed | None = None,
+    reduction: Reduction = "SUM",
 ) -> StageProfile:
     """Return the profile of a stage, in training where there is an ``optimizer``.
 
     Args:
-        stage: what runs.
-        inputs, outputs: of one micro-batch, the loss left out; all later ones have their shapes.
+        stage, inputs, outputs: what runs, and on what, the loss left out; all later micro-batches have their shapes.
         is_last: whether no stage follows.
         optimizer: the rule of the weight update.
         owned: the variables that are counted here; others are an earlier stage's of the same IPU.
         taught: whether each output depends on a variable; no gradient comes back for the others, such as labels.
-        accumulator: the dtype of a variable's gradient accumulator.
+        accumulator, reduction: the dtype of a variable's gradient accumulator, and how gradients come to it.
         summed: what the outfeed adds up on the IPU, in the last stage.
 
     A layer of this package costs what it costs in a list of layers; every other NumPy call its own memory traffic, as
@@ -96,7 +96,7 @@ def profile_function(
         return found
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
-    adding = accumulation_work(sizes.values(), optimizer.gradient_map)
+    adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
     return replace(
         _with_backward(found, passes, adding, _bytes(variables.values())),
         update=update_work([sizes[name] for name in mine], optimizer),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Halves, OnHost, all_later
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import VariableSize, accumulation_work, update_work
+from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
@@ -25,6 +25,7 @@ def layer_profile(
     training: bool = True,
     optimizer: Optimizer | None = None,
     accumulator_itemsize: int | Callable[[str], int] | None = None,
+    reduction: Reduction = "SUM",
 ) -> StageProfile:
     """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
 
@@ -33,7 +34,7 @@ def layer_profile(
     pass ends with what the optimizer's gradient map does, and with adding the
     gradients to their accumulators: a sum for each parameter, which reads the gradient,
     and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
-    default the parameters' own; or a function of the parameter's name, ``layer/W``).
+    default the parameters' own; or a function of the parameter's name, ``layer/W``), scaled as ``reduction`` says.
     Of the pass in halves, that belongs to the second. A parameter that several layers use has a gradient
     and a sum of each; its weights, state, accumulator and update are of the stage with the first of them.
     The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
@@ -42,10 +43,9 @@ def layer_profile(
     held = _accumulators(stage, accumulator_itemsize or itemsize)
     forward, backward, apart = _passes(stage, batch, itemsize)
     variables = {name: VariableSize(size, itemsize, each) for name, size, each in held}
-    accumulation = (
-        *accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None),
-        *accumulation_work([variables[name] for name in _used_again(stage)], None),
-    )
+    again = [variables[name] for name in _used_again(stage)]
+    mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
+    accumulation = (*mapped, *accumulation_work(again, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
     held_bytes = sum(size.elements * size.held_itemsize for size in owned)
     update = update_work(owned, optimizer) if optimizer else ()

@@ -70,7 +70,7 @@ class Convolution:
 
     def products(self, ipu: IpuSpec) -> Iterator[Product]:
         """Yield every product that computes it on an IPU: tap by tap or expanded, with groups combined or not."""
-        block = matrix_unit(ipu, self.itemsize).inputs
+        block = matrix_unit(ipu, self.itemsize, self.partials_itemsize).inputs
         combined = 1
         while combined <= min(_MOST_COMBINED, self.groups):
             channels = combined * self.in_channels

@@ -11,9 +11,10 @@ from ipusim.hardware.generations import IpuSpec
 _HELD_BYTES: Final = 32
 #: Bytes of weights that go into the unit in a cycle (PopLibs include/popnn/Net.hpp, of GC2; later chips assumed).
 _LOADED_BYTES_PER_CYCLE: Final = 16
-#: Units of a tile, where they are not 16: GC2 has 8 for halves and 4 for singles (PopLibs include/popnn/Net.hpp).
-_UNITS: Final = {("GC2", 2): 8, ("GC2", 4): 4}
-_UNITS_OF_OTHERS: Final = 16
+#: Units of a tile by bytes of elements and partial sums, where they are not 16: GC2 has 8 for halves and 4 for singles
+#: (PopLibs include/popnn/Net.hpp); others have 8 for halves whose partial sums are singles, by their rate.
+_UNITS: Final = {("GC2", 2, 2): 8, ("GC2", 2, 4): 8, ("GC2", 4, 4): 4}
+_UNITS_OF_OTHERS: Final = {(2, 2): 16, (2, 4): 8, (4, 4): 16}
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,12 @@ class MatrixUnit:
         return self.outputs * _HELD_BYTES // _LOADED_BYTES_PER_CYCLE
 
 
-def matrix_unit(ipu: IpuSpec, itemsize: int) -> MatrixUnit:
-    """Return the matrix unit of a generation's tile for elements of 2 or 4 bytes."""
+def matrix_unit(ipu: IpuSpec, itemsize: int, partials_itemsize: int) -> MatrixUnit:
+    """Return the matrix unit of a generation's tile for elements and partial sums of 2 or 4 bytes."""
     inputs = _HELD_BYTES // itemsize
-    outputs = _UNITS.get((ipu.name, itemsize), _UNITS_OF_OTHERS)
-    macs = ipu.macs_per_cycle(itemsize) // ipu.tiles
+    types = itemsize, partials_itemsize
+    outputs = _UNITS.get((ipu.name, *types), _UNITS_OF_OTHERS[types])
+    macs = ipu.macs_per_cycle(*types) // ipu.tiles
     return MatrixUnit(
         inputs=inputs,
         outputs=outputs,

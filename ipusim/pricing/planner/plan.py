@@ -129,7 +129,7 @@ def plan_product(
     """
     if not memory_proportion > 0:
         raise QuantityError(f"product: expected a proportion of memory above 0, got {memory_proportion:g}")
-    unit = matrix_unit(ipu, product.itemsize)
+    unit = matrix_unit(ipu, product.itemsize, product.partials_itemsize)
     limit = memory_proportion * ipu.sram_bytes_per_tile
     best: tuple[tuple[float, float], Split, SplitWork] | None = None
     for output_steps, input_steps in _steps(product, unit):

@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.base.cache import shared
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
@@ -79,7 +80,17 @@ def counted_profiles(
     for stage in stages:
         with findings.at(("model",)):
             profiles.append(
-                shared()(_counted_profile, stage, batch, itemsize, feed.label_bytes, training, optimizer, types)
+                shared()(
+                    _counted_profile,
+                    stage,
+                    batch,
+                    itemsize,
+                    feed.label_bytes,
+                    training,
+                    optimizer,
+                    types,
+                    options.pipeline.reduction_method,
+                )
             )
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
@@ -108,9 +119,11 @@ def _counted_profile(
     training: bool,
     optimizer: Optimizer | None,
     types: AccumulatorTypes,
+    reduction: Reduction,
 ) -> StageProfile:
     """Return :func:`layer_profile` of arguments that are compared as values."""
-    return layer_profile(stage, batch, itemsize, label_bytes, training, optimizer, lambda name: types(name).itemsize)
+    widths = lambda name: types(name).itemsize  # noqa: E731
+    return layer_profile(stage, batch, itemsize, label_bytes, training, optimizer, widths, reduction)
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:

@@ -165,7 +165,11 @@ def instead_of(key: str) -> str:
 @cache
 def optimizers() -> tuple[GraphcoreOption, ...]:
     """Return the optimizers, and what one may be wrapped in."""
-    kinds = [GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind) for row in table.rows()]
+    kinds = [
+        GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind)
+        for row in table.rows()
+        if row.graphcore
+    ]
     wrapper = row_of(GradientMap)
     return (*kinds, GraphcoreOption(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
-from ipusim.model.workload import Reduction
+from ipusim.model.learning.variable_work import Reduction
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 from ipusim.runs.request.fields import Choice, Name, NameOfFile, Node, expects

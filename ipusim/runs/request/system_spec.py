@@ -50,7 +50,7 @@ class HostSpec(Node, title="host"):
     framework: Annotated[str, Choice(FRAMEWORKS)] | None = Field(
         default=None,
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "
-        "`rates.popart_host`; default: none is counted",
+        "`rates.session_run` and `rates.offchip_state`; default: none is counted",
     )
 
 

@@ -272,7 +272,7 @@ def test_the_loads_of_a_ring_s_rounds() -> None:
 
 def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed() -> None:
     """Replicas of four IPUs: two share each rail, and a rail of an open ladder carries the ring there and back."""
-    length, clock = 88_000_000, 1_325_000_000
+    length, clock = 88_000_000, 1_330_000_000
     rail = Fraction(2 * 128 * 2**30 * 85, 800)
 
     def cost(system: System) -> CollectiveCost:

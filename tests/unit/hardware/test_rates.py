@@ -69,13 +69,13 @@ def test_what_makes_no_sense_is_refused(values, message):
 @pytest.mark.parametrize(
     ("values", "cycles"),
     [
-        # 3 x 614.6; 10^7 bytes over 1472 x 4 x 1.191; 10^7 floats, of which 6 x 10^6 are 1.5 x 10^6 transcendentals,
+        # 3 x 614.6; 10^7 bytes over 1472 x 4 x 1.191; 11.05 x 10^6 floats, 7.05 of them 1.5 x 10^6 transcendentals,
         # of 4 bytes and 3.053 cycles over 1472 x 8 bytes
-        ({}, 1844 + 1427 + 10371),
-        ({"vector_slowdown": Fraction(4)}, 1844 + 1427 + 13587),
+        ({}, 1844 + 1427 + 11460),
+        ({"vector_slowdown": Fraction(4)}, 1844 + 1427 + 15014),
         ({"transcendental_operations": Fraction(2)}, 1844 + 1427 + 7260),
-        ({"exchange_efficiency": Fraction(1, 2)}, 1844 + 3397 + 10371),
-        ({"compute_set_cycles": Fraction(200)}, 600 + 1427 + 10371),
+        ({"exchange_efficiency": Fraction(1, 2)}, 1844 + 3397 + 11460),
+        ({"compute_set_cycles": Fraction(200)}, 600 + 1427 + 11460),
     ],
 )
 def test_rates_of_computation_price_work(values, cycles):

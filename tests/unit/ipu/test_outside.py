@@ -46,7 +46,7 @@ from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Timeline
 from tests.effort import share
 
-CLOCK = 1_325_000_000
+CLOCK = 1_330_000_000
 BATCH, WIDTH, UNITS, COUNT, RUNS = 4, 3, 5, 4, 2
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, WIDTH)).astype(np.float32)

@@ -459,8 +459,8 @@ def test_pooling_cost_by_hand():
     x, y = 2 * 4 * 6 * 3, 2 * 2 * 3 * 3
     cost = MaxPool2D().cost((4, 6, 3), batch=2, itemsize=4)
     assert cost == LayerCost(
-        Work((), VectorWork(y, reductions=4 * y), 4 * (x + y), 4 * x),
-        Work((), VectorWork(12 * y + y), 4 * (2 * x + 2 * y), 4 * (x + y)),
+        Work((), VectorWork(y, reductions=4 * y), 4 * (x + y), 4 * x, units=2 * 2 * 3 * 2),
+        Work((), VectorWork(12 * y + y), 4 * (2 * x + 2 * y), 4 * (x + y), units=2 * 4 * 6 * 2),
     )
     assert AveragePool2D().cost((4, 6, 3), 2, 4).backward.vector == VectorWork(4 * y, quotients=y)
 

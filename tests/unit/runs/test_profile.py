@@ -124,7 +124,7 @@ def test_a_scenario_takes_the_file_beside_it_in_the_place_of_a_list(load, own):
     assert (first.forward, first.backward, first.update) == (2500, 4000, 1_000_000)
     assert (second.forward, second.backward, second.update) == (1000, 2, 3)
     free = load(text, "system.name=free").program.stages
-    assert free[0].forward == 3313, "a time on the machine free is one of its GC200"
+    assert free[0].forward == 3325, "a time on the machine free is one of its GC200"
 
 
 def test_the_dict_door_takes_it_from_its_folder_and_another_clock_reads_it_anew(tmp_path, own):
@@ -139,7 +139,7 @@ def test_the_dict_door_takes_it_from_its_folder_and_another_clock_reads_it_anew(
         },
         folder=tmp_path,
     )
-    assert [stage.forward for stage in assemble(request).program.stages] == [1325, 2650]
+    assert [stage.forward for stage in assemble(request).program.stages] == [1330, 2660]
     slower = assemble(request.replace({"system.clock": "1 GHz"}))
     assert [stage.forward for stage in slower.program.stages] == [1000, 2000]
     own("stage,forward\nstage1,1\nstage0,2\n")

@@ -55,7 +55,7 @@ def test_tables_name_the_file_of_the_rates_that_it_changes(load, own, tmp_path):
 
 
 def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
-    own("amp_ceiling: 0.5\npopart_host: 200 ms\n")
+    own("amp_ceiling: 0.5\nsession_run: 200 ms\n")
     request = Request.from_dict(
         {
             "system": {"name": "m2000"},
@@ -65,7 +65,7 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
         },
         folder=tmp_path,
     )
-    wanted = DEFAULT_RATES.with_values(amp_ceiling=Fraction(1, 2), popart_host_ns=Fraction(200_000_000))
+    wanted = DEFAULT_RATES.with_values(amp_ceiling=Fraction(1, 2), session_run_ns=Fraction(200_000_000))
     for each in (request, request.replace({"seed": 1})):
         found = assemble(each).system.rates
         assert (found, found.file) == (replace(wanted, file="mine.yaml"), "mine.yaml")
@@ -79,9 +79,9 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
     ("text", "messages"),
     [
         (
-            "popart_host: 2 d\namp_ceiling: true\nrung_links:\n  6.5\namp_ceilin: 1\n",
+            "session_run: 2 d\namp_ceiling: true\nrung_links:\n  6.5\namp_ceilin: 1\n",
             [
-                "mine.yaml:1:14: popart_host: expected seconds in one of s, ms, us, µs, ns such as '3.7 us', got '2 d'",
+                "mine.yaml:1:14: session_run: expected seconds in one of s, ms, us, µs, ns such as '3.7 us', got '2 d'",
                 "mine.yaml:2:14: amp_ceiling: expected a number from 0.01 to 1, got true",
                 "mine.yaml:4:3: rung_links: expected a whole number from 1 to 10, got 6.5",
                 "mine.yaml:5:1: amp_ceilin: got 'amp_ceilin'; did you mean amp_ceiling? Expected one of the keys "

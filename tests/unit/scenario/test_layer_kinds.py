@@ -221,7 +221,7 @@ WRONG = {
         f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (heads that "
         "look in parallel)",
         f"s.yaml:10:53: {WHERE}.1.layers.1.heads: expected one of the keys name, type, num_heads, key_dim, causal, "
-        "use_bias, dropout, split_qkv, got 'heads'; did you mean num_heads?",
+        "use_bias, dropout, split_qkv, padding_mask, got 'heads'; did you mean num_heads?",
     ),
     "inner layer that cannot stand there": (
         TOKENS,

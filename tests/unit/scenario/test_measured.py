@@ -33,12 +33,12 @@ def own(tmp_path):
 def test_a_table_of_stages_is_a_scenario_whose_plan_begins_on_free(own):
     job = load_job(own(TIMES))
     first, second, last = job.program.stages
-    assert (job.name, str(job.system)) == ("times", "free: 4 x GC200 at 1.325 GHz, SNAKE 0 1 3 2")
+    assert (job.name, str(job.system)) == ("times", "free: 4 x GC200 at 1.33 GHz, SNAKE 0 1 3 2")
     assert job.program.shape.mapping == (0, 1, 2)
     assert (job.program.schedule, job.program.shape.micro_batches) == ("grouped", 12)
     assert [each.name for each in job.program.stages] == ["encoder", "stage1", "head"]
-    assert (first.forward, first.backward, first.update) == (1_987_500, 4_306_250, 132_500)
-    assert (second.forward, second.backward, second.update, last.update) == (2_650_000, 5_300_000, 0, 7)
+    assert (first.forward, first.backward, first.update) == (1_995_000, 4_322_500, 133_000)
+    assert (second.forward, second.backward, second.update, last.update) == (2_660_000, 5_320_000, 0, 7)
     assert (first.output_bytes, first.stash_bytes, second.output_bytes) == (65_536, 10**6, 32_768)
 
 

@@ -155,7 +155,7 @@ def test_an_optimizer_is_the_same_rule_by_graphcores_name():
         if named := getattr(optimizers, row.graphcore, None):
             found[row.kind] = type(named(**{key.argument: 0.5 for key in row.keys if key.default is MISSING}).rule)
             assert found[row.kind] is row.makes
-    assert list(found) == [row.kind for row in table.rows()]
+    assert list(found) == [row.kind for row in table.rows() if row.graphcore]
     assert hasattr(optimizers, GradientMap.graphcore)
     assert all(hasattr(optimizers, row.name) for row in OTHER_OPTIMIZERS)
 

@@ -89,6 +89,9 @@ def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_k
         "exchange_efficiency": "no row feels it",
         "vector_slowdown": "the rows do not tell it from compute_set_cycles",
         "transcendental_operations": "no row feels it",
+        "product_layout_cycles": "no row feels it",
+        "pool_layout_cycles": "no row feels it",
+        "variable_layout_cycles": "no row feels it",
     }
     with pytest.raises(UndeterminedError, match=r"^expected rows that tell some rate, got none\namp_ceiling: no row"):
         calibrate(made({}, [1.0, 1.1]))

@@ -1,0 +1,128 @@
+"""Rates that published throughputs tell: fitted to rows whose models are said whole, and with a source left out.
+
+Three rates have no other measurement: what the host takes for optimizer state off chip, in PyTorch and in other
+frameworks, and what each variable of a weight update takes to be laid out. A row's time is linear in each, so the most
+likely values are found at once: each row's time is right to within a few per cent, and the plausible range of a rate
+speaks as a measurement does, as a normal distribution of which it is four standard deviations. So a rate that no row
+speaks to is the middle of its range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.api import hardware
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
+
+#: The rates that are fitted to throughputs, by attribute.
+FITTED: Final = ("offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
+#: Standard deviation of a published time against a simulated one, as a share (assumed).
+_SPREAD: Final = 0.025
+_DEVIATIONS: Final = 4
+
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """The seconds of a row's weight update as published, at the rates in use, and for each unit of each rate."""
+
+    source: str
+    published: float
+    simulated: float
+    slopes: Vector
+
+
+def with_sources_left_out(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[float | None]:
+    """Return the items a second of each row with its source left out of the fit; None of rows that no fit is made of.
+
+    ``rows`` are what is simulated of those ``prepared``.
+    """
+    linear = _linear(prepared, rows)
+    values = _in_use(prepared) if prepared else np.zeros(len(FITTED))
+    found: list[float | None] = []
+    fits: dict[str, Vector] = {}
+    for number, row in enumerate(rows):
+        if number not in linear:
+            found.append(None)
+            continue
+        each = linear[number]
+        if each.source not in fits:
+            fits[each.source] = _fit([other for other in linear.values() if other.source != each.source], values)
+        seconds = each.simulated + float(each.slopes @ (fits[each.source] - values))
+        found.append(row.items_per_s * each.simulated / seconds)
+    return found
+
+
+def fitted_rates(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, float]:
+    """Return the values of the rates by all rows that say so, by attribute."""
+    linear = _linear(prepared, rows)
+    return dict(zip(FITTED, _fit(list(linear.values()), _in_use(prepared)).tolist(), strict=True))
+
+
+def speaking(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
+    """Return how many rows speak to each rate: those that its range would change by more than a row is right to."""
+    spans = _ranges()[1] - _ranges()[0]
+    linear = _linear(prepared, rows)
+    felt = [each.slopes * spans > _SPREAD * each.published for each in linear.values()]
+    return dict(zip(FITTED, np.sum(felt, axis=0).tolist(), strict=True))
+
+
+def source_of(text: str) -> str:
+    """Return who published a row: what stands before the first semicolon."""
+    return text.partition(";")[0].strip()
+
+
+def _linear(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> dict[int, _Linear]:
+    """Return the rows that are fitted to, by number."""
+    return {
+        number: _Linear(
+            source_of(each.row.source),
+            row.seconds_published,
+            row.seconds,
+            np.array([_slope(each, row, name) for name in FITTED]),
+        )
+        for number, (each, row) in enumerate(zip(prepared, rows, strict=True))
+        if each.row.use == "fitted"
+    }
+
+
+def _slope(prepared: Prepared, row: SimulatedRow, rate: str) -> float:
+    """Return the seconds of a row's weight update for each unit of a rate."""
+    if rate == "variable_layout_cycles":
+        return prepared.variables / prepared.jobs[0].system.clock_hz
+    value = getattr(prepared.rates, rate)
+    twice = prepared.rates.with_values(**{rate: 2 * value})
+    return (row.with_rates(twice).seconds - row.seconds) / float(value)
+
+
+def _in_use(prepared: Sequence[Prepared]) -> Vector:
+    values: Vector = np.array([float(getattr(prepared[0].rates, name)) for name in FITTED])
+    return values
+
+
+def _ranges() -> tuple[Vector, Vector]:
+    """Return both ends of the plausible range of each rate."""
+    known = {rate.attribute: rate.plausible for rate in hardware.RATES}
+    ends = [known[name] or (Fraction(0), Fraction(0)) for name in FITTED]
+    return np.array([float(low) for low, _ in ends]), np.array([float(high) for _, high in ends])
+
+
+def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
+    """Return the most likely values, within their ranges, of rows that are known at ``values``."""
+    low, high = _ranges()
+    deviations = (high - low) / _DEVIATIONS
+    left = [np.diag(1 / deviations)]
+    right = [(low + high) / 2 / deviations]
+    for row in rows:
+        spread = _SPREAD * row.published
+        left.append(row.slopes[np.newaxis, :] / spread)
+        right.append(np.array([(row.published - row.simulated + row.slopes @ values) / spread]))
+    found: Vector = np.linalg.lstsq(np.concatenate(left), np.concatenate(right), rcond=None)[0]
+    return np.clip(found, low, high)
