@@ -75,6 +75,20 @@ class Device(Protocol):
         """Of each logical IPU those that cables join it to."""
         ...
 
+    @property
+    def replicas(self) -> int:
+        """Of the program."""
+        ...
+
+    @property
+    def hosts(self) -> int:
+        """That train together."""
+        ...
+
+    def cable(self, link: tuple[int, int]) -> tuple[int, int]:
+        """Return the physical IPU numbers of the ends of a cable, in ascending order."""
+        ...
+
     def streaming_memory_of(self, ipu: int) -> int:
         """Return the machine whose Streaming Memory a logical IPU uses."""
         ...
@@ -184,10 +198,19 @@ class Dead:
 
     link: Annotated[_Link, _Cable]
     dead: Annotated[bool, Doc("whether it is")]
+    from_: Annotated[_Cycles, Doc("when it dies; what is under way on it then is sent again")] = 0
+
+    @property
+    def later(self) -> bool:
+        """Whether it dies in the middle of a run."""
+        return self.dead and self.from_ > 0
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: two IPUs that no cable joins."""
+        """Yield what is wrong: two IPUs that no cable joins, one that dies while there are collectives over links."""
         yield from _of_link(system, self.link)
+        if self.later and (system.replicas > 1 or system.hosts > 1):
+            text = "expected a cable that is dead from the beginning, as collectives of replicas keep their routes"
+            yield "from", f"{text}, got one that dies in cycle {int(self.from_)}"
 
 
 @dataclass(frozen=True)
@@ -225,7 +248,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator
         if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != saved:
             yield number, "checkpoint_every", "expected as many checkpoints, as long, as of the first that is lost"
         if isinstance(disturbance, Dead) and not wrong:
-            dead |= dead_cables([disturbance], system)
+            dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
             if lost := system.topology.without(dead).cut_off:
                 ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost)
                 text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
@@ -234,13 +257,10 @@ def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator
 
 
 def dead_cables(disturbances: Sequence[Disturbance], system: Device) -> frozenset[tuple[int, int]]:
-    """Return the cables that are dead, as pairs of physical IPU numbers in ascending order."""
-    return frozenset(_cable(system, each.link) for each in disturbances if isinstance(each, Dead) and each.dead)
-
-
-def _cable(system: Device, link: tuple[int, int]) -> tuple[int, int]:
-    one, other = sorted(system.ipus[ipu] for ipu in link)
-    return one, other
+    """Return the cables that are dead from the beginning, as pairs of physical IPU numbers in ascending order."""
+    return frozenset(
+        system.cable(each.link) for each in disturbances if isinstance(each, Dead) and each.dead and not each.later
+    )
 
 
 def _of_ipu(system: Device, ipu: int | None) -> Problems:

@@ -92,6 +92,11 @@ class System:
         joined = self.topology.neighbours
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
 
+    def cable(self, link: tuple[int, int]) -> tuple[int, int]:
+        """Return the physical IPU numbers of the ends of a cable between two logical IPUs, in ascending order."""
+        one, other = sorted(self.ipus[ipu] for ipu in link)
+        return one, other
+
     @property
     def undisturbed(self) -> System:
         """The same system without disturbances, all of whose cables carry."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -78,13 +79,22 @@ class Delivery(Facility):
         self._on_way: dict[int, Tensor] = {}
         #: For the senders of those on their way that wait for their delivery.
         self._blocking: dict[int, simpy.Event] = {}
-        sends = {key[1:]: send for key, send in context.costs.sends.items() if key[0] == replica}
-        self._ways = [
+        self._ways = self._ways_by(context.costs.sends, replica)
+        for later in context.rerouted:
+            ways = self._ways_by(later.sends, replica)
+            context.clock.call_at(later.cycle, partial(self._reroute, ways, later.dead))
+        self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
+        self._what = self._described(context, replica)
+
+    def _ways_by(self, sends: Mapping[tuple[int, int, int], Send], replica: int) -> list[_Way]:
+        """Return where the tensors go of each stage's forward and backward passes, at what sends of replicas cost."""
+        shape = self._shape
+        return [
             _Way(
                 shape.mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 shape.mapping[source] == shape.mapping[target],
-                send := _plain(sends.get((source, target), Send())),
+                send := _plain(sends.get((replica, source, target), Send())),
                 not (send.lead_cycles or send.links),
                 resources.ipus([self._ipu_of[source], self._ipu_of[target]]),
             )
@@ -92,8 +102,14 @@ class Delivery(Facility):
             for back in (False, True)
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
         ]
-        self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
-        self._what = self._described(context, replica)
+
+    def _reroute(self, ways: list[_Way], dead: frozenset[int], _: object) -> None:
+        """Send along other ways from now on, and once more what is on its way over links that are dead."""
+        self._ways = ways
+        for tensor, coming in [*self._on_way.items()]:
+            if dead.intersection(coming.send.links):
+                way = ways[tensor // self._count]
+                self._links.carry_again(coming, way.send, way.ends)
 
     def _described(self, context: Context, replica: int) -> list[int]:
         """Return the description of the way of each tensor that an IPU sends, by its number."""

@@ -90,7 +90,7 @@ def _slower(disturbance: Slower, system: System) -> Rule | None:
     if disturbance.ipu is not None:
         slow = frozenset({Resource("IPU", disturbance.ipu)})
     elif disturbance.link is not None:
-        slow = _cable(system, disturbance.link)
+        slow = cable(system, disturbance.link)
     elif disturbance.host is not None:
         slow = _host(system, disturbance.host)
     else:
@@ -101,7 +101,7 @@ def _slower(disturbance: Slower, system: System) -> Rule | None:
 @rule.register
 def _delayed(disturbance: Delayed, system: System) -> Rule | None:
     first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
-    return _between(_cable(system, disturbance.link), _FULL, first, until, delay) if delay and first != until else None
+    return _between(cable(system, disturbance.link), _FULL, first, until, delay) if delay and first != until else None
 
 
 @rule.register
@@ -124,14 +124,21 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
     return Rule(pace, None)
 
 
-@rule.register(Dead)
-@rule.register(Lost)
-def _timeless(disturbance: Dead | Lost, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: no route takes a dead cable, which prices know, and a loss becomes pauses."""
+@rule.register
+def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
+    """Return that nothing is slower: no route takes a dead cable. Where it dies later, things change then."""
+    if not disturbance.later:
+        return None
+    return Rule(lambda worker, work, cycle: (_FULL, None), disturbance.from_, changes=(disturbance.from_,))  # noqa: ARG005
+
+
+@rule.register
+def _lost(disturbance: Lost, system: System) -> Rule | None:  # noqa: ARG001
+    """Return nothing: a loss becomes pauses."""
     return None
 
 
-def _cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
+def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
     """Return the link directions of a cable, whatever they carry."""
     one, other = (system.ipus[ipu] for ipu in link)
     both = (one, other), (other, one)

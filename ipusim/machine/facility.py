@@ -15,6 +15,7 @@ import simpy
 from ipusim.hardware.system import System
 from ipusim.machine.clock import Clock, Spans
 from ipusim.machine.executor import Executor, Replicas
+from ipusim.machine.rerouted import Rerouted
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -86,6 +87,7 @@ class Context:
         executions: of the pipeline.
         progress: called with the time-steps behind.
         ended: called with the number of executions that have ended, before the next one begins.
+        rerouted: what copies cost when cables die, in order.
     """
 
     clock: Clock
@@ -98,6 +100,7 @@ class Context:
     executions: int
     progress: Callable[[int], object]
     ended: Callable[[int], object]
+    rerouted: tuple[Rerouted, ...] = ()
 
     @property
     def steps(self) -> int:

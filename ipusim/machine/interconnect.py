@@ -42,13 +42,17 @@ class Interconnect(Meeting):
         """Prepare for the IPUs of some replicas, whose distinct copies behind time-steps are ``copies``."""
         super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.MEET: self._arrive}
-        self._copies, self._copy_of = tuple(copies), context.costs.copies.copy_of
+        group = context.groups.index(list(replicas))
+        self._routes = context.rerouted
+        self._distinct = len(copies)
+        self._copies = (*copies, *(copy for later in self._routes for copy in later.meetings[group]))
+        copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
         self._finished = context.progress if not replicas[0] else _nobody
         recorder = self._recorder = context.recorder
         replica = replicas[0] if len(context.groups) > 1 else NONE
         self._carrying, self._copying = 0, False
-        self._copy = self._copies[0]
+        self._copy, self._at = self._copies[0], 0
         self._time_step, self._step = 0, 0
         #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
         self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
@@ -108,25 +112,57 @@ class Interconnect(Meeting):
             (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
         )
         since, _ = self._released
-        copying = (self._copies.index(self._copy), self._carrying) if self._copying else None
-        upcoming = self._copy_of[self._time_step]
+        copying = (self._at, self._carrying) if self._copying else None
+        upcoming = self._which()
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
-    def _meet(self, cause: int) -> None:
+    def _which(self) -> int:
+        """Return which copy comes next, by the routes that there are now."""
+        now = self._clock.now
+        return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
+
+    def _cut_short(self, first_byte: int) -> int | None:
+        """Return when a cable dies that has not carried its share of the copy by then; None where none does."""
+        now, links = self._clock.now, {share.link for share in self._copy.links}
+        dying = next((later for later in self._routes if later.cycle > now), None)
+        if dying is None or not links & dying.dead:
+            return None
+        of = self._bundles[self._at]
+        last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in of)
+        return dying.cycle if last > dying.cycle else None
+
+    def _send_again(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
+        """Note what has been of a copy up to now, as a cable of its routes dies, and begin it once more."""
+        now = self._clock.now
+        cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
+        for bundle in self._bundles[self._at] if now > first_byte else ():
+            end = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
+            self._record(bundle.what, self._step, first_byte, min(end, now), cause)
+        if now > laid_out:
+            cause = self._record(self._exchange[self._at], self._step, laid_out, now, cause)
+        self._meet(cause, again=True)
+
+    def _meet(self, cause: int, *, again: bool = False) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
 
         The meeting is a chain of event callbacks and no process: every step of it
         would otherwise cost an event more. It goes round while all IPUs sleep.
         """
         while True:
-            self._record_waits(self._step)
-            self._copy = copy = self._copies[self._copy_of[self._time_step]]
+            if not again:
+                self._record_waits(self._step)
+            again = False
+            self._at = self._which()
+            self._copy = copy = self._copies[self._at]
             start, end, fixed = self._clock.now, self._clock.end, copy.fixed
             met = end(self._workers, _SYNC, start, fixed.sync_cycles)
             laid_out = end(self._workers, _PRE_COPY, met, fixed.pre_copy_cycles)
             first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
             self._copying = True
-            bundles = self._bundles[self._copy_of[self._time_step]]
+            if self._routes and (cut := self._cut_short(first_byte)) is not None:
+                self._clock.call_at(cut, partial(self._send_again, start, met, laid_out, first_byte, cause))
+                return
+            bundles = self._bundles[self._at]
             if self._is_alone and len(bundles) == 1:
                 (bundle,) = bundles
                 self._carrying = len(bundle.links)
@@ -210,7 +246,7 @@ class Interconnect(Meeting):
             return
         self._carrying = len(self._copy.links)
         first_byte = self._clock.now
-        bundles = self._bundles[self._copy_of[self._time_step]]
+        bundles = self._bundles[self._at]
         # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
@@ -258,7 +294,7 @@ class Interconnect(Meeting):
         self._record(bundle.what, self._step, first_byte, last_byte, cause)
         self._carrying -= len(bundle.links)
         if not self._carrying:
-            last = self._record(self._exchange[self._copy_of[self._time_step]], self._step, since, last_byte, cause)
+            last = self._record(self._exchange[self._at], self._step, since, last_byte, cause)
             if self._clock.now > last_byte:
                 self._put_away(last_byte, last, event)
             elif self._copy.fixed.post_copy_cycles:

@@ -85,9 +85,19 @@ class Links:
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
+    def carry_again(self, tensor: Tensor, send: Send, ends: Workers) -> None:
+        """Take a tensor off its route, of which a link is dead, and carry it along another one from the beginning."""
+        self._void(tensor)
+        for link in tensor.send.links:
+            self._on[link].remove(tensor)
+        if tensor.send.links and tensor in self._moving[tensor.send.links[0]]:
+            self._leave(tensor)
+        tensor.send, tensor.alone = send, False
+        self.carry(tensor, ends)
+
     def carry(self, tensor: Tensor, ends: Workers) -> None:
-        """Carry a tensor along its route, which is handed over now; ``ends`` are the IPUs that send and receive it."""
-        clock, send, now = self._clock, tensor.send, tensor.handed_over
+        """Carry a tensor along its route from now on; ``ends`` are the IPUs that send and receive it."""
+        clock, send, now = self._clock, tensor.send, self._clock.now
         begin = tensor.begin = clock.end(ends, _SEND, now, send.lead_cycles)
         if not send.links:
             clock.call_at(begin, lambda _: tensor.then(tensor, begin))
@@ -150,6 +160,8 @@ class Links:
             del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
+        if tensor.begin != self._clock.now or tensor in self._moving[tensor.send.links[0]]:
+            return  # it takes another route meanwhile, which it begins later
         tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
         self._enter(tensor)
         self._share(tensor)

@@ -69,7 +69,7 @@ class Period(NamedTuple):
 
 #: Who is called when a disturbance begins or ends, for tensors that are on their way now. Whoever jumps over what
 #: repeats itself before that makes sure that they have come by then.
-_RECONSIDER: Final = "Links._changed"
+_RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute"})
 
 
 def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
@@ -83,7 +83,7 @@ def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
     return tuple(
         (time - clock.now, priority, *names)
         for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
-        if _RECONSIDER not in (names := [_name(callback, numbers) for callback in event.callbacks or ()])
+        if _RECONSIDER.isdisjoint(names := [_name(callback, numbers) for callback in event.callbacks or ()])
     )
 
 

@@ -26,6 +26,7 @@ from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
 from ipusim.machine.recurrence import Mark, queue_state, size_of
+from ipusim.machine.rerouted import rerouted
 from ipusim.machine.session_runs import SessionRuns
 from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.pipeline.instructions import NONE
@@ -91,7 +92,7 @@ def simulate(
     executions = program.repeat_count if executions is None else executions
     machine = Machine(plan, program, system, costs, together, executions, between, marked, note)
     machine.run(progress)
-    return machine.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
+    return machine.recorder.timeline(timeline_info_of(plan, program, system, machine.costs.links, executions))
 
 
 class Machine:
@@ -99,6 +100,7 @@ class Machine:
 
     Attributes:
         recorder: what has happened so far.
+        costs: of the plan, with the links of all ways round cables that die.
         ipus: the processes of the IPUs.
         ended: called with the number of executions that have ended, before the next one begins.
     """
@@ -120,6 +122,7 @@ class Machine:
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
         self._clock = Clock(speed_of(system), delay_of(system))
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
+        self.costs, routes = rerouted(plan, program, system, costs)
         together.begin()
         context = self._context = Context(
             self._clock,
@@ -127,11 +130,12 @@ class Machine:
             plan,
             program,
             system,
-            costs,
+            self.costs,
             together,
             executions,
             lambda steps: self._progress(steps, executions * context.steps),
             self._end_execution,
+            routes,
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
         self._tell, self._noted = note, 0

@@ -180,3 +180,46 @@ def test_arithmetic_behind_a_loss_is_that_without_it():
     run = execute(assemble(Request.from_dict(data | {"disturbances": lost})))
     assert run.timeline.makespan_cycles > plain.timeline.makespan_cycles
     assert run.learning.losses == plain.learning.losses
+
+
+def on_m2000(count, disturbances, **pipeline):
+    """Return the Timeline of four stages whose tensors take time on the links of an m2000."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(4)]
+    for one, other in pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = 100_000
+    pipeline |= {"gradient_accumulation_count": count, "stages": stages}
+    data = {"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": disturbances}
+    timeline = execute(assemble(Request.from_dict(data)), jump=False).timeline
+    assert check_tiling(timeline) == timeline.makespan_cycles
+    return timeline
+
+
+DEAD = {"link": [1, 2], "dead": True}
+
+
+@pytest.mark.parametrize("step", [9, 10, 15])
+@pytest.mark.parametrize("part", [0, 0.3, 0.99, 1.05])
+def test_a_merged_copy_is_sent_again_where_a_cable_of_it_dies_under_way(step, part):
+    """What follows takes what it takes with a dead cable: from the death on, or from the next copy."""
+    plain, dead = (on_m2000(16, of, schedule="grouped") for of in ([], [DEAD]))
+    begins = [run.start[run.rows(SpanKind.SYNC)] for run in (plain, dead)]
+    ends = plain.end[plain.rows(SpanKind.LINK)]
+    first = int(begins[0][step])
+    last = int(ends[(ends > first) & (ends < begins[0][step + 1])].max())
+    dies = first + int(part * (last - first))
+    begin, copy = (dies, step) if dies < last else (int(begins[0][step + 1]), step + 1)
+    run = on_m2000(16, [DEAD | {"from": dies}], schedule="grouped")
+    assert run.makespan_cycles == begin + dead.makespan_cycles - int(begins[1][copy])
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
+def test_a_tensor_is_sent_again_where_a_cable_of_its_way_dies(part):
+    """Of one micro-batch, whose tensors are alone: from the death on it takes its way with a dead cable."""
+    options = {"schedule": "1f1b", "sync": "point_to_point"}
+    plain, dead = (on_m2000(1, of, **options) for of in ([], [DEAD]))
+    sends = [run.rows(SpanKind.SEND) for run in (plain, dead)]
+    begin, end = int(plain.start[sends[0][1]]), int(plain.end[sends[0][1]])
+    dies = begin + int(part * (end - begin))
+    run = on_m2000(1, [DEAD | {"from": dies}], **options)
+    assert run.makespan_cycles == dies + dead.makespan_cycles - int(dead.start[sends[1][1]])
+    assert on_m2000(1, [DEAD | {"from": plain.makespan_cycles}], **options).makespan_cycles == plain.makespan_cycles

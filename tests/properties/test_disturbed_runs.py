@@ -66,6 +66,8 @@ def drawn_disturbances(rng, system, length):
         ]
     if system.count > 2:
         makers.append(lambda: {"link": list(links[0]), "dead": True})
+    if system.count > 2 and system.replicas == system.hosts == 1:
+        makers.append(lambda: {"link": list(links[0]), "dead": True, "from": time()})
     return [rng.choice(makers)() for _ in range(rng.randint(1, 4))]
 
 

@@ -233,6 +233,7 @@ REFUSED = [
         {"host": "infeeds", "slower": 2},
         "host: expected infeed, outfeed, tables, variables, outside, network or program,",
     ),
+    ({"link": [0, 1], "dead": 1}, "dead: expected true or false, got 1"),
     ({"ipu": 9, "jitter": "5 %"}, "ipu: expected an IPU from 0 to 3 of m2000, got 9"),
     ({"ipu": 0, "jiter": "5 %"}, "expected a disturbance, which has a key out of slower, delay, jitter, stall"),
     ({"ipu": 0, "jitter": "5 %", "sed": 1}, "sed: expected one of the keys jitter, ipu, seed, got 'sed'; did you mean"),

@@ -1,0 +1,73 @@
+"""What copies between IPUs cost from when on, where cables die in the middle of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ipusim.hardware.disturbances import Dead
+from ipusim.hardware.links import LinkDirection
+from ipusim.hardware.resources import Resource
+from ipusim.hardware.system import System
+from ipusim.machine.disturbances import Skip, cable
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs, Send, StepCopy
+from ipusim.pricing.price import price_plan
+
+
+@dataclass(frozen=True)
+class Rerouted:
+    """The routes from a cycle on.
+
+    Attributes:
+        cycle: in which a cable dies.
+        dead: the numbers of its link directions, which carry nothing any more.
+        meetings, sends: merged copies and sends, as Costs have them.
+    """
+
+    cycle: int
+    dead: frozenset[int]
+    meetings: tuple[tuple[StepCopy, ...], ...]
+    sends: dict[tuple[int, int, int], Send]
+
+
+def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
+    """Return costs whose links are all that ever carry anything, and what changes as cables die, in order."""
+    dying = sorted(
+        (each for each in system.disturbances if isinstance(each, Dead) and each.later), key=lambda each: each.from_
+    )
+    links = {direction: number for number, direction in enumerate(costs.links)}
+    found, device = [], system
+    for each in dying:
+        device = replace(device, topology=device.topology.without([system.cable(each.link)]))
+        after = price_plan(plan, program, device)
+        number = [links.setdefault(direction, len(links)) for direction in after.links]
+        carried = {Resource("link", direction.label): links[direction] for direction in links}
+        found.append(
+            Rerouted(
+                _met(each.from_, system),
+                frozenset(carried[link] for link in cable(system, each.link) & carried.keys()),
+                tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings),
+                {
+                    key: send._replace(links=tuple(number[link] for link in send.links))
+                    for key, send in after.sends.items()
+                },
+            )
+        )
+    return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(found)
+
+
+def _met(cycle: int, system: System) -> int:
+    """Return when a run meets a cycle that goes on as if it were later."""
+    for skip in system.disturbances:
+        if isinstance(skip, Skip) and skip.at <= cycle - skip.cycles:
+            cycle -= skip.cycles
+    return cycle
+
+
+def _renumbered(copy: StepCopy, number: list[int]) -> StepCopy:
+    return replace(copy, links=tuple(replace(share, link=number[share.link]) for share in copy.links))
+
+
+def _on(send: Send, number: list[int]) -> Send:
+    return send._replace(links=tuple(number[link] for link in send.links))
