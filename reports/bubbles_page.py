@@ -182,6 +182,16 @@ FORMS: Final[tuple[Form, ...]] = (
         only_equal=True,
     ),
     Form(
+        "dualpipe_v",
+        2,
+        "(N - 1) F",
+        lambda case: _way(case) * case.forward,
+        "N + 1 / 2",
+        lambda case: case.ipus + Fraction(1, 2),
+        "DeepSeek 2025: twice zbv's wait, forward and backward in one slot, where copies would be waited for",
+        only_equal=True,
+    ),
+    Form(
         "v_half",
         2,
         "(3 N - 7) F / 2, N odd (3 N - 4) F / 2, N = 2 F / 2",

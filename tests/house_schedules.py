@@ -18,12 +18,13 @@ def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int
     """Return the number of which any multiple is a count that a schedule has, with a stage in each place."""
     steps = 2 * stages if training else stages
     turning = steps - 1 if training else steps
-    return {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus}.get(name, 1)
+    own = {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus, "dualpipe_v": 2 * ipus}
+    return own.get(name, 1)
 
 
 def takes_one_stage(name: str) -> bool:
     """Whether an IPU has one stage in training."""
-    return Feature.SEVERAL_STAGES not in find(name).supports
+    return name in names() and Feature.SEVERAL_STAGES not in find(name).supports
 
 
 def trains_only(name: str) -> bool:

@@ -25,9 +25,10 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     shape, passes = order.shape, order.passes
     if order.emitted is not None:  # sorted by time-step
         passes = passes[np.argsort(passes[:, 0], kind="stable")]
+    slots = _slots(order.joined)
 
     def make() -> Table:
-        parts = [*_passes(passes, side), *_tensors(passes, shape, side), *_feeds(passes, shape, side)]
+        parts = [*_passes(passes, side), *_tensors(passes, slots, shape, side), *_feeds(passes, shape, side)]
         return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))
 
     return Plan(
@@ -50,11 +51,24 @@ def _passes(passes: Table, side: SideInstructions) -> Iterator[Items]:
     yield from beside_passes(side, _place(passes), kind, stage, micro_batch)
 
 
-def _tensors(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
+def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return of each pass the first and the last pass of its slot: itself, unless passes are joined."""
+    turn = np.arange(len(joined))
+    first = np.maximum.accumulate(np.where(np.r_[True, ~joined[:-1]][: len(joined)], turn, 0))
+    last = np.minimum.accumulate(np.where(joined, len(joined), turn)[::-1])[::-1]
+    return first, last
+
+
+def _tensors(
+    passes: Table, slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], shape: PlanShape, side: SideInstructions
+) -> Iterator[Items]:
     """Yield what brings passes their tensors from other IPUs, and hands on what they have made.
 
-    The last stage hands its own backward pass what its forward pass has made.
+    What comes from other IPUs is there before the first pass of a slot, and goes to them behind its last. The last
+    stage hands its own backward pass what its forward pass has made.
     """
+    first_of, last_of = slots
+    turn = np.arange(len(passes))
     _, kind, stage, micro_batch = passes.T
     mapping, last = np.asarray(shape.mapping), shape.stages - 1
     forward = kind == Pass.FORWARD
@@ -63,11 +77,12 @@ def _tensors(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterato
     send = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
     for made, target in ((forward, after), (backward, stage - 1)):
         own = made & (target != NONE)
-        yield items(_picked(passes, own, 3), send, stage[own], micro_batch[own], target[own])
+        behind = np.where(mapping[target] != mapping[stage], last_of, turn)
+        yield items(_picked(passes, own, 3, behind), send, stage[own], micro_batch[own], target[own])
     for taking, source in ((forward, stage - 1), (backward, stage + 1)):
         own = taking & (source != NONE) & (source <= last)
         own[own] = mapping[source[own]] != mapping[stage[own]]
-        yield items(_picked(passes, own, -3), Code.RECEIVE, stage[own], micro_batch[own], source[own])
+        yield items(_picked(passes, own, -3, first_of), Code.RECEIVE, stage[own], micro_batch[own], source[own])
 
 
 def _feeds(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
@@ -78,5 +93,5 @@ def _feeds(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[
     yield items(_picked(passes, given, 4), code, NONE, micro_batch[given], period)
 
 
-def _picked(passes: Table, own: npt.NDArray[np.bool_], around: int) -> Place:
-    return Place(passes[own, 0], turn=np.flatnonzero(own), around=around)
+def _picked(passes: Table, own: npt.NDArray[np.bool_], around: int, turn: npt.NDArray[np.int64] | None = None) -> Place:
+    return Place(passes[own, 0], turn=np.flatnonzero(own) if turn is None else turn[own], around=around)

@@ -7,7 +7,7 @@ its business: a lowering makes a :class:`~ipusim.pipeline.plan.Plan` of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,8 @@ from ipusim.pipeline.program import PlanShape
 
 Column = npt.NDArray[np.int64]
 
+#: The IPU behind the last row of a table.
+NOWHERE: Final = -1
 #: Columns of an Order's table, and of one whose passes have time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
@@ -56,6 +58,8 @@ class Order:
         copy_rule: which copies follow a time-step, where IPUs run in lock-step.
         repeats: of each IPU the first of its passes that repeats itself as whole periods of the Order do, and the one
             behind the last, where that was found in the Order; else None.
+        joined: bool, shape (passes,): whether a pass runs in one slot with the next one of its IPU, a composite pass.
+            Both begin when what either needs is there, and hand on what they have made when both have ended.
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
             time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
             in which they run.
@@ -72,8 +76,11 @@ class Order:
         fifo_depths: tuple[int, ...] | None = None,
         copy_rule: CopyRule = CopyRule.MERGED,
         repeats: Mapping[int, tuple[int, int]] | None = None,
+        joined: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
+
+        ``joined`` is by the rows of ``table``, and by default False for each.
 
         ``fifo_depths`` are by default as deep as the order needs: what a stage keeps at most, but for the one
         micro-batch that lies in its own buffer.
@@ -83,12 +90,17 @@ class Order:
         table = np.asarray(table)
         _check_table(table, columns, shape.stages)
         _check_header(shape, len(table), offsets, emitted, fifo_depths, copy_rule)
+        joined = np.zeros(len(table), bool) if joined is None else np.array(joined)
         table = table.astype(np.int64, copy=False).reshape(-1, len(columns))
         place = table[:, 0]
         if emitted is not None:
             place = place * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
+        _check_joined(joined, len(table), emitted)
         if (np.diff(place) < 0).any():
-            table = table[np.argsort(place, kind="stable")]
+            order = np.argsort(place, kind="stable")
+            table, joined = table[order], joined[order]
+        if (joined & (np.r_[table[1:, 0], NOWHERE] != table[:, 0])).any():
+            raise PlanError("joined: expected a pass of the same IPU behind each that is joined to the next")
         self.schedule = schedule
         self.shape = shape
         self.offsets = offsets
@@ -97,15 +109,22 @@ class Order:
         self.repeats = repeats
         self.table: npt.NDArray[np.int64] = np.array(table, order="F")
         self.table.flags.writeable = False
+        self.joined = joined
+        self.joined.flags.writeable = False
         self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths
 
     @classmethod
     def of(
-        cls, schedule: str, shape: PlanShape, passes: Mapping[int, Iterable[Op | tuple[int, int, int] | str]]
+        cls,
+        schedule: str,
+        shape: PlanShape,
+        passes: Mapping[int, Iterable[Op | tuple[int, int, int] | str]],
+        joined: Container[Op] = (),
     ) -> Order:
         """Return the Order in which each IPU, by its number, runs ``passes``, each an Op or its text.
 
-        Raises PlanError for what is no pass.
+        Those that are among ``joined`` run in one slot with the next pass of their IPU. Raises PlanError for what is no
+        pass.
         """
         rows: list[tuple[int, ...]] = []
         try:
@@ -115,13 +134,15 @@ class Order:
                     rows.append((ipu, kind, stage, micro_batch))
         except (ValueError, TypeError) as error:
             raise PlanError(f"passes: {error}") from None
-        return cls(schedule, shape, table=np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)))
+        table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+        return cls(schedule, shape, table=table, joined=np.array([row[1:] in joined for row in rows], bool))
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that an Order says."""
         if not isinstance(other, Order):
             return NotImplemented
-        return self._header() == other._header() and np.array_equal(self.table, other.table)
+        same = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
+        return same and self._header() == other._header()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -137,6 +158,15 @@ class Order:
     def passes(self) -> npt.NDArray[np.int64]:
         """The columns of COLUMNS alone, shape (passes, 4)."""
         return self.table[:, -len(COLUMNS) :]
+
+
+def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> None:
+    if joined.dtype != bool or joined.shape != (rows,):
+        raise PlanError(
+            f"joined: expected a bool for each of {rows} passes, got {joined.dtype} of shape {joined.shape}"
+        )
+    if joined.any() and emitted is not None:
+        raise PlanError("joined: expected none in an Order with time-steps, whose passes say which they share")
 
 
 def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,14 +17,15 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
     """Return the time-step of each of the Order's passes, in its rows' order, shape (passes,).
 
     A pass comes in a later time-step than all that it needs, and no earlier than what its IPU runs before it:
-    later, where IPUs run ``one_at_a_time``, or where the same pass of the same stage is there already. What waits
-    for itself is put behind the rest, for the check to find.
+    later, where IPUs run ``one_at_a_time``, or where the same pass of the same stage is there already. Passes that are
+    joined share one, unless one of them needs another. What waits for itself is put behind the rest, for the check to
+    find.
     """
     passes = order.passes.tolist()
     shape = order.shape
-    queues: dict[int, list[int]] = {}
-    for row, (ipu, *_) in enumerate(passes):
-        queues.setdefault(ipu, []).append(row)
+    queues: dict[int, list[range]] = {}
+    for rows in _slots(order):
+        queues.setdefault(passes[rows[0]][0], []).append(rows)
     done: dict[tuple[int, int, int], int] = {}
     found = np.zeros(len(passes), np.int64)
     at = dict.fromkeys(queues, 0)
@@ -32,23 +36,45 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
         moved = False
         for ipu, queue in queues.items():
             while at[ipu] < len(queue):
-                row = queue[at[ipu]]
-                _, kind, stage, micro_batch = passes[row]
-                before = [_of(done, need, micro_batch) for need in needs(shape, kind, stage)]
+                rows = queue[at[ipu]]
+                own = {(passes[row][1], passes[row][2]) for row in rows}
+                before = [_of(done, need, passes[row][3]) for row in rows for need in needs(shape, *passes[row][1:3])]
                 if None in before and not ignoring:
                     break
                 step = max([now[ipu], *(each + 1 for each in before if each is not None)])
-                if step == now[ipu] and ((one_at_a_time and there[ipu]) or (kind, stage) in there[ipu]):
+                if step == now[ipu] and ((one_at_a_time and there[ipu]) or own & there[ipu]):
                     step += 1
                 if step > now[ipu]:
                     now[ipu] = step
                     there[ipu].clear()
-                there[ipu].add((kind, stage))
-                found[row] = done[kind, stage, micro_batch] = step
+                there[ipu] |= own
+                for row in rows:
+                    _, kind, stage, micro_batch = passes[row]
+                    found[row] = done[kind, stage, micro_batch] = step
                 at[ipu] += 1
                 moved = True
         ignoring = not moved
     return found
+
+
+def _slots(order: Order) -> Iterator[range]:
+    """Yield the rows of each slot: one, or those of passes that are joined and do not need each other."""
+    begins = np.flatnonzero(np.r_[True, ~order.joined[:-1]]).tolist() if len(order.joined) else []
+    for first, end in pairwise([*begins, len(order.joined)]):
+        rows = range(first, end)
+        if len(rows) > 1 and _need_each_other(order, rows):
+            yield from (range(row, row + 1) for row in rows)
+        else:
+            yield rows
+
+
+def _need_each_other(order: Order, rows: range) -> bool:
+    made: set[tuple[int, int, int]] = set()
+    for _, kind, stage, micro_batch in order.passes[rows.start : rows.stop].tolist():
+        if any((*need, micro_batch) in made for need in needs(order.shape, kind, stage)):
+            return True
+        made.add((Pass.BACKWARD if kind == Pass.INPUT_GRADIENT else kind, stage, micro_batch))
+    return False
 
 
 def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:

@@ -79,6 +79,23 @@ def order_of(
     return Order(schedule, shape, table=np.concatenate([_rows(ipu, *of) for ipu, of in passes.items()]))
 
 
+def joined_order_of(
+    schedule: str,
+    shape: PlanShape,
+    turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
+) -> Order:
+    """Return the Order in which each IPU runs the passes of its chunks, some in one slot with the next one."""
+    tables, joined = [], []
+    for ipu, (chunks, own) in turns.items():
+        tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in own)))
+        sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in own])
+        with_next = np.array([together for _, together in own])
+        of = np.repeat(np.arange(len(own)), sizes)
+        is_last = np.arange(1, len(of) + 1) == np.cumsum(sizes)[of]
+        joined.append(with_next[of] | (np.r_[False, with_next[:-1]][of] & ~is_last))
+    return Order(schedule, shape, table=np.concatenate(tables), joined=np.concatenate(joined))
+
+
 def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
     """Return the Order of a schedule in which each IPU has one chunk.
 

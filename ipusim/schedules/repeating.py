@@ -125,6 +125,7 @@ def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
         fifo_depths=whole.fifo_depths,
         copy_rule=whole.copy_rule,
         repeats=bounds,
+        joined=whole.joined[left],
     )
 
 
@@ -168,14 +169,14 @@ def _periods(passes: Rows, count: int) -> list[int]:
 def _stretch_of(order: Order, rows: Mapping[int, Rows], period: int) -> Stretch:
     """Return the stretch around the middle of each IPU in which it repeats itself with a period."""
     timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
-    columns = np.hstack([timed, order.passes[:, 1:]])
+    columns = np.hstack([timed, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
     bounds, time_steps = {}, None
     for ipu, own in rows.items():
         length = len(own) // order.shape.micro_batches * period
         apart = columns[own[length:]] - columns[own[:-length]]
         middle = len(apart) // 2
         time_steps = int(apart[middle, 0]) if time_steps is None else time_steps
-        others = np.flatnonzero((apart != [time_steps, 0, 0, period]).any(axis=1))
+        others = np.flatnonzero((apart != [time_steps, 0, 0, 0, period]).any(axis=1))
         place = int(np.searchsorted(others, middle))
         first = int(others[place - 1]) + 1 if place else 0
         last = int(others[place]) if place < len(others) else len(apart)

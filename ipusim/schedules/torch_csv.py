@@ -30,6 +30,7 @@ _PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
 #: Sends, receives, and what sharded weights need, as in a file of format="compute_comms": 1RECV_F0, 0UNSHARD.
 _OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
+_OVERLAP: Final = "OVERLAP_F_B"
 _KINDS: Final = {kind.letter: kind for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)}
 _LETTERS: Final = {kind: letter for letter, kind in _KINDS.items()}
 _EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"
@@ -48,6 +49,9 @@ def write_torch_csv(order: Order) -> str:
         if op.kind not in _LETTERS:
             raise PlanError(f"expected the passes F, B, I and W, which torch has, got {op}: leave out recomputation")
         row = rows[ipu]
+        if step < len(row):  # joined to the one before
+            row[step] = f"({row[step]};{_text(op)}){_OVERLAP}"
+            continue
         row += [""] * (step - len(row))
         row.append(_text(op))
     text = io.StringIO()
@@ -62,14 +66,15 @@ def read_schedule(path: Path, name: str) -> Schedule:
     """
     rows = _rows(path, name)
     shape = _shape(rows, name)
-    passes = {rank: [op for op in row if op is not None] for rank, row in enumerate(rows)}
+    passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
+    joined = frozenset(cell[0] for row in rows for cell in row if len(cell) > 1)
     kinds = {op.kind for row in passes.values() for op in row}
     supports = {Feature.TRAINING if shape.training else Feature.INFERENCE, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
     if Pass.INPUT_GRADIENT not in kinds and shape.training:
         supports.add(Feature.RECOMPUTE_INTERLEAVED)
 
     def order(asked: PlanShape) -> Order:
-        return Order.of(path.name, asked, passes)
+        return Order.of(path.name, asked, passes, joined)
 
     return Schedule(
         name,
@@ -83,7 +88,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
     )
 
 
-def _rows(path: Path, name: str) -> list[list[Op | None]]:
+def _rows(path: Path, name: str) -> list[list[tuple[Op, ...]]]:
     """Return the cells of the file; raises FileError for the first one that is none, with its row and column."""
     return [
         [_cell(cell, f"{name!r}, row {row}, column {column}") for column, cell in enumerate(line.cells, start=1)]
@@ -104,25 +109,32 @@ def _lines(path: Path, name: str) -> Iterator[CsvLine]:
         raise FileError(f"{name!r}: cannot read {path}: {error}") from None
 
 
-def _cell(text: str, place: str) -> Op | None:
-    """Return the pass of a cell, None for an empty one; raises FileError that says what would be right instead."""
+def _cell(text: str, place: str) -> tuple[Op, ...]:
+    """Return the passes of a cell, none of an empty one and two of a composite one.
+
+    Raises FileError that says what would be right instead.
+    """
     if not text:
-        return None
-    match = _PASS.fullmatch(text)
-    if match is not None:
-        stage, letter, micro_batch = match.groups()
-        return Op(_KINDS[letter], int(stage), int(micro_batch))
+        return ()
+    composite = _COMPOSITE.fullmatch(text)
+    parts = [text] if composite is None else [part.strip() for part in composite[1].split(";")]
+    matches = [_PASS.fullmatch(part) for part in parts]
+    ops = tuple(Op(_KINDS[match[2]], int(match[1]), int(match[3])) for match in matches if match is not None)
+    kinds = [op.kind for op in ops]
+    if composite is None and len(ops) == 1:
+        return ops
+    if composite is not None and composite[2] == _OVERLAP and kinds == [Pass.FORWARD, Pass.BACKWARD]:
+        return ops
     remedy = ""
     if _OTHER.fullmatch(text):
         remedy = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
-    elif (composite := _COMPOSITE.fullmatch(text)) is not None:
-        parts = " and ".join(part.strip() for part in composite[1].split(";") if part.strip())
-        remedy = f": an IPU runs one pass at a time; give {parts or 'its passes'} a cell each, in their order"
+    elif composite is not None:
+        remedy = f": a forward and a full backward pass run in one slot, as in (0F7;7B3){_OVERLAP}"
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise FileError(f"{place}: {_EXPECTED}, got {shown!r}{remedy}")
 
 
-def _shape(rows: list[list[Op | None]], name: str) -> PlanShape:
+def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:
     """Return the shape of what a file holds.
 
     Raises FileError for a pass that comes twice, a stage on two ranks, and a stage that is left out.
@@ -130,9 +142,7 @@ def _shape(rows: list[list[Op | None]], name: str) -> PlanShape:
     homes: dict[int, int] = {}
     seen: dict[Op, str] = {}
     for rank, row in enumerate(rows):
-        for column, op in enumerate(row, start=1):
-            if op is None:
-                continue
+        for column, op in ((column, op) for column, cell in enumerate(row, start=1) for op in cell):
             place = f"row {rank + 1}, column {column}"
             if op in seen:
                 raise FileError(f"{name!r}, {place}: expected each pass once, got {_text(op)} as in {seen[op]}")

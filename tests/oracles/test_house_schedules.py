@@ -10,11 +10,11 @@ import pytest
 
 from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
-from ipusim.base.errors import CountError, UnsupportedProgramError
+from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check_plan, violations
-from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
@@ -27,7 +27,7 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules import controllable_memory, v_1f1b
 from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
-from ipusim.schedules.torch_csv import write_torch_csv
+from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from tests import torch_schedules
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
@@ -232,6 +232,45 @@ def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
     for count in (2 * ipus, 3 * ipus, 5 * ipus + 1):
         assert free("1f1b_v", mapping, count, EQUAL[:2]) == 6 * count + V_WAITS[ipus - 2]
     assert max(most_kept("1f1b_v", mapping, 3 * ipus, "B")) == 2 * (2 * ipus // 3 + 1)
+
+
+@pytest.mark.parametrize(("ipus", "count"), [(2, 4), (2, 10), (4, 8), (4, 10), (8, 20), (3, 6), (5, 13)])
+def test_dualpipe_v_waits_twice_the_way_over_the_ipus_and_keeps_a_stage_more(ipus, count):
+    """6 m + 2 (N - 1) passes of a stage, of which a slot with forward and backward takes three; 2 N + 1 kept."""
+    mapping = zigzag(2 * ipus, 2)
+    assert free("dualpipe_v", mapping, count, EQUAL) == 6 * count + 2 * (ipus - 1)
+    assert most_kept("dualpipe_v", mapping, count, "BW") == [2 * ipus + 1] * ipus
+
+
+DUALPIPE_V = """\
+0F0,0F1,0F2,3F0,3I0,3W0,3F1,(0F3;3B1)OVERLAP_F_B,(3F2;0B0)OVERLAP_F_B,3B2,(3F3;0B1)OVERLAP_F_B,3B3,0I2,0W2,0I3,0W3
+,1F0,2F0,1F1,2F1,1F2,2B0,(2F2;1B0)OVERLAP_F_B,(1F3;2B1)OVERLAP_F_B,(2F3;1B1)OVERLAP_F_B,2B2,1B2,2I3,1I3,2W3,1W3
+"""
+
+
+def test_dualpipe_v_has_its_authors_order_and_torchs_cells_both_ways(tmp_path):
+    shape = PlanShape(mapping=(0, 1, 1, 0), micro_batches=4)
+    order = find("dualpipe_v").order(shape)
+    assert write_torch_csv(order).splitlines() == DUALPIPE_V.splitlines()
+    (tmp_path / "v.csv").write_text(DUALPIPE_V)
+    read = read_schedule(tmp_path / "v.csv", "v.csv").order(shape)
+    assert (read.table == order.table).all()
+    assert (read.joined == order.joined).all()
+
+
+def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
+    """Of two joined passes, the second one's need holds the first up, and the first one's tensor leaves with both."""
+    passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "F1.1", "B1.0", "B1.1"]}
+    shape = PlanShape(mapping=(0, 1), micro_batches=2)
+    program = PipelineProgram(tuple(profile(index, 10, 20) for index in range(2)), shape, "mine")
+    ends = []
+    for joined in ((), [Op(Pass.FORWARD, 1, 1)], [Op(Pass.FORWARD, 0, 0)]):
+        plan = lower(Order.of("mine", shape, passes, joined), Sync.POINT_TO_POINT)
+        check_plan(plan)
+        ends.append(price_and_run(plan, program, build_system("free", mapping=(0, 1))).makespan_cycles)
+    assert ends == [10 + 10 + 10 + 20 + 20 + 20, 90, 100]
+    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU behind each"):
+        Order.of("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
 
 
 @pytest.mark.parametrize("ipus", [1, 2, 3, 4, 7, 9, 12])

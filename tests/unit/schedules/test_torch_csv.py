@@ -121,6 +121,7 @@ def test_torch_has_no_recomputation():
 
 
 EXPECTED = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell, got"
+TOGETHER = ": a forward and a full backward pass run in one slot, as in (0F7;7B3)OVERLAP_F_B"
 FOLLOW = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
 
 
@@ -132,16 +133,14 @@ FOLLOW = ': copies and collectives follow from the passes here; leave it out, as
         ("0F0,0B0,0REDUCE_GRAD", f", row 1, column 3: {EXPECTED} '0REDUCE_GRAD'{FOLLOW}"),
         ("0F0,0RESHARD", f", row 1, column 2: {EXPECTED} '0RESHARD'{FOLLOW}"),
         (
-            "0F0,0F1\n,(1F0;1B1)OVERLAP_F_B",
-            f", row 2, column 2: {EXPECTED} '(1F0;1B1)OVERLAP_F_B': an IPU runs one pass at a time; give 1F0 and 1B1 "
-            "a cell each, in their order",
+            "0F0,0F1\n,(1F0;1F1)OVERLAP_F_B",
+            f", row 2, column 2: {EXPECTED} '(1F0;1F1)OVERLAP_F_B'{TOGETHER}",
         ),
         ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
         ("0F0,0WAIT_REDUCE_GRAD", f", row 1, column 2: {EXPECTED} '0WAIT_REDUCE_GRAD'{FOLLOW}"),
         (
             "()NEW",
-            f", row 1, column 1: {EXPECTED} '()NEW': an IPU runs one pass at a time; give its passes a cell each, in "
-            "their order",
+            f", row 1, column 1: {EXPECTED} '()NEW'{TOGETHER}",
         ),
         ("0F0,F1", f", row 1, column 2: {EXPECTED} 'F1'"),
         ("0F0x", f", row 1, column 1: {EXPECTED} '0F0x'"),
