@@ -111,12 +111,12 @@ class _Trials:
                 if self._passes_without(by):
                     return "seen", by
                 tests.discard(by)
-        ran = sum(len([*self._ran.quickest(tests, self._seconds)]) for tests in (own, others))
+        ran = sum(len(self._ran.quickest(tests, change.path, self._seconds)) for tests in (own, others))
         return "unseen", f"{ran} tests ran, of {len(own)} on its line and {len(others)} beside them"
 
     def _failing(self, tests: set[str], module: Path, changed: bytes, before: bytes) -> str:
         """Return the first of the tests that fails with a change; nothing if none does."""
-        quickest = [*self._ran.quickest(tests, self._seconds)]
+        quickest = self._ran.quickest(tests, module, self._seconds)
         try:
             self._write(module, changed)
             return _failed(quickest, self._copy, self._limit(quickest), self._words)

@@ -87,5 +87,12 @@ def test_a_change_concerns_the_tests_that_run_its_line_or_use_what_it_makes_at_i
     assert concerned(module, other, ran) == {"a.py::two"}
     assert concerned(module, table, ran) == {"a.py::one"}
     assert concerned(module, other - 1, ran) == set()
-    assert [*ran.quickest({"a.py::one", "a.py::two"}, 0.0)] == ["a.py::one"]
-    assert [*ran.quickest({"a.py::one", "a.py::two"}, 9.0)] == ["a.py::one", "a.py::two"]
+
+
+def test_the_quickest_tests_come_first_but_for_those_of_the_room(tmp_path):
+    module, own = Path("analysis/causes.py"), "tests/unit/analysis/a_long_name.py::three"
+    ran = measured(tmp_path, module, {"a.py::one|run": [1], "a.py::two|setup": [1], f"{own}|run": [1]})
+    every = {"a.py::two", "a.py::one", own}
+    assert ran.quickest(every, module, 9.0) == [own, "a.py::one", "a.py::two"]
+    assert ran.quickest(every, module, 0.0) == [own]
+    assert ran.quickest(every, Path("runs/run.py"), 9.0) == ["a.py::one", "a.py::two", own]
