@@ -37,7 +37,7 @@ def test_peak_figures_are_those_published(
     assert 2 * spec.macs_per_cycle(4) * spec.clock_hz / 1e12 == pytest.approx(fp32_tflops, rel=0.005)
     exchange = spec.tiles * spec.exchange_bytes_per_cycle_per_tile * spec.clock_hz
     assert exchange / 1e12 == pytest.approx(exchange_tb_per_s, rel=0.005)
-    assert spec.sram_bytes // 2**20 == sram_mib
+    assert spec.sram_bytes == sram_mib * 2**20
 
 
 def test_float64_is_charged_as_float32() -> None:

@@ -38,6 +38,19 @@ def test_every_rate_says_what_is_known_of_it(rate):
         assert rate.least <= low < high <= rate.most
 
 
+@pytest.mark.parametrize("rate", [rate for rate in RATES if rate.plausible], ids=lambda rate: rate.name)
+def test_a_value_is_at_an_edge_within_a_hundredth_of_the_plausible_range(rate):
+    low, high = rate.plausible
+    for share, at_edge in (
+        (0, True),
+        (10**4, True),
+        (10**4 + 1, False),
+        (10**6 - 10**4, True),
+        (10**6 - 10**4 - 1, False),
+    ):
+        assert rate.at_edge(low + (high - low) * Fraction(share, 10**6)) == at_edge, share
+
+
 def test_rates_are_all_there_and_named_once():
     assert [*(rate.attribute for rate in RATES), "file"] == [each.name for each in fields(Rates)]
     assert len({rate.name for rate in RATES}) == len(RATES)
