@@ -74,11 +74,14 @@ def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], wid
 
 def cut(word: str, size: float, width: float, bold: bool = False) -> str:
     """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points."""
-    if text_width(word, size, bold) <= width:
-        return word
-    # By halves: a name may have any length, and to measure a text takes as long as it is.
-    end_of_word = bisect_right(range(1, len(word) + 1), width, key=lambda end: text_width(word[:end] + "…", size, bold))
-    return word[:end_of_word] + "…"
+    # By doubling, then by halves: a name may have any length, and to measure a text takes as long as it is.
+    some = 64
+    while text_width(word[:some], size, bold) <= width:
+        if some >= len(word):
+            return word
+        some *= 2
+    ends = range(1, min(some, len(word)) + 1)
+    return word[: bisect_right(ends, width, key=lambda end: text_width(word[:end] + "…", size, bold))] + "…"
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:

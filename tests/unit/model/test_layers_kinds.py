@@ -587,3 +587,23 @@ def test_inner_sizes_bound_what_is_really_kept():
     assert inner_sizes(Conv2D(7, (3, 2)), (8, 6, 5)).passing == 6 * 5 * 3 * 2 * 5
     assert inner_sizes(MaxPool2D((3, 3), (1, 1), "same"), (4, 4, 2)).passing == 6 * 6 * 2
     assert inner_sizes(Dense(3), (8,)) == (0, 0)
+
+
+@pytest.mark.parametrize("loss", [CTC(2), CTC(2, timed=True), CTC(1, blank=0), SoftmaxCrossEntropy()], ids=repr)
+def test_labels_that_stand_for_any_are_such_as_it_takes(loss):
+    labels = loss.zero_labels((5, 4), 3, np.float32)
+    assert len(labels) == 3
+    loss.check_labels((5, 4), labels)
+
+
+def test_an_embedding_may_have_one_row_of_one_element():
+    layer = Embedding(1, 1)
+    assert layer.output_shape((3,)) == (3, 1)
+
+
+def test_softmax_cross_entropy_cost_by_hand():
+    """Of 5 samples of 4 classes: 3 reductions of 2 compute sets each, and 3 compute sets that go element by element."""
+    forward = SoftmaxCrossEntropy().cost((4,), 5, 4).forward
+    assert forward.compute_sets == 9
+    assert forward.vector == VectorWork(20 + 5, reductions=2 * 20 + 5, quotients=20, transcendentals=20 + 5)
+    assert (forward.sram_bytes, forward.exchange_bytes) == (2 * 20 * 4, 20 * 4)
