@@ -35,7 +35,9 @@ def job_of(seed):
         slow = {"ipu": rng.randrange(2), "slower": 2, "from": rng.randrange(2000)}
         slow |= rng.choice(({}, {"until": 9_000}))
         request = request.replace({"disturbances": [slow]})
-    return assemble(request)
+    job = assemble(request)
+    piled_up = any(tensors > 40 for tensors in job.plan.waiting.values())  # takes as long as the square of their number
+    return job.of(job.program.shape.micro_batches, 1) if piled_up else job
 
 
 @pytest.mark.parametrize("seed", seeds(300))
