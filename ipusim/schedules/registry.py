@@ -53,6 +53,7 @@ class Schedule:
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
         per_ipu: how many stages an IPU has where nobody says.
+        notes: what whoever runs it should know.
 
     Example:
         >>> from ipusim.api import schedules
@@ -73,6 +74,7 @@ class Schedule:
     period: Callable[[PlanShape], int] | None = None
     placement: Callable[[int, int], tuple[int, ...]] = around
     per_ipu: int = 1
+    notes: tuple[str, ...] = ()
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:

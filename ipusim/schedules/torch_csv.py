@@ -2,7 +2,8 @@
 
 A cell is a stage, a pass and a micro-batch, such as ``1F3``; it is empty where the rank is idle. Ranks are IPUs here.
 Cells are those of ``_Action`` in torch/distributed/pipelining/schedules.py, rows those of its ``_dump_csv``, whose
-``_load_csv`` with ``format="compute_only"`` reads them.
+``_load_csv`` with ``format="compute_only"`` reads them. Cells of ``format="compute_comms"`` that send and receive are
+checked and left out, and what replicas do together is skipped.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.time_steps import earliest
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import Schedule
+from ipusim.schedules.torch_copies import Copy, check_copies, copy_of
 
 #: A file with more is no schedule that a simulated run of a pod could hold.
 _MOST_BYTES: Final = 64 << 20
 _PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
-#: Sends, receives, and what sharded weights need, as in a file of format="compute_comms": 1RECV_F0, 0UNSHARD.
+#: What replicas do together, as in a file of format="compute_comms": 0UNSHARD.
+_COLLECTIVE: Final = re.compile(r"\d{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
+_SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
+#: Anything else that is no pass.
 _OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
 _OVERLAP: Final = "OVERLAP_F_B"
@@ -64,9 +69,12 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
     It runs point-to-point, or in lock-step.
     """
-    rows = _rows(path, name)
+    copies: list[Copy] = []
+    skipped: list[str] = []
+    rows = _rows(path, name, copies, skipped)
     shape = _shape(rows, name)
     passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
+    check_copies(copies, list(passes.values()), shape.mapping, name)
     joined = frozenset(cell[0] for row in rows for cell in row if len(cell) > 1)
     kinds = {op.kind for row in passes.values() for op in row}
     supports = {Feature.TRAINING if shape.training else Feature.INFERENCE, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
@@ -85,15 +93,28 @@ def read_schedule(path: Path, name: str) -> Schedule:
         frozenset(supports),
         (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
         written=shape,
+        notes=(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))),) if skipped else (),
     )
 
 
-def _rows(path: Path, name: str) -> list[list[tuple[Op, ...]]]:
-    """Return the cells of the file; raises FileError for the first one that is none, with its row and column."""
-    return [
-        [_cell(cell, f"{name!r}, row {row}, column {column}") for column, cell in enumerate(line.cells, start=1)]
-        for row, line in enumerate(_lines(path, name), start=1)
-    ]
+def _rows(path: Path, name: str, copies: list[Copy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
+    """Return the passes of the file's cells, and add its copies and the words for what is skipped.
+
+    Raises FileError for the first cell that is none, with its row and column.
+    """
+    rows = []
+    for number, line in enumerate(_lines(path, name)):
+        row: list[tuple[Op, ...]] = []
+        for column, text in enumerate(line.cells, start=1):
+            place = f"{name!r}, row {number + 1}, column {column}"
+            copy = copy_of(text, number, sum(map(len, row)), place)
+            if copy is not None:
+                copies.append(copy)
+            elif (match := _COLLECTIVE.fullmatch(text)) is not None:
+                skipped.append(match[1])
+            row.append(() if copy is not None or match is not None else _cell(text, place))
+        rows.append(row)
+    return rows
 
 
 def _lines(path: Path, name: str) -> Iterator[CsvLine]:
@@ -123,11 +144,12 @@ def _cell(text: str, place: str) -> tuple[Op, ...]:
     kinds = [op.kind for op in ops]
     if composite is None and len(ops) == 1:
         return ops
-    if composite is not None and composite[2] == _OVERLAP and kinds == [Pass.FORWARD, Pass.BACKWARD]:
+    whole = composite is not None and composite[2] == _OVERLAP and len(parts) == len(ops)
+    if whole and kinds == [Pass.FORWARD, Pass.BACKWARD]:
         return ops
     remedy = ""
     if _OTHER.fullmatch(text):
-        remedy = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
+        remedy = ': waits follow from the passes here; leave it out, as format="compute_only" does'
     elif composite is not None:
         remedy = f": a forward and a full backward pass run in one slot, as in (0F7;7B3){_OVERLAP}"
     shown = text if len(text) <= 60 else f"{text[:57]}..."

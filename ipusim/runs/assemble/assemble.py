@@ -260,6 +260,7 @@ def _job(
         options.steps,
         (
             *_notes(options, laid_out),
+            *laid_out.schedule.notes,
             *_no_updates(program),
             *_few_samples(program, laid_out.system, content),
             *_spares(program, laid_out.system),

@@ -120,23 +120,65 @@ def test_torch_has_no_recomputation():
         write_torch_csv(order)
 
 
+def test_copies_of_torchs_default_dump_are_those_of_the_passes_and_left_out(read):
+    text = (
+        "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+        "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1RESHARD,1REDUCE_GRAD\n"
+    )
+    found = read(text)
+    shape = PlanShape(mapping=(0, 1), micro_batches=2)
+    assert found.order(shape) == read("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n").order(shape)
+    assert found.notes == (
+        "mine.csv has cells UNSHARD, REDUCE_GRAD, RESHARD, which are skipped: what replicas sum and gather follows "
+        "from the scenario.",
+    )
+
+
 EXPECTED = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell, got"
 TOGETHER = ": a forward and a full backward pass run in one slot, as in (0F7;7B3)OVERLAP_F_B"
-FOLLOW = ': copies and collectives follow from the passes here; leave it out, as format="compute_only" does'
+FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_only" does'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0F0,0SEND_F0\n1RECV_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
-        ("0F0,0B0\n1UNSHARD,1F0", f", row 2, column 1: {EXPECTED} '1UNSHARD'{FOLLOW}"),
-        ("0F0,0B0,0REDUCE_GRAD", f", row 1, column 3: {EXPECTED} '0REDUCE_GRAD'{FOLLOW}"),
-        ("0F0,0RESHARD", f", row 1, column 2: {EXPECTED} '0RESHARD'{FOLLOW}"),
+        (
+            "0F0,0SEND_F0\n1RECV_F0",
+            ", row 1, column 2: expected copies between the rows of a stage and its neighbour, got '0SEND_F0'",
+        ),
         (
             "0F0,0F1\n,(1F0;1F1)OVERLAP_F_B",
             f", row 2, column 2: {EXPECTED} '(1F0;1F1)OVERLAP_F_B'{TOGETHER}",
         ),
-        ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 2: {EXPECTED} '0SEND_F0'{FOLLOW}"),
+        ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 3: {EXPECTED} '0WAIT_SEND_F0'{FOLLOW}"),
+        (
+            "0F0,0SEND_F0\n1RECV_F0,1F0,1RECV_F0",
+            ", row 2, column 3: expected each copy once, got '1RECV_F0' again",
+        ),
+        (
+            "0SEND_F0,0F0\n1RECV_F0,1F0",
+            ", row 1, column 1: expected '0SEND_F0' behind its pass F0.0 in row 1",
+        ),
+        (
+            "0F0,0SEND_F0\n1F0,1RECV_F0",
+            ", row 2, column 2: expected '1RECV_F0' before its pass F1.0 in row 2",
+        ),
+        (
+            "0F0,0SEND_F0,1RECV_F0\n1F0",
+            ", row 1, column 3: expected '1RECV_F0' before its pass F1.0 in row 2",
+        ),
+        (
+            "0F0,0SEND_F0\n1F0",
+            ": expected every copy that passes need, or none; got no '1RECV_F0' for F1.0",
+        ),
+        (
+            "0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0",
+            ", row 2, column 3: expected copies between the rows of a stage and its neighbour, got '1SEND_F0'",
+        ),
+        (
+            "0F0\n1F0,(1F1;x;0B0)OVERLAP_F_B",
+            f", row 2, column 2: {EXPECTED} '(1F1;x;0B0)OVERLAP_F_B'{TOGETHER}",
+        ),
         ("0F0,0WAIT_REDUCE_GRAD", f", row 1, column 2: {EXPECTED} '0WAIT_REDUCE_GRAD'{FOLLOW}"),
         (
             "()NEW",
