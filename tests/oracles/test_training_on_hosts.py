@@ -214,7 +214,9 @@ def test_over_links_the_sum_is_an_all_reduce_of_the_ipus_of_all_hosts():
     scenario = Path("scenarios/tutorial_step3_pipelining.yaml")
     hosts = load_job(scenario, (*changes, "system.host.count=4", "system.host.sum_over=links"))
     whole = load_job(scenario, (*changes[:1], "system.auto_select_ipus=8", "numerics=off"))
-    summed, want = hosts.costs.host_sum.over_links, whole.costs.gradient_sum
+    by_hosts = hosts.costs.host_sum
+    assert (by_hosts.write, by_hosts.network, by_hosts.read) == (0, 0, 0)
+    summed, want = by_hosts.over_links, whole.costs.gradient_sum
     assert (summed.cost.total_cycles, summed.bytes, summed.algorithm) == (
         want.cost.total_cycles,
         want.bytes,
