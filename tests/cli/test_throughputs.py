@@ -11,6 +11,7 @@ from fractions import Fraction
 import matplotlib.image
 import pytest
 
+from ipusim.app.fidelity.kinds import RANGES, error_words, kind_of
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_png, verdict
@@ -187,6 +188,24 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
     (ceiling,) = (rate for rate in RATES if rate.name == "amp_ceiling")
     assert ceiling.at_edge(Fraction("0.95"))
     assert ceiling.at_edge(Fraction("0.7"))
+
+
+def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
+    """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
+    assert RANGES.read_bytes() == validate.found.ranges
+    kinds = {
+        name: kind_of(prepare(each.row).jobs[0]) for name, each in {each.row.model: each for each in simulated}.items()
+    }
+    assert kinds == {
+        **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT"),
+        **dict.fromkeys(("mnist_cnn", "small_cnn", "mnist_mlp"), "small networks"),
+        **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
+    }
+    bert = [each.judged for each in simulated if kinds[each.row.model] == "BERT"]
+    words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
+    assert words == f"models of this kind (BERT, {len(bert)} rows): {min(bert):+.0%} to {max(bert):+.0%}"
+    given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
+    assert error_words(given) == "not known: no training of a model of this kind is published"
 
 
 @slowest

@@ -10,6 +10,7 @@ from typing import Final
 from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
+from ipusim.app.fidelity.kinds import ranges_csv
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
@@ -45,6 +46,8 @@ class Validation:
         throughputs: of whole trainings.
         benchmarks: links, collectives and the host.
         felt: what each rate does to a training; None where that was not asked.
+        dials: the rates that were fitted, and what tells each.
+        ranges: the file of errors by kind of model, by which runs say how far off they may be.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -54,6 +57,7 @@ class Validation:
     benchmarks: Sequence[micro.MicroBenchmark]
     felt: Table | None = None
     dials: Table | None = None
+    ranges: bytes = b""
 
     def verdicts(self) -> Iterator[str]:
         """Yield in a sentence for each kind how far off the simulation is."""
@@ -123,4 +127,5 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         micro.read_benchmarks() if everything else (),
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
+        ranges_csv(prepared, simulated) if everything else b"",
     )

@@ -1,0 +1,75 @@
+"""Kinds of models, and between which errors published trainings of each kind are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ipusim.api import Job
+from ipusim.base.csv_table import Columns, read_table
+
+if TYPE_CHECKING:
+    from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
+
+#: Errors of each kind as ``ipusim validate`` finds them; ``python -m reports`` writes it.
+RANGES: Final = Path(__file__).parent / "measured" / "ranges.csv"
+COLUMNS: Final = ("kind", "rows", "least", "most")
+_MOST_BYTES: Final = 2**16
+#: Bytes of weights up to which what a program does between layers counts as much as they do.
+_SMALL: Final = 20 * 10**6
+
+
+def kind_of(job: Job) -> str:
+    """Return what kind of model a Job trains or asks, by its layers; empty for one that is like no published one.
+
+    >>> from ipusim.api import Request, assemble
+    >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+    >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
+    >>> kind_of(assemble(Request.from_dict(options)))
+    ''
+    """
+    model = job.request.options.model
+    if model is None or job.request.options.pipeline.cycles is not None:
+        return ""
+    layers = list(_flat(model.layers))
+    kinds = {layer.type for layer in layers}
+    if sum(stage.parameter_bytes for stage in job.program.stages) <= _SMALL:
+        return "small networks"
+    if "relative_multi_head_attention" in kinds:
+        return "Conformers"
+    if "multi_head_attention" in kinds:
+        if any(getattr(layer, "causal", False) for layer in layers):
+            return "GPT"
+        return "vision transformers" if "conv2d" in kinds else "BERT"
+    return "ResNets" if {"conv2d", "batch_norm", "residual"} <= kinds else ""
+
+
+def error_words(job: Job) -> str:
+    """Return between which errors throughputs of models like a Job's are simulated, or that none is known."""
+    kind = kind_of(job)
+    for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
+        said = row.cells
+        if said["kind"] == kind:
+            least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
+            return f"models of this kind ({kind}, {said['rows']} rows): {least} to {most}"
+    return "not known: no training of a model of this kind is published"
+
+
+def ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
+    """Return the file of :data:`RANGES`: least and most errors of each kind, of rows that no input holds back."""
+    errors: dict[str, list[float]] = {}
+    for each, row in zip(prepared, rows, strict=True):
+        if row.row.use != "input":
+            errors.setdefault(kind_of(each.jobs[0]), []).append(row.judged)
+    lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
+    return "\n".join([",".join(COLUMNS), *lines, ""]).encode()
+
+
+def _flat(layers: Sequence[Any]) -> Iterator[Any]:
+    """Yield layers and those within them."""
+    for layer in layers:
+        if hasattr(layer, "type"):
+            yield layer
+        for name in ("layers", "shortcut"):
+            yield from _flat(getattr(layer, name, None) or ())
