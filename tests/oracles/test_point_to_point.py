@@ -29,6 +29,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
+from tests.effort import share
 from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, multiple_of, trains_only
 from tests.orders import needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
@@ -373,15 +374,15 @@ def drawn_case(seed):
 
 @lru_cache(maxsize=1)
 def cases(most=60):
-    """The first hundred cases without contention, and the first ones with it."""
+    """The first cases without contention, a hundred or more, with every schedule among them; the first ones with it."""
     alone, together, seed = [], [], 0
-    missing = {*NAMED, "drawn"}
-    while len(alone) < 100 or len(together) < most or missing:
+    missing, least = {*NAMED, "drawn"}, max(100, share(300))
+    while len(alone) < least or len(together) < most or missing:
         case = drawn_case(seed)
         seed += 1
         found, busy = longest_path(case)
         if not contended(busy):
-            if len(alone) < 100 or case.program.schedule in missing:
+            if len(alone) < least or case.program.schedule in missing:
                 alone.append((case, found))
             missing.discard(case.program.schedule)
         elif len(together) < most and not case.order.joined.any():  # the fluid computation has a pass in each slot
