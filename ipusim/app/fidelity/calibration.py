@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -77,6 +77,8 @@ class Calibration:
         before, after: how much too large what is simulated of each row is, as a share of what was measured.
         alike: rates that are told apart badly.
         left_out: those that were not asked for by name and are not told by the rows, each with the reason.
+        foreseen: how far off rows that a fit leaves out are on average, as a logarithm, by how many rows it has; with
+            none, by the scenarios' rates.
     """
 
     rows: Rows
@@ -86,6 +88,15 @@ class Calibration:
     after: tuple[float, ...]
     alike: tuple[Alike, ...]
     left_out: tuple[tuple[hardware.Rate, str], ...]
+    foreseen: Mapping[int, float]
+
+    @property
+    def better_from(self) -> int | None:
+        """The number of rows from which on rows left out are met better than by the scenarios' rates; None for none."""
+        own, *fitted = self.foreseen.items()
+        worse = [count for count, error in fitted if error >= own[1]]
+        better = [count for count, _ in fitted if count > max(worse, default=0)]
+        return min(better, default=None)
 
 
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
@@ -267,7 +278,29 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
         tuple(problem.rows.errors(rates)),
         _alike(problem, slopes),
         left_out,
+        _foreseen(problem),
     )
+
+
+def _foreseen(problem: Problem) -> dict[int, float]:
+    """Return how far off rows are on average that a fit leaves out, by how many rows it has.
+
+    Each row is left out in turn, and rates are fitted to so many of those behind it, the first following the last; by
+    the slopes of the rows at the scenarios' rates, as if each were all that a rate did.
+    """
+    start, slopes = problem.start, problem.slopes(problem.start)
+    misfits = problem.misfits(problem.rates(start))
+    count, rates = slopes.shape
+    found = {0: float(np.mean(np.abs(misfits)))}
+    for size in range(rates, count):
+        errors = []
+        for row in range(count):
+            chosen = [(row + 1 + behind) % count for behind in range(size)]
+            step = np.linalg.lstsq(slopes[chosen], -misfits[chosen], rcond=None)[0]
+            step = np.clip(start + step, problem.low, problem.high) - start
+            errors.append(abs(misfits[row] + slopes[row] @ step))
+        found[size] = float(np.mean(errors))
+    return found
 
 
 def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:

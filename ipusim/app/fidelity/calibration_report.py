@@ -55,7 +55,8 @@ def row_table(found: Calibration) -> Table:
 
 
 def words(found: Calibration) -> Iterator[str]:
-    """Yield what to know of the tables: what the rows do not tell apart or do not tell at all."""
+    """Yield what to know of the tables: from how many rows on they help, and what the rows do not tell."""
+    yield from _foreseen_words(found)
     for alike in found.alike:
         names = " and ".join(rate.name for rate in alike.rates)
         how = "together" if alike.correlation is None else f"correlation {alike.correlation:.2f}"
@@ -71,6 +72,20 @@ def words(found: Calibration) -> Iterator[str]:
         yield f"Not fitted: {rate.name}: {why}."
     for source in found.rows.sources:
         yield f"Source: {source}."
+
+
+def _foreseen_words(found: Calibration) -> Iterator[str]:
+    """Yield how far off rows are that a fit leaves out, and from how many rows on that is better than no fit."""
+    own, *fitted = found.foreseen.items()
+    if not fitted:
+        return
+    rows, error = fitted[-1]
+    others = f"{rows} other{'s' * (rows != 1)}"
+    said = f"Left out in turn, a row is {error:.1%} off on average by {others}, and {own[1]:.1%} before"
+    if found.better_from is None:
+        yield f"{said}: fitted rates are no better yet on rows that they have not seen; add some."
+    else:
+        yield f"{said}: fitted rates are better from {found.better_from} row{'s' * (found.better_from != 1)} on."
 
 
 def rates_file(found: Calibration, name: str) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.app.fidelity.calibration import UndeterminedError, calibrate
+from ipusim.app.fidelity.calibration_report import words
 from ipusim.app.fidelity.calibration_rows import Rows
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 
@@ -101,3 +102,28 @@ def test_a_rate_that_would_leave_its_range_stays_at_its_edge():
     found = calibrate(made({"vector_slowdown": [1, 1]}, [0.2, 0.21]), ["vector_slowdown"])
     (fitted,) = found.fitted
     assert (fitted.value, fitted.at_edge) == (Fraction(5), True)
+
+
+def test_rows_left_out_say_from_how_many_on_a_fit_is_better_than_none():
+    """All rows 20 % short, each with a scatter of its own: by hand, of one rate that all go with alike."""
+    logs = [-0.2, -0.26, -0.14, -0.2]
+    found = calibrate(made({"vector_slowdown": [1] * 4}, [math.exp(log) for log in logs]), ["vector_slowdown"])
+    by_hand = {0: sum(map(abs, logs)) / 4}
+    for size in (1, 2, 3):
+        others = [[logs[(row + 1 + behind) % 4] for behind in range(size)] for row in range(4)]
+        by_hand[size] = sum(abs(log - sum(of) / size) for log, of in zip(logs, others, strict=True)) / 4
+    assert dict(found.foreseen) == pytest.approx(by_hand, abs=1e-6)
+    assert found.better_from == 1
+    (first, *_) = words(found)
+    assert first == (
+        f"Left out in turn, a row is {by_hand[3]:.1%} off on average by 3 others, and 20.0% before: fitted rates are "
+        "better from 1 row on."
+    )
+
+
+def test_rows_whose_rates_are_right_as_they_are_say_that_a_fit_is_no_better():
+    logs = [0.02, -0.03, 0.03, -0.02]
+    found = calibrate(made({"vector_slowdown": [1] * 4}, [math.exp(log) for log in logs]), ["vector_slowdown"])
+    assert found.better_from is None
+    (first, *_) = words(found)
+    assert first.endswith("fitted rates are no better yet on rows that they have not seen; add some.")
