@@ -23,7 +23,8 @@ class DisturbanceCost:
         recovery: how many micro-batches the first stage begins behind the last change of a disturbance until the state
             of the machine is that of the run without them, in which it then stays; None where it does not come back to
             that, or disturbances never end.
-        passes: whether disturbances end for good within the run.
+        passes: whether disturbances end for good within the run, and its states behind that were looked at: those of
+            runs of up to 50,000 spans are.
     """
 
     cycles: int

@@ -153,6 +153,8 @@ class Lists:
             behind = 2 * end - begin
             if a // len(own) != b // len(own) or begin < least or behind > most:
                 return False
+            if begin == end:  # an IPU of another replica that has done all of its fewer micro-batches, being faster
+                return False
             if not _repeats(own[begin:end], own[end:behind], more):
                 return False
         return True

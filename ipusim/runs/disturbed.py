@@ -37,11 +37,12 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
     plain = timeline_of(job, executions, priced=undisturbed, between=job.between)
     last = steady_from(job.system)
     passes = last is not None and 0 < last < timeline.makespan_cycles and _ends(job.system)
+    passes = passes and int(timeline.weights.sum()) <= _MOST_SPANS
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
         throughput_of(plain).run_cycles,
         more_waits(timeline, plain),
-        _recovery(job, executions, last or 0) if passes and len(timeline) <= _MOST_SPANS else None,
+        _recovery(job, executions, last or 0) if passes else None,
         passes,
     )
 

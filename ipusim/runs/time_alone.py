@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -67,9 +68,10 @@ def timeline_of(
         device = with_pauses(job.whole, priced(job.whole)[0], device, count, between)
         priced, repeats = _on(device, priced), False
     if jump and repeats and count == 1 and changes(device):
-        between_changes = BetweenChanges(job, priced).timeline()
-        if between_changes is not None:
-            return between_changes
+        with suppress(RequestError):  # of a count that nobody has asked for, which is told of below
+            between_changes = BetweenChanges(job, priced).timeline()
+            if between_changes is not None:
+                return between_changes
     if jump and steady_from(device) is not None:
         run = _InPart(job, count, priced, replicas, between, progress)
         found = run.found(repeats=repeats)

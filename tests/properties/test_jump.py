@@ -138,6 +138,28 @@ def test_a_disturbed_execution_jumps_before_between_and_behind_its_disturbances(
     assert part.summary.times_dict() == whole.summary.times_dict()
 
 
+def test_a_replica_that_is_done_early_is_no_part_of_what_repeats_itself() -> None:
+    """Replicas that go on by themselves, one of which is slower: states recur while it alone has micro-batches left."""
+    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(2)]
+    pipeline = {"schedule": "single", "sync": "point_to_point", "gradient_accumulation_count": 48, "stages": stages}
+    data = {"system": {"name": "free", "auto_select_ipus": 2}, "pipeline": pipeline}
+    run = execute(assemble(Request.from_dict(data | {"disturbances": [{"ipu": 0, "slower": 2}]})))
+    assert run.job.system.replicas == 2
+    assert run.timeline.expanded() == execute(run.job, jump=False).timeline
+
+
+@pytest.mark.parametrize("count", [100_000, 1_000_000])
+def test_a_million_micro_batches_with_a_passing_disturbance_take_as_long_as_few(count: int) -> None:
+    job = flight(7, 4, 100, 200, count)
+    passing = {"ipu": 2, "slower": 2, "from": "10 ms", "until": "10.1 ms"}
+    run = execute(assemble(job.request.replace({"disturbances": [passing]})))
+    assert len(run.timeline.repeats) >= 2
+    assert len(run.timeline) < 20_000
+    assert run.summary.count == count
+    lost = run.timeline.makespan_cycles - execute(job).timeline.makespan_cycles
+    assert 0 < lost < 200_000
+
+
 def held(run: Run, replica: int) -> list[tuple[Any, ...]]:
     """Return the columns of what each IPU of a replica holds over time."""
     footprint = run.job.memory.footprint
