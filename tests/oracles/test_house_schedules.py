@@ -258,6 +258,25 @@ def test_dualpipe_v_has_its_authors_order_and_torchs_cells_both_ways(tmp_path):
     assert (read.joined == order.joined).all()
 
 
+#: torch's DualPipeV of four ranks and ten micro-batches, of ranks 0 to 2, as its pull request 158978 prints them; here
+#: x+y for (x;y)OVERLAP_F_B.
+TORCHS_DUALPIPE_V = [
+    "0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 0F7+7B3 7F4+0B0 0F8+7B4 7F5+0B1 0F9+7B5 "
+    "7F6+0B2 7B6 7F7+0B3 7B7 7F8+0B4 7B8 7F9+0B5 7B9 0I6 0W6 0I7 0W7 0I8 0W8 0I9 0W9 ",
+    "1F0 1F1 1F2 1F3 1F4 6F0 1F5 6F1 6I0 6W0 6F2 6I1 6W1 6F3 1F6+6B2 6F4+1B0 1F7+6B3 6F5+1B1 1F8+6B4 6F6+1B2 "
+    "1F9+6B5 6F7+1B3 6B6 6F8+1B4 6B7 6F9+1B5 6B8 1B6 6I9 1I7 6W9 1I8 1W7 1I9 1W8 1W9 ",
+    "2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5W0 5F3 2F5+5B1 5F4+2B0 2F6+5B2 5F5+2B1 2F7+5B3 5F6+2B2 2F8+5B4 5F7+2B3 "
+    "2F9+5B5 5F8+2B4 5B6 5F9+2B5 5B7 2B6 5B8 2I7 5I9 2I8 2W7 2I9 5W9 2W8 2W9 ",
+]
+
+
+def test_dualpipe_v_has_torchs_order():
+    order = find("dualpipe_v").order(PlanShape(mapping=zigzag(8, 2), micro_batches=10))
+    for line, right in zip(write_torch_csv(order).splitlines(), TORCHS_DUALPIPE_V, strict=False):
+        cells = [cell.replace(")OVERLAP_F_B", "").lstrip("(").replace(";", "+") for cell in line.split(",") if cell]
+        assert cells == right.split()
+
+
 def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
     """Of two joined passes, the second one's need holds the first up, and the first one's tensor leaves with both."""
     passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "F1.1", "B1.0", "B1.1"]}
