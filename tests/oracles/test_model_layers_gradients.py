@@ -113,6 +113,7 @@ LAYERS = {
         (4, 2),
     ),
     "attention causal": (MultiHeadAttention(2, key_dim=3, causal=True), (4, 2)),
+    "attention padded": (MultiHeadAttention(2, key_dim=3, padding_mask=True), (4, 2)),
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),
     "residual": (BLOCK, (3, 4)),
     "residual with shortcut": (RESNET, (4, 3, 2)),

@@ -88,7 +88,7 @@ SHAPES = {
             (inner(AUGRU(2, return_sequences=True)), (NamedLayer("gru", GRU(2, masked=True, return_sequences=True)),))
         ),
         MultiHeadAttention(2),
-        MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2, split_qkv=True),
+        MultiHeadAttention(2, 3, causal=True, use_bias=False, dropout=0.2, split_qkv=True, padding_mask=True),
         RelativeMultiHeadAttention(2, dropout=0.2),
         PositionEmbedding(),
         Residual(inner(Reshape((WIDTH, 3)), Dense(3, "tanh"), Reshape((3, WIDTH)))),

@@ -324,11 +324,13 @@ SUMMED = {
 def optimizers(draw):
     """Return an optimizer, and what it does to each micro-batch's gradients."""
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
-    kind = draw(among("sgd", "momentum", *SUMMED, *["adam", "lamb"] * 6))
+    kind = draw(among("sgd", "momentum", "lars", *SUMMED, *["adam", "lamb"] * 6))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
     adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
     momentum = {"momentum": MOMENTUM, "nesterov": draw(st.booleans())}
-    more = {"sgd": {}, "momentum": momentum, **SUMMED}.get(kind, adaptive)
+    more = {"sgd": {}, "momentum": momentum, "lars": momentum | {"eeta": 0.5, "epsilon": 0.01}, **SUMMED}.get(
+        kind, adaptive
+    )
     clip = draw(st.sampled_from([None, {"clip_by_value": 0.02}, {"decay": 0.01, "clip_by_norm": 0.05}]))
     return {"type": kind, "learning_rate": 0.05, "map_gradient": clip, **more}
 
@@ -455,6 +457,9 @@ def stepped(optimizer, weight, gradient, slots):
     if optimizer["type"] in SUMMED:
         step = {"rmsprop": formulas.rms_step, "adagrad": formulas.adagrad_step, "adadelta": formulas.adadelta_step}
         return weight - step[optimizer["type"]](gradient, slots, rate, **SUMMED[optimizer["type"]])
+    if optimizer["type"] == "lars":
+        lengths = np.linalg.norm(weight), np.linalg.norm(gradient)
+        rate *= 0.5 * lengths[0] / (lengths[1] + 0.01) if all(lengths) else 1
     if optimizer["type"] not in ("adam", "lamb"):
         slots[0] = optimizer.get("momentum", 0) * slots[0] + gradient
         return weight - rate * (gradient + MOMENTUM * slots[0] if optimizer.get("nesterov") else slots[0])

@@ -102,7 +102,14 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "offload_weights": False,
             "variables_on_host": False,
         },
-        "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9, "nesterov": True},
+        "optimizer": {
+            "type": "lars",
+            "learning_rate": 0.1,
+            "momentum": 0.9,
+            "nesterov": True,
+            "eeta": 0.01,
+            "skip_list": ["/b"],
+        },
         "training": True,
         "steps": 2,
         "seed": 7,
@@ -237,6 +244,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                             "use_bias": False,
                             "dropout": 0.1,
                             "split_qkv": True,
+                            "padding_mask": True,
                         },
                         {
                             "name": "relative",

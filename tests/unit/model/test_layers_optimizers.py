@@ -10,7 +10,7 @@ from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
-from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
+from ipusim.model.learning.adaptive_optimizers import LAMB, LARS, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
@@ -147,7 +147,7 @@ def test_parameters_are_excluded_from_weight_decay_by_name(kind):
 @pytest.mark.parametrize(
     "optimizer",
     [
-        *(SGD(RATE), Momentum(RATE, 0.9), Momentum(RATE, 0.9, True), Adam(RATE), LAMB(RATE)),
+        *(SGD(RATE), Momentum(RATE, 0.9), Momentum(RATE, 0.9, True), Adam(RATE), LAMB(RATE), LARS(RATE, 0.9, eeta=0.5)),
         *(RMSProp(RATE, centered=True), Adagrad(RATE), Adadelta(1, epsilon=1e-3), Ftrl(RATE, -0.75, l2_shrinkage=0.1)),
     ],
 )
@@ -167,7 +167,7 @@ def test_arrays_keep_their_dtype_and_place(optimizer, dtype):
     ("optimizer", "slots"),
     [
         *((SGD(1), 0), (Momentum(1, 0.9), 1), (Adam(1), 2), (LAMB(1), 2), (RMSProp(1), 2)),
-        *((RMSProp(1, centered=True), 3), (Adagrad(1), 1), (Adadelta(1), 2), (Ftrl(1), 2)),
+        *((RMSProp(1, centered=True), 3), (Adagrad(1), 1), (Adadelta(1), 2), (Ftrl(1), 2), (LARS(1, 0.9), 1)),
     ],
 )
 def test_state_bytes_are_those_of_the_state(optimizer, slots):
@@ -181,7 +181,14 @@ def test_state_bytes_are_those_of_the_state(optimizer, slots):
     "optimizer",
     [
         *(Adam(RATE), LAMB(RATE, weight_decay=0.1), RMSProp(RATE, centered=True)),
-        *(Adagrad(RATE), Adadelta(1), Ftrl(RATE), Ftrl(RATE, -0.75), Momentum(RATE, 0.5, True)),
+        *(
+            Adagrad(RATE),
+            Adadelta(1),
+            Ftrl(RATE),
+            Ftrl(RATE, -0.75),
+            Momentum(RATE, 0.5, True),
+            LARS(RATE, 0.5, eeta=0.3),
+        ),
     ],
 )
 def test_a_scalar_learns_as_an_element_does(optimizer):
@@ -190,7 +197,36 @@ def test_a_scalar_learns_as_an_element_does(optimizer):
     assert one["w"] == other["w"][0] != 2
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_lars_is_momentum_whose_step_goes_with_the_length_of_the_parameter(nesterov):
+    """Of one that is left out, and of one of nothing but zeros at first, it is momentum."""
+    rng = np.random.default_rng(3)
+    start = {"a/W": rng.normal(size=(3, 2)), "a/b": rng.normal(size=2), "z/W": np.zeros(2)}
+    gradients = [{name: rng.normal(size=array.shape) for name, array in start.items()} for _ in range(3)]
+    rule = LARS(RATE, 0.9, nesterov, eeta=0.5, epsilon=0.01, weight_decay=0.1, skip_list=("/b",))
+    found, _ = trained(rule, start, gradients)
+    for name, array in start.items():
+        weight, slot = array.copy(), np.zeros_like(array)
+        for step in gradients:
+            grad, trust = step[name], 1.0
+            if name != "a/b":
+                own, length = np.linalg.norm(weight), np.linalg.norm(grad)
+                if own and length:
+                    trust = 0.5 * own / (length + 0.1 * own + 0.01)
+                grad = grad + 0.1 * weight
+            slot = 0.9 * slot + grad
+            weight = weight - RATE * trust * (grad + 0.9 * slot if nesterov else slot)
+        np.testing.assert_allclose(found[name], weight, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [{"eeta": -1}, {"epsilon": float("nan")}, {"weight_decay": -0.1}, {"momentum": -1}])
+def test_lars_refuses_what_is_no_share(wrong):
+    with pytest.raises(ModelError, match="of 0 or more"):
+        LARS(**{"learning_rate": 1, "momentum": 0.9} | wrong)
+
+
 def test_update_work_by_hand():
+    assert LARS(1, 0.9).work(10, 4) == Work(vector=VectorWork(80, 20), sram_bytes=360, compute_sets=5)
     assert Adam(1).work(10, 4) == Work(vector=VectorWork(100, 0, 10, 10), sram_bytes=280, compute_sets=4)
     assert Adam(1, weight_decay=0.1).work(10, 4).vector == VectorWork(120, 0, 10, 10)
     assert RMSProp(1).work(10, 4) == Work(vector=VectorWork(90, 0, 10, 10), sram_bytes=280, compute_sets=3)
