@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from ipusim.base.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
@@ -175,6 +176,17 @@ def _serialized_in_a_row(shape: PlanShape) -> int:
     return shape.serialization
 
 
+def _free(
+    name: str, order: Callable[[PlanShape], Order], summary: str, supports: frozenset[Feature], **more: Any
+) -> Schedule:
+    """Return a schedule of the GPU world that has any count, and repeats itself with each micro-batch."""
+    return Schedule(name, order, any_count, True, summary, supports, _FREE, **{"period": any_count, **more})
+
+
+#: Stages that go over the IPUs and back, two on each of them.
+_zigzag: Final = partial(_free, placement=zigzag, per_ipu=2)
+
+
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
@@ -221,16 +233,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         ),
         Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE, period=any_count),
         Schedule("gpipe", gpipe.order, any_count, True, "all forward passes, then all backward passes", _GPU, _FREE),
-        Schedule(
-            "1f1b",
-            one_forward_one_backward.order,
-            any_count,
-            True,
-            "a forward and a backward in turn",
-            _GPU_TRAINING,
-            _FREE,
-            period=any_count,
-        ),
+        _free("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
         Schedule(
             "interleaved_1f1b",
             interleaved_1f1b.order,
@@ -241,39 +244,24 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             _FREE,
             period=interleaved_1f1b.multiple,
         ),
-        Schedule(
+        _free(
             "eager_1f1b",
             one_forward_one_backward.eager_order,
-            any_count,
-            True,
             "1f1b with a warm-up twice as long, behind which a copy may take long",
             _GPU_TRAINING,
-            _FREE,
-            period=any_count,
         ),
-        Schedule(
+        _zigzag(
             "1f1b_v",
             v_1f1b.order,
-            any_count,
-            True,
             "1f1b with two stages an IPU, over the IPUs and back, and two thirds of the activations",
             _GPU_TRAINING,
-            _FREE,
-            period=any_count,
-            placement=zigzag,
-            per_ipu=2,
         ),
-        Schedule(
+        _zigzag(
             "hanayo",
             hanayo.order,
-            any_count,
-            True,
             "waves over the IPUs and back, after Hanayo, with ramps as short as a stage",
             _GPU_TRAINING,
-            _FREE,
             period=hanayo.period,
-            placement=zigzag,
-            per_ipu=2,
         ),
         Schedule(
             "breadth_first",
@@ -284,73 +272,28 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             _GPU,
             _FREE,
         ),
-        Schedule(
+        _free(
             "zero_bubble_h1",
             zero_bubble.order,
-            any_count,
-            True,
             "1f1b with backward in halves, the weights' where an IPU would wait",
             _HALVES,
-            _FREE,
-            period=any_count,
         ),
-        Schedule(
+        _free(
             "zero_bubble_h2",
             zero_bubble.order_h2,
-            any_count,
-            True,
             "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
             _HALVES,
-            _FREE,
-            period=any_count,
         ),
-        Schedule(
-            "zbv",
-            zbv.order,
-            any_count,
-            True,
-            "zero bubble with two stages an IPU, over the IPUs and back",
-            _HALVES,
-            _FREE,
-            period=any_count,
-            placement=zigzag,
-            per_ipu=2,
-        ),
-        Schedule(
+        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES),
+        _zigzag(
             "dualpipe_v",
             dualpipe_v.order,
-            any_count,
-            True,
             "zbv with the forward pass of one stage and the backward pass of the other in one slot",
             _HALVES,
-            _FREE,
-            period=any_count,
-            placement=zigzag,
-            per_ipu=2,
         ),
-        Schedule(
-            "v_half",
-            controllable_memory.v_half,
-            any_count,
-            True,
-            "zbv with half the activations, and a bubble for it",
-            _HALVES,
-            _FREE,
-            period=any_count,
-            placement=zigzag,
-            per_ipu=2,
-        ),
-        Schedule(
-            "v_min",
-            controllable_memory.v_min,
-            any_count,
-            True,
-            "zbv with a third of the activations, and a bubble for it",
-            _HALVES,
-            _FREE,
-            period=any_count,
-            placement=zigzag,
-            per_ipu=2,
+        _zigzag("v_half", controllable_memory.v_half, "zbv with half the activations, and a bubble for it", _HALVES),
+        _zigzag(
+            "v_min", controllable_memory.v_min, "zbv with a third of the activations, and a bubble for it", _HALVES
         ),
     )
 }
