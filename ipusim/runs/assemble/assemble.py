@@ -260,7 +260,6 @@ def _job(
         options.steps,
         (
             *_notes(options, laid_out),
-            *laid_out.schedule.notes,
             *_no_updates(program),
             *_few_samples(program, laid_out.system, content),
             *_spares(program, laid_out.system),
@@ -310,7 +309,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
 
 
 def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
-    """Return Graphcore's warnings about what is asked for."""
+    """Return Graphcore's warnings about what is asked for, and what a schedule has to say."""
     pipeline, shape = options.pipeline, laid_out.plan.shape
     offloads = no_effect_in_inference(
         pipeline.offload_weight_update_variables,
@@ -330,6 +329,7 @@ def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
             "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
         )
     return (
+        *laid_out.schedule.notes,
         *checkpoints,
         *(() if shape.training else offloads),
         *sharding,
