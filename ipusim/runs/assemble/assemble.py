@@ -212,12 +212,7 @@ def _content(
 
 
 def _job(
-    request: Request,
-    options: Options,
-    fixed: Options,
-    laid_out: _LaidOut,
-    content: Content,
-    findings: Findings,
+    request: Request, options: Options, fixed: Options, laid_out: _LaidOut, content: Content, findings: Findings
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
         """Return the Job of other counts; of another repeat count alone it has the same prices."""
