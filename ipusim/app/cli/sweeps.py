@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.sweep.ceiling import Ceiling
+    from ipusim.app.sweep.ensemble import Ensemble
     from ipusim.app.sweep.measures import Measure
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
+    from ipusim.app.sweep.weak_points import WeakPoints
 
 #: Seconds from one writing of the rows that are there to the next.
 _EVERY_S: Final = 1.0
@@ -103,12 +105,10 @@ def sweep(
     from ipusim.app.scenario.load import load_request
     from ipusim.app.sweep.ceiling import ceilings
     from ipusim.app.sweep.crew import Crew
-    from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, without_disturbances
     from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.measures import measure_of
-    from ipusim.app.sweep.report import SWEEP_FILES, check_format, sweep_files
-    from ipusim.app.sweep.study_file import read_study
-    from ipusim.app.sweep.weak_points import WEAK_POINT_FILES, WeakPoints
+    from ipusim.app.sweep.report import check_format, sweep_files
+    from ipusim.app.sweep.study_file import ALL_FILES, read_study
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
@@ -121,9 +121,7 @@ def sweep(
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(
-            folder, (*SWEEP_FILES, *ENSEMBLE_FILES, *WEAK_POINT_FILES), reads=request.paths(scenario, study.scenario)
-        ) as results,
+        ResultsFolder(folder, ALL_FILES, reads=request.paths(scenario, study.scenario)) as results,
         Journal(results) as journal,
         _Landing(results) as landing,
     ):
@@ -135,21 +133,13 @@ def sweep(
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
-        about: Ensemble | WeakPoints | None = None
-        if seeds is not None:
-            about = Ensemble(found, without_disturbances(request))
-        elif slower is not None:
-            about = WeakPoints(found, slower)
+        special = study.special(found, request)
         limits = ceilings(found)
-        files = sweep_files(found, limits, chosen, table_format, drawn=about is None)
-        files |= {} if about is None else about.files()
+        files = sweep_files(found, limits, chosen, table_format, drawn=special is None)
+        files |= {} if special is None else special.files()
         heed()
         landing.end(files)
-    if about is None:
-        _print(found, limits, chosen)
-    else:
-        print_text(*about.words())
-        print_table(about.table())
+    _print(found, limits, chosen, special)
     print_text(f"{folder}: {', '.join(files)}")
 
 
@@ -161,10 +151,14 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
     study.first_job(overrides)
 
 
-def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure) -> None:
-    """Print the best point and what counts can reach, then the rows."""
+def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: Ensemble | WeakPoints | None) -> None:
+    """Print the best point and what counts can reach, then the rows; or what runs of a special kind come to."""
     from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
 
+    if special is not None:
+        print_text(*special.words())
+        print_table(special.table())
+        return
     print_text(*verdict(found, limits, chosen))
     print_table(sweep_table(found, chosen))
     if len(limits) > 1:

@@ -19,15 +19,18 @@ from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.sweep.crew import Crew
-from ipusim.app.sweep.ensemble import seed_axes
+from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, seed_axes, without_disturbances
 from ipusim.app.sweep.journal import Journal
 from ipusim.app.sweep.measures import measure_of
+from ipusim.app.sweep.report import SWEEP_FILES
 from ipusim.app.sweep.sweep import Sweep, sweep
 from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
-from ipusim.app.sweep.weak_points import one_at_a_time
+from ipusim.app.sweep.weak_points import WEAK_POINT_FILES, WeakPoints, one_at_a_time
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
+#: Every file that a study may write.
+ALL_FILES: Final = (*SWEEP_FILES, *ENSEMBLE_FILES, *WEAK_POINT_FILES)
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
 
 
@@ -63,6 +66,12 @@ class Study:
         if self.slower is not None:
             return replace(self, axes=(one_at_a_time(request, self.slower), *self.axes))
         return self
+
+    def special(self, sweep_of: Sweep, request: Request) -> Ensemble | WeakPoints | None:
+        """Return what the runs with seeds of their own, or with something slower, come to; None of other axes."""
+        if self.seeds is not None:
+            return Ensemble(sweep_of, without_disturbances(request))
+        return None if self.slower is None else WeakPoints(sweep_of, self.slower)
 
     def run(
         self,

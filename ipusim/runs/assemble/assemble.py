@@ -253,12 +253,7 @@ def _job(
             memory_of(options, laid_out.system, program, laid_out.plan), _micro_batches(options)
         ),
         options.steps,
-        (
-            *_notes(options, laid_out),
-            *_no_updates(program),
-            *_few_samples(program, laid_out.system, content),
-            *_spares(program, laid_out.system),
-        ),
+        (*_notes(options, laid_out), *_notes_of(program, laid_out.system, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -267,6 +262,13 @@ def _job(
     )
     check_memory(job)
     return job
+
+
+def _notes_of(program: PipelineProgram, system: System, content: Content) -> Iterator[str]:
+    """Yield what the notes say of a program and its data on a system."""
+    yield from _no_updates(program)
+    yield from _few_samples(program, system, content)
+    yield from _spares(program, system)
 
 
 def _is_in_part(options: Options, kept: int) -> bool:
