@@ -61,6 +61,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         **{f"waterfall.cycles.{part.key}": part.meaning for part in TimePart},
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
         "find_waterfall": "",
+        "find_disturbances": "",
     },
     RunTimes: {},
     Phase: {

@@ -23,7 +23,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Replica
 from ipusim.model.functions.running_trace import RunningTrace
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.costs import Costs, PassCollective
 

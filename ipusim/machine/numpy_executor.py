@@ -19,7 +19,7 @@ from ipusim.machine.stage_memory import StageMemory
 from ipusim.machine.tensors import IpuMemory, Payload, Results, Transfers
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Replica
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.functions.users_code import line_of, told
 from ipusim.model.layers.layer import Key, Saved

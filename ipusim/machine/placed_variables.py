@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ipusim.machine.stage_memory import Array
 from ipusim.machine.tensors import IpuMemory
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
 

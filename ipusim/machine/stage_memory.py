@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import MissingTensorError
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.layers.products import load_blas

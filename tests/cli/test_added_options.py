@@ -198,7 +198,7 @@ def test_an_optimizer_is_its_class(changed):
     text = "Sign descent: W -= learning_rate * the gradient's sign."
     rows = changed(PAGE).splitlines()
     assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in rows
-    kinds = "sgd, momentum, sign, adam, lamb, rmsprop, adagrad, adadelta or ftrl"
+    kinds = "sgd, momentum, sign, adam, lamb, lars, rmsprop, adagrad, adadelta or ftrl"
     assert any(f"`optimizer` | {kinds}, with" in row for row in rows)
 
 

@@ -63,7 +63,7 @@ def python(tmp_path_factory):
     place = tmp_path_factory.mktemp("changed")
     schedules = copy_package(place) / "schedules"
     (schedules / "lifo.py").write_text(MODULE)
-    imported, row = "    interleaved_1f1b,\n", '        Schedule(\n            "1f1b",'
+    imported, row = "    interleaved_1f1b,\n", '        _free("1f1b", '
     put(schedules / "registry.py", imported, imported + "    lifo,\n")
     put(schedules / "registry.py", row, ROW + row)
     (place / "s.yaml").write_text(SCENARIO)

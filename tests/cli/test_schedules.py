@@ -132,7 +132,7 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
     ],
 )
 def test_mistakes_are_one_message(tmp_path, words, text):
-    (tmp_path / "mine.csv").write_text("0F0,0B0\n1RECV_F0,1F0,1B0\n")
+    (tmp_path / "mine.csv").write_text("0F0,0B0\n1COPY_F0,1F0,1B0\n")
     (tmp_path / "good.csv").write_text(torch_schedules.text_of(torch_schedules.one_forward_one_backward(2, 2)))
     (tmp_path / "circle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
     (tmp_path / "late.csv").write_text("0B0,0F0\n,1F0,1B0\n")

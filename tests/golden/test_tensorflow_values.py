@@ -16,7 +16,7 @@ from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
 from ipusim.model.functions.gradient import pullback_of_several
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from tests.golden.tensorflow_cases import (
     BEGIN,

@@ -307,12 +307,12 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert frame["best"].tolist() == [True, False, False]
     assert frame.loc["sharded", "difference"] == pytest.approx(96 / 33 - 1)
     assert frame["name"].tolist() == ["grouped", "sharded", "single"]
-    assert found.verdict().startswith("Best: grouped in lock-step, 24.91 us per weight update; ")
+    assert found.verdict().startswith("Best: grouped in lock-step, 24.81 us per weight update; ")
     assert found.verdict().endswith("\nThe runs are on 1 and 4 IPUs.")
     html = found._repr_html_()
     best, ipus = found.verdict().splitlines()
     assert html.startswith(f"<div><p><b>{best}</b></p><p>{ipus}</p><table>")
-    cells = ("sharded", "4", "72.45 us", r"[\d,]+", r"\+191%")
+    cells = ("sharded", "4", "72.18 us", r"[\d,]+", r"\+191%")
     assert re.search("</td>".join(f"<td[^>]*>{cell}" for cell in cells), html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
     assert b64decode(png) == found._repr_png_() == found.figure()._repr_png_()

@@ -15,7 +15,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.gru import GRU

@@ -44,7 +44,8 @@ def stretches(pixels, colour):
 
 
 def test_all_forward_passes_of_an_inference_can_be_seen():
-    timeline = execute(load_job(SCENARIOS / "inference.yaml", ["rates.compute_set_cycles=0"])).timeline
+    free = ("rates.compute_set_cycles=0", "rates.product_layout_cycles=0")
+    timeline = execute(load_job(SCENARIOS / "inference.yaml", free)).timeline
     forward = timeline.rows(SpanKind.FORWARD)
     rows = rows_of_pixels(execution_trace(timeline, width_in=9.0), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()

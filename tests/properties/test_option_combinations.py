@@ -33,7 +33,7 @@ from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
 
-EXAMPLES = 300
+EXAMPLES = 370
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
 PIPELINED = ("grouped", "interleaved")

@@ -68,13 +68,14 @@ def by_loops(plan):
             kinds += [R] if shape.recompute and stage < shape.stages - 1 else []
             wanted |= {Op(kind, stage, batch) for kind in kinds}
     when = {op: at for at, _, op in placed}
+    row = {op: number for number, (*_, op) in enumerate(placed)}
     found, seen, programs, held = (
         {rule: [] for rule in ("once", "place", "need", "repeat", "memory")},
         Counter(),
         {},
         {},
     )
-    for at, ipu, op in placed:
+    for number, (at, ipu, op) in enumerate(placed):
         seen[op] += 1
         if op not in wanted or seen[op] == 2:
             found["once"].append(("once", at, ipu, str(op)))
@@ -83,7 +84,9 @@ def by_loops(plan):
         if shape.mapping[op.stage] != ipu:
             found["place"].append(("placement", at, ipu, str(op)))
         for need in needs(shape, op, halves):
-            if when.get(need, -1) >= at:
+            # The last stage needs nothing of another IPU, and may turn round in one time-step.
+            turns = need == Op(F, shape.stages - 1, op.micro_batch) and op.kind in (B, G) and not shape.sizes
+            if when.get(need, -1) >= at and not (turns and when[need] == at and row[need] < number):
                 found["need"].append(("dependency", at, ipu, str(op)))
         if programs.setdefault((at, op.kind, op.stage), op) is not op:
             found["repeat"].append(("repeat", at, ipu, str(op)))

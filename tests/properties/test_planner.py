@@ -59,7 +59,7 @@ def test_no_product_is_faster_than_the_matrix_unit_at_peak_or_than_what_must_be_
 def test_a_split_holds_the_whole_product_on_the_tiles_and_in_the_memory_that_there_are(product):
     plan = plan_product(product, GC200)
     split = plan.split
-    unit = matrix_unit(GC200, product.itemsize)
+    unit = matrix_unit(GC200, product.itemsize, product.partials_itemsize)
     assert split.tiles <= GC200.tiles
     assert split.rows * split.row_parts >= product.n
     assert split.groups * split.group_parts >= product.groups
@@ -99,8 +99,8 @@ def test_a_worse_rate_is_never_faster(product, name):
 
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_inside_a_block_of_the_matrix_unit_size_is_free(itemsize):
-    unit = matrix_unit(GC200, itemsize)
-    whole = Product(m=4 * unit.outputs, k=4 * unit.inputs, n=300, itemsize=itemsize)
+    unit = matrix_unit(GC200, itemsize, 4)
+    whole = Product(m=4 * unit.outputs, k=4 * unit.inputs, n=300, itemsize=itemsize, partials_itemsize=4)
     for m, k in itertools.product((3 * unit.outputs + 1, 4 * unit.outputs), (3 * unit.inputs + 1, 4 * unit.inputs)):
         assert cycles(replace(whole, m=m, k=k)) == cycles(whole)
     assert cycles(replace(whole, k=64 * unit.inputs)) > cycles(whole)
@@ -111,7 +111,7 @@ def test_inside_a_block_of_the_matrix_unit_size_is_free(itemsize):
 def test_no_split_of_all_that_there_are_is_better(rows, output_blocks, input_blocks, groups, tiles, types):
     """An oracle: every number of parts of every dimension, one by one, from the formulas as they are written."""
     itemsize, partials = types
-    unit = matrix_unit(GC200, itemsize)
+    unit = matrix_unit(GC200, itemsize, partials)
     product = Product(output_blocks * unit.outputs, input_blocks * unit.inputs, rows, groups, itemsize, partials)
     rates = DEFAULT_PLANNER_RATES
     # One part more than things leaves a tile of a pair without work, and its neighbour still shares.
@@ -171,7 +171,8 @@ def test_no_steps_of_all_that_there_may_be_are_better(product, tiles, memory):
     """Whatever steps the search leaves out, what it finds is the best of them all."""
     ipu = replace(GC200, tiles=tiles)
     plan = plan_product(product, ipu, DEFAULT_PLANNER_RATES, memory)
-    unit, limit = matrix_unit(ipu, product.itemsize), memory * ipu.sram_bytes_per_tile
+    unit = matrix_unit(ipu, product.itemsize, product.partials_itemsize)
+    limit = memory * ipu.sram_bytes_per_tile
     outputs, inputs = -(-product.m // unit.outputs), -(-product.k // unit.inputs)
     found = []
     for a, b in itertools.product([1, 2, 4, 8, 16, 32, 64], repeat=2):
@@ -203,9 +204,10 @@ def test_partial_sums_of_twice_the_size_cost_more_and_two_groups_no_less_than_on
 
 
 def test_generations_differ_in_their_matrix_unit():
-    assert [matrix_unit(ipu, 2).outputs for ipu in GENERATIONS] == [8, 16, 16]
-    assert [matrix_unit(ipu, size).row_cycles for ipu in (GC2, GC200) for size in (2, 4)] == [4, 4, 4, 8]
-    product = Product(2048, 2048, 2048)
+    assert [matrix_unit(ipu, 2, 2).outputs for ipu in GENERATIONS] == [8, 16, 16]
+    assert [matrix_unit(ipu, 2, 4).outputs for ipu in GENERATIONS] == [8, 8, 8]
+    assert [matrix_unit(ipu, size, size).row_cycles for ipu in (GC2, GC200) for size in (2, 4)] == [4, 4, 4, 8]
+    product = Product(2048, 2048, 2048, partials_itemsize=2)
     assert cycles(product, GC2) > 2 * cycles(product, GC200)
     assert cycles(product, BOW) == cycles(product, GC200)
     assert find_ipu("bow") is BOW

@@ -53,6 +53,8 @@ def drawn(seed):
         "repeat_count": rng.choice((1, 1, 2, 7)),
         "stages": stages,
     }
+    if count == 4 and pipeline["gradient_accumulation_count"] == 12:
+        pipeline["gradient_accumulation_count"] = 24  # Grouped takes multiples of eight
     if rng.random() < 0.5:
         pipeline["sync"] = rng.choice(("lock_step", "point_to_point"))
     shards = 2 if count == 2 else 4

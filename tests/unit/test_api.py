@@ -31,6 +31,10 @@ def test_a_room_offers_what_it_says_and_all_of_it_is_used(room):
     module = getattr(api, room)
     assert sorted(name for name in module.__all__ if not hasattr(module, name)) == []
     assert set(module.__all__) <= set(dir(module))
+    # A module of the name of something offered would take its place once it is imported by itself.
+    modules = {path.stem for path in Path(module.__file__).parent.glob("*.py")}
+    offered = [name for name in module.__all__ if name in modules]
+    assert [name for name in offered if not isinstance(getattr(module, name), ModuleType)] == []
     used = {name for namespace, name in used_of_rooms() if namespace == room}
     assert sorted(set(module.__all__) ^ used) == []
 

@@ -33,7 +33,7 @@ class Renewal:
         >>> from ipusim.app.long_runs.renewal import Renewal
         >>> training = Renewal(update_s=4.0, mtbf_s=11135.0, checkpoint_s=60.0)
         >>> training.best_updates(), round(training.waste(289), 4)
-        (284, 0.1003)
+        (279, 0.1003)
     """
 
     update_s: float

@@ -113,7 +113,7 @@ def load(folder: Path | str) -> RunFolder:
         >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ipusim.load(ipusim.run(options).save(folder))
-        <RunFolder of pipeline: 11.32 us per weight update, 353,333 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
+        <RunFolder of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
     return RunFolder(Path(folder))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ipusim.model.functions.operation_call import operate, operate_without_gradient
     from ipusim.model.functions.python_file import load_file
     from ipusim.model.functions.replica import Replica
-    from ipusim.model.functions.surroundings import HostScope, Lookup, Surrounded, inside, surroundings
+    from ipusim.model.functions.surrounded import HostScope, Lookup, Surrounded, inside, surroundings
     from ipusim.model.functions.traced_array import refusing_plain_numpy
     from ipusim.model.functions.untrained import Untrained, check_same
     from ipusim.model.functions.users_code import Failing, line_of, name_of, package_of, told

@@ -21,7 +21,7 @@ from ipusim.base.errors import ModelError
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.model.collective_call import CollectiveCall, Combination
 from ipusim.model.functions.host_scope import check_on_ipu
-from ipusim.model.functions.surroundings import surroundings
+from ipusim.model.functions.surrounded import surroundings
 
 
 @primitive  # type: ignore[untyped-decorator]

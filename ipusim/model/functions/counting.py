@@ -46,7 +46,7 @@ from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.operation_call import OperationCall
 from ipusim.model.functions.placement import CountedUntrained, PlacedNode, PlacedSums, Placement, Placements
-from ipusim.model.functions.surroundings import Surrounded, surroundings
+from ipusim.model.functions.surrounded import Surrounded, surroundings
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of

@@ -13,7 +13,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 
 from ipusim.model.functions.host_scope import check_on_ipu
-from ipusim.model.functions.surroundings import surroundings
+from ipusim.model.functions.surrounded import surroundings
 from ipusim.model.functions.variables import draw_key, get_variable
 from ipusim.model.layers.layer import Array, Key
 from ipusim.model.work import ID_BYTES, TableBytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.base.errors import ModelError
-from ipusim.model.functions.surroundings import HostScope, Surrounded, surroundings
+from ipusim.model.functions.surrounded import HostScope, Surrounded, surroundings
 
 
 def on_host(name: str) -> Surrounded:

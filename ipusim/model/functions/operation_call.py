@@ -16,7 +16,7 @@ from autograd.core import VJPNode
 from autograd.extend import defvjp_argnums, primitive
 from autograd.tracer import register_notrace
 
-from ipusim.model.functions.surroundings import surroundings
+from ipusim.model.functions.surrounded import surroundings
 from ipusim.model.layers.layer import Array, LayerCost, Saved
 
 

@@ -16,7 +16,7 @@ from autograd.core import VJPNode, add_outgrads
 from autograd.tracer import isbox, notrace_primitives
 
 from ipusim.model.functions.gradient import Sums
-from ipusim.model.functions.surroundings import HostScope, Surrounded, surroundings
+from ipusim.model.functions.surrounded import HostScope, Surrounded, surroundings
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.host_call import HostCall
 from ipusim.model.layers.kept_arrays import root_of

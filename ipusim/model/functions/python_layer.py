@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import ModelError, UntraceableError
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.users_code import first_line, line_of, name_of, told
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
 from ipusim.model.layers.outline import Outline

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import ModelError
-from ipusim.model.functions.surroundings import Surrounded, surroundings
+from ipusim.model.functions.surrounded import Surrounded, surroundings
 from ipusim.model.layers.layer import Array, Key
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.learning.optimizers import Optimizer

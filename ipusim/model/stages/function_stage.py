@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import IpusimError, ModelError, UntraceableError
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained, check_same, frozen
 from ipusim.model.functions.users_code import told
 from ipusim.model.layers.layer import Array, Key, Parameters, Saved

@@ -13,7 +13,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from tests.devices import on
 
 ROWS = np.array([[3.0], [-2.0], [5.0], [-4.0]], np.float32)

@@ -31,7 +31,7 @@ from ipusim.ipu.runtime import layers
 from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.gradient import pullback
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention

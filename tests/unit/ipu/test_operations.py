@@ -31,7 +31,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.surroundings import Surrounded
+from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.work import MeasuredWork, VectorWork, Work
 
 X = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float32)

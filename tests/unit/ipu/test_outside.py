@@ -183,10 +183,10 @@ def test_bytes_and_cycles_by_hand():
     def cycles(amount, per_second):
         return math.ceil(Fraction(amount) * CLOCK / per_second)
 
-    operations = 2 * BATCH * UNITS + 4 * BATCH * UNITS  # a tanh counts as 4
+    operations = 2 * BATCH * UNITS + Fraction("4.7") * BATCH * UNITS  # a tanh counts as 4.7
     assert host.send == cycles(array + scale, M2000_HOST.outfeed_bytes_per_s) == 36
     assert host.drain == cycles(array + scale, M2000_HOST.host_drain_bytes_per_s) == 46
-    assert host.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3975 + 9
+    assert host.compute == 3 * CLOCK // 10**6 + cycles(operations, 2_250_000_000 * 8) == 3990 + 10
     assert host.fill == cycles(array, M2000_HOST.host_fill_bytes_per_s) == 16
     assert host.read == cycles(array, M2000_HOST.infeed_bytes_per_s) == 33
     assert (again.send, again.drain) == (0, 0)

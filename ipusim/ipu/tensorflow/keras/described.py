@@ -27,7 +27,7 @@ _KINDS: Final = {
     "schedule": ((f"{_KERAS}.schedules",), f"{_KERAS}.schedules:LearningRateSchedule"),
 }
 #: Layers that no module of TensorFlow's has by their names.
-_UNOFFERED: Final = {"Functional": f"{_KERAS}.model", "Operator": f"{_KERAS}.input_layer"}
+_UNOFFERED: Final = {"Functional": f"{_KERAS}.model", "Operator": f"{_KERAS}.graph"}
 #: Where Graphcore's layers are, some of which have names of Keras'; theirs stand behind this prefix.
 _IPU: Final = ("ipusim.ipu.keras.layers", "ipu>")
 _TUPLE, _ARRAY, _SLICE, _ELLIPSIS, _STATE = "__tuple__", "__ndarray__", "__slice__", "__ellipsis__", "LSTMStateTuple"
