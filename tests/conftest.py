@@ -29,6 +29,7 @@ gc.disable()
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="draw all examples, and run the slowest tests too")
+    parser.addoption("--every", action="store_true", help="the same, and draw what is drawn in hundreds, too")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +48,7 @@ def pytest_configure(config):
     Every worker, and each of the processes that tests start, else compiles all modules again: half of what it takes.
     """
     config.addinivalue_line("markers", "slowest: runs with --all alone")
-    choice = effort.chosen(config.getoption("all"))
+    choice = effort.chosen(config.getoption("all"), config.getoption("every"))
     choice.__enter__()
     config.add_cleanup(lambda: choice.__exit__(None, None, None))
     if sys.dont_write_bytecode and hasattr(config, "cache"):

@@ -1,4 +1,7 @@
-"""How much is drawn: a share of each property's examples by default, all of them with ``--all``."""
+"""How much is drawn: a share of each property's examples by default, all of them with ``--all``.
+
+Of those that are drawn in hundreds a tenth is drawn with ``--all``, and all of them with ``--every``.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ slowest = pytest.mark.slowest
 #: By default a property draws one in so many of its examples, and no fewer than so many.
 ONE_IN, FEWEST = 10, 5
 
-_whole = [False]
+_whole = [(False, False)]
 
 
 @contextmanager
-def chosen(whole: bool) -> Iterator[None]:
-    """Draw everything, or a share, while the block runs."""
-    _whole.append(whole)
+def chosen(whole: bool, every: bool = False) -> Iterator[None]:
+    """Draw everything, or a share, while the block runs; ``every`` draws the hundreds too."""
+    _whole.append((whole or every, every))
     try:
         yield
     finally:
@@ -27,12 +30,17 @@ def chosen(whole: bool) -> Iterator[None]:
 
 def draws_everything() -> bool:
     """Return whether everything is drawn, as ``--all`` asks for."""
-    return _whole[-1]
+    return _whole[-1][0]
 
 
 def share(examples: int) -> int:
     """Return how many of so many examples are drawn: with ``--all`` that many, else one in ten."""
     return examples if draws_everything() else min(examples, max(FEWEST, -(-examples // ONE_IN)))
+
+
+def hundreds(examples: int) -> range:
+    """Return the seeds of so many hundred examples: all with ``--every``, a tenth with ``--all``, else a few."""
+    return range(examples if _whole[-1][1] else share(examples // ONE_IN))
 
 
 def seeds(examples: int) -> range:
