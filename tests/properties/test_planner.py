@@ -137,7 +137,7 @@ def one_by_one(product, unit, rates, row_parts, output_parts, input_parts, group
     return (
         math.ceil((2 + (input_parts > 1)) * rates.compute_set_cycles)
         + math.ceil(math.ceil(received) / speed)  # whole bytes
-        + passes * 512 // 16
+        + passes * unit.inputs * unit.outputs * product.itemsize // 16
         + math.ceil(
             50
             + passes * (7 + 6 * unit.worker_cycles)
