@@ -38,8 +38,11 @@ class Beside:
         except Exception as error:
             self.error = error
 
+    def join(self, seconds):
+        self._thread.join(seconds)
+
     def end(self):
-        self._thread.join(PATIENCE)
+        self.join(PATIENCE)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
@@ -143,6 +146,8 @@ def test_waiting_for_completion():
             yield number
             if number == 1:  # the first alone is read before the queue is connected
                 seen.set()
+            if number == 20:  # long enough for a reader that does not wait to end with what has come
+                reader.join(0.2)
 
     reader = Beside(whole)
     loops.repeat(40, lambda x: [outfeed.enqueue(x)], None, IPUInfeedQueue(stream()))
