@@ -1,9 +1,9 @@
-"""One execution under disturbances that begin and end, simulated in part before, between and behind their changes.
+"""A run under disturbances that begin and end, simulated in part before, between and behind their changes.
 
 Where the machine's state recurs before a change, and all that has begun by then ends before it, the copies that follow
-know nothing of the change. As many of them are left out as are far enough from it: the run of fewer micro-batches goes
-on behind the first copy as if it were as much later (:class:`Skip`), and meets the change in the state in which the
-whole run does.
+know nothing of the change. As many of them are left out as are far enough from it: the shorter run goes on behind the
+first copy as if it were as much later (:class:`Skip`), and meets the change in the state in which the whole run does.
+Of one execution micro-batches are left out, of several whole executions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from ipusim.machine.disturbances import Skip, changes
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import short_run
 from ipusim.machine.simulate import simulate
+from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
+from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
 from ipusim.timeline.repeats import Repeat, block_between
@@ -34,26 +36,28 @@ _COPIES: Final = 3
 
 @dataclass
 class BetweenChanges:
-    """A run of one execution, and what has been left out of it so far.
+    """A run, and what has been left out of it so far.
 
     Attributes:
         job: what runs.
-        priced: costs and system of it, and of the same with another number of micro-batches.
+        priced: costs and system of it, and of the same with other counts.
+        executions: of the pipeline.
+        in_a_row: how many executions follow each other before all is as before.
         skips: where cycles are left out.
-        blocks: what repeats itself, as rows of the run of fewer micro-batches, with the copies that are left out.
+        blocks: what repeats itself, as rows of the shorter run, with the copies that are left out.
     """
 
     job: Job
     priced: Callable[[Job], tuple[Costs, System]]
+    executions: int = 1
+    in_a_row: int = 1
     skips: list[Skip] = field(default_factory=list)
     blocks: list[tuple[Repeat, int]] = field(default_factory=list)
 
     def timeline(self) -> Timeline | None:
         """Return the Timeline of the run; None where nothing of it can be left out."""
-        shape, schedule = self.job.program.shape, self.job.schedule
         known = changes(self.priced(self.job)[1])
-        left = shape.micro_batches
-        count = next(short_counts(schedule, shape), 0)
+        left, count = self._most, next(self._counts(), 0)
         if not known or not count or self.job.of is None:
             return None
         segments: list[tuple[int, int | None]] = [*pairwise((0, *known)), (known[-1], None)]
@@ -65,25 +69,50 @@ class BetweenChanges:
             block, times = next(self._found(within, plan, timeline, end, left - count), (None, 0))
             if block is not None and end is not None:
                 self._leave_out(block, timeline, times)
-                left -= times * block.micro_batches
+                left -= times * self._length(block)
                 segments.pop(0)
-            elif block is not None and (left - count) % block.micro_batches:
-                count = nearest_count(count, left, math.lcm(schedule.step(shape), block.micro_batches))
+            elif block is not None and (left - count) % self._length(block):
+                count = nearest_count(count, left, math.lcm(self._step, self._length(block)))
             elif block is not None or count == left:
                 self.blocks += [] if block is None else [(block, times)]
                 return self._whole(timeline)
             elif end is not None and marks and marks[-1].cycle >= end:
                 segments.pop(0)
             else:
-                count = left if 2 * count > left else nearest_count(2 * count, left, schedule.step(shape))
+                count = left if 2 * count > left else nearest_count(2 * count, left, self._step)
         return None
 
+    @property
+    def _most(self) -> int:
+        """How many micro-batches, or executions, the run has."""
+        return self.executions if self.executions > 1 else self.job.program.shape.micro_batches
+
+    @property
+    def _step(self) -> int:
+        """What the micro-batches, or executions, that are left out are a multiple of."""
+        return self.in_a_row if self.executions > 1 else self.job.schedule.step(self.job.program.shape)
+
+    def _length(self, block: Repeat) -> int:
+        """Return the micro-batches, or executions, of one copy of a block."""
+        return block.executions or block.micro_batches
+
+    def _counts(self) -> Iterator[int]:
+        """Yield of how many micro-batches, or executions, the first short run is; nothing where there are too few."""
+        if self.executions == 1:
+            yield from short_counts(self.job.schedule, self.job.program.shape)
+        elif 2 * (least := KEPT_EXECUTIONS * self.in_a_row) <= self.executions:
+            yield nearest_count(least, self.executions, self.in_a_row)
+
     def _simulated(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
-        """Return the Plan of so many micro-batches, the states at the begin of its periods, and its Timeline."""
+        """Return the Plan of a run of ``count``, its states where what may repeat itself begins, and its Timeline."""
         whole, schedule = self.job.program.shape, self.job.schedule
         assert self.job.of is not None
-        assert schedule.period is not None
-        short = self.job.of(count, 1)
+        short, marked = self.job.whole, range(0)
+        if self.executions == 1:
+            assert schedule.period is not None
+            short, marked = self.job.of(count, 1), range(0, count, schedule.period(whole))
+        elif self.executions == self.job.program.repeat_count:
+            short = self.job.of(whole.micro_batches, count)
         costs, system = self.priced(short)
         marks: list[Mark] = []
         timeline = simulate(
@@ -91,29 +120,35 @@ class BetweenChanges:
             short.program,
             replace(system, disturbances=(*system.disturbances, *self.skips)),
             costs=costs,
-            executions=1,
-            marked=range(0, count, schedule.period(whole)),
+            executions=1 if self.executions == 1 else count,
+            marked=marked,
             note=marks.append,
         )
-        return short.plan, [mark for mark in marks if mark.micro_batch >= 0], timeline
+        return short.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
 
     def _found(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
     ) -> Iterator[tuple[Repeat, int]]:
         """Yield blocks among ``marks``, early ones first, and how many copies of them can be left out before ``end``.
 
-        At most ``left`` micro-batches are.
+        At most ``left`` micro-batches, or executions, are.
         """
         for part in (4, 2, 1) if end is not None else (1,):
-            for block in short_run(timeline, marks[: len(marks) // part], plan, within=True, across=0).inner:
+            some = marks[: len(marks) // part]
+            if self.executions == 1:
+                blocks = short_run(timeline, some, plan, within=True, across=0).inner
+            else:
+                outer = short_run(timeline, some, plan, within=False, across=self.in_a_row).outer
+                blocks = () if outer is None else (outer,)
+            for block in blocks:
+                length = self._length(block)
                 if end is None:
-                    yield block, left // block.micro_batches
+                    yield block, left // length
                     continue
                 behind = int(timeline.start[block.first]) + _COPIES * block.cycles
                 ended = int(timeline.end[timeline.start < behind].max())
-                times = min((end - max(behind, ended)) // block.cycles, left // block.micro_batches)
-                step = self.job.schedule.step(self.job.program.shape)
-                times -= times % (math.lcm(step, block.micro_batches) // block.micro_batches)
+                times = min((end - max(behind, ended)) // block.cycles, left // length)
+                times -= times % (math.lcm(self._step, length) // length)
                 if times > 0:
                     yield block, times
 
@@ -125,18 +160,19 @@ class BetweenChanges:
         """Return the Timeline of the whole run, of which ``timeline`` is a part; None where it is not quite so."""
         for block, _ in self.blocks:
             begin = int(timeline.start[block.first])
-            numbers = {"micro_batches": block.micro_batches, "time_steps": block.time_steps, "executions": 0}
+            numbers = {key: getattr(block, key) for key in ("micro_batches", "time_steps", "executions")}
             if block_between(timeline.columns, begin, begin + block.cycles, **numbers) != block:
                 return None
         once = timeline.folded([block for block, _ in self.blocks]) if self.blocks else None
         if once is None:
             return None
         short, whole = timeline.info, self.job.program
-        more = sum(times * block.time_steps for block, times in self.blocks)
+        more = sum(times * block.time_steps for block, times in self.blocks if not block.executions)
         info = replace(
             short,
             count=whole.shape.micro_batches,
             time_steps=short.time_steps + more,
+            executions=self.executions,
             executions_per_step=whole.repeat_count,
         )
         repeats = [

@@ -67,14 +67,16 @@ def timeline_of(
     if loses(device):
         device = with_pauses(job.whole, priced(job.whole)[0], device, count, between)
         priced, repeats = _on(device, priced), False
-    if jump and repeats and count == 1 and changes(device):
-        with suppress(RequestError):  # of a count that nobody has asked for, which is told of below
-            between_changes = BetweenChanges(job, priced).timeline()
-            if between_changes is not None:
-                return between_changes
-    if jump and steady_from(device) is not None:
-        run = _InPart(job, count, priced, replicas, between, progress)
-        found = run.found(repeats=repeats)
+    run = _InPart(job, count, priced, replicas, between, progress)
+    parts: list[Callable[[], Timeline | None]] = []
+    if steady_from(device) is not None:
+        parts.append(lambda: run.found(repeats=repeats))
+    if repeats and changes(device):
+        # Of several executions that are long enough to be simulated in part, those behind all changes are tried first.
+        behind = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
+        parts.insert(len(parts) if behind else 0, lambda: _between_changes(run))
+    for part in parts if jump else ():
+        found = part()
         if found is not None:
             return found
     whole = job.whole
@@ -89,6 +91,13 @@ def timeline_of(
         progress=progress,
         between=between,
     )
+
+
+def _between_changes(run: _InPart) -> Timeline | None:
+    """Return the Timeline of a run that is simulated in part before, between and behind changes of its speed."""
+    with suppress(RequestError):  # of a count that nobody has asked for, which is told of where all is simulated
+        return BetweenChanges(run.job, run.priced, run.executions, run.in_a_row).timeline()
+    return None
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class _InPart:
         """
         whole, executions = self.job.program.shape.micro_batches, self.executions
         counts = short_counts(self.job.schedule, self.job.program.shape) if self.job.of is not None else iter(())
-        fewer = (tried * self._in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
+        fewer = (tried * self.in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
         some = (each for each in fewer if each < executions)
         micro_batches, kept = next(counts, whole), next(some, executions)
         found: ShortRun | None = None
@@ -135,7 +144,7 @@ class _InPart:
         return None
 
     @property
-    def _in_a_row(self) -> int:
+    def in_a_row(self) -> int:
         """How many executions follow each other before all is as before: those of a session run of several."""
         return 1 if self.executions <= self.job.program.repeat_count else self.job.program.repeat_count
 
@@ -170,7 +179,7 @@ class _InPart:
         )
         steady = steady_from(system)  # before that a state may recur, and not what follows it
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
-        across = self._in_a_row if kept < self.executions else 0
+        across = self.in_a_row if kept < self.executions else 0
         return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
 
     def _whole(self, found: ShortRun) -> Timeline:

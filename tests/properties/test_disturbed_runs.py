@@ -92,6 +92,42 @@ def test_any_disturbances_of_any_run(seed):
     assert all(cycles > 0 for cycles in cost.waits.values())
 
 
+@pytest.mark.parametrize("seed", hundreds(100))
+def test_of_several_executions_those_before_between_and_behind_changes_are_left_out(seed):
+    rng, plain = random.Random(seed), None
+    while plain is None:
+        with suppress(RequestError):  # of a count that its schedule cannot lay out
+            scenario = drawn(rng.randrange(10**6))
+            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40))
+            plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
+    length = execute(plain).timeline.makespan_cycles
+    first, stalled = rng.randrange(length), rng.randrange(length)
+    disturbances = [
+        {"ipu": rng.choice(range(plain.system.count)), "slower": 2, "from": first, "until": first + length // 20},
+        {"host": "infeed", "stall": rng.randrange(5000), "at": stalled},
+        {"ipu": 0, "slower": 1.3, "from": rng.randrange(length)},
+    ][: rng.randint(1, 3)]
+    job = assemble(plain.request.replace({"disturbances": disturbances}))
+    run, whole = execute(job), execute(job, jump=False)
+    assert run.timeline.expanded() == whole.timeline, disturbances
+    assert run.summary.to_dict() == whole.summary.to_dict(), disturbances
+
+
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+def test_of_a_thousand_executions_few_are_simulated_around_two_changes(sync):
+    stages = [{"name": f"s{number}", "forward": 100, "backward": 200, "update": 50} for number in range(4)]
+    pipeline = {"schedule": "1f1b", "sync": sync, "gradient_accumulation_count": 8, "repeat_count": 1000}
+    scenario = {"system": {"name": "free"}, "pipeline": {**pipeline, "stages": stages}}
+    plain = assemble(Request.from_dict(scenario))
+    third = execute(plain).timeline.makespan_cycles // 3
+    slow = {"ipu": 1, "slower": 2, "from": third, "until": 2 * third}
+    run = execute(assemble(plain.request.replace({"disturbances": [slow]})))
+    before, between, behind = (block for block in run.timeline.repeats if block.executions)
+    assert before.times + between.times + behind.times > 800
+    assert between.cycles > before.cycles == behind.cycles
+    assert len(run.timeline) < 30 * len(execute(assemble(plain.request.replace({"pipeline.repeat_count": 1}))).timeline)
+
+
 @pytest.mark.parametrize("seed", hundreds(60))
 def test_arithmetic_is_the_same_to_the_bit_under_any_disturbances(seed):
     rng = random.Random(seed)
