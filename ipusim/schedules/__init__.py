@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from ipusim.schedules.features import Feature
     from ipusim.schedules.named import FILE, schedule_of
     from ipusim.schedules.placement import around, zigzag
-    from ipusim.schedules.registry import HOUSE, called, default_serialized, find, is_of_the_house, names, register
+    from ipusim.schedules.registry import (
+        HOUSE,
+        called,
+        default_serialized,
+        find,
+        is_of_the_house,
+        kept,
+        names,
+        register,
+    )
     from ipusim.schedules.torch_csv import write_torch_csv
+    from ipusim.schedules.words import in_words
 else:
     __getattr__, __dir__ = lazy(__name__)

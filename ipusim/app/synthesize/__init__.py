@@ -1,0 +1,1 @@
+"""An Order for the costs of one scenario: searched from the schedules that there are, with a bound beside it."""

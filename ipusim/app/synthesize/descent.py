@@ -1,0 +1,119 @@
+"""Local search over words: passes moved along the critical path, worse words borne for a while.
+
+A pass that a critical one stands right behind on its IPU is what may be moved: nothing else makes the run shorter
+(E. Nowicki and C. Smutnicki, A fast taboo search algorithm for the job shop problem, Management Science 1996). Words
+are taken that are no worse than those of some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
+heuristic, EJOR 2017).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from ipusim.app.synthesize.evaluate import Outcome, evaluate
+from ipusim.app.synthesize.memory import Memory
+from ipusim.app.synthesize.tasks import Tasks, Words
+
+#: Steps for which words may be as bad as those before.
+_LATE: Final = 60
+#: One in so many moves is of any pass.
+_ANY: Final = 8
+#: Steps without a better one after which the search goes back to the best.
+_PATIENCE: Final = 2500
+
+
+def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool], seed: int = 0) -> tuple[Words, int]:
+    """Return words that take no longer than ``words``, and their makespan.
+
+    Args:
+        memory: of the IPUs, which words must fit.
+        words: those to begin with.
+        least: a bound at which there is nothing to improve.
+        go_on: whether there is time left; asked before each step.
+        seed: of the moves that are drawn.
+    """
+    tasks, random = memory.tasks, Random(seed)
+    outcome = evaluate(tasks, words)
+    assert outcome is not None, "of words that run"
+    here, best = (words, outcome), (words, outcome)
+    late = [outcome.makespan] * _LATE
+    step = since = 0
+    path = _moves(tasks, *here)
+    while best[1].makespan > least and go_on():
+        step, since = step + 1, since + 1
+        moved = _moved(tasks, here[0], path, random)
+        if moved is None:
+            continue
+        number, word = moved
+        changed = (*here[0][:number], word, *here[0][number + 1 :])
+        outcome = evaluate(tasks, changed)
+        place = step % _LATE
+        if outcome is not None and outcome.makespan <= max(late[place], here[1].makespan) and memory.fits(number, word):
+            here = changed, outcome
+            path = _moves(tasks, *here)
+            if outcome.makespan < best[1].makespan:
+                best, since = here, 0
+        if since > _PATIENCE:
+            here, since = best, 0
+            path = _moves(tasks, *here)
+            late = [here[1].makespan + here[1].makespan // 200] * _LATE
+        late[place] = min(late[place], here[1].makespan) if since else here[1].makespan
+    return best[0], best[1].makespan
+
+
+def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]]:
+    """Return the passes, by word and place in it, before which another one keeps the whole run waiting."""
+    if tasks.meeting is not None:
+        return []
+    ends, cycles = outcome.ends, tasks.cycles
+    place_of: list[list[int]] = [[] for _ in tasks.letters]
+    for word in words:
+        for place, letter in enumerate(word):
+            place_of[letter].append(place)
+    last = max((letter for letter in range(len(ends)) if ends[letter]), key=lambda letter: ends[letter][-1])
+    letter, turn = last, len(ends[last]) - 1
+    found: list[tuple[int, int]] = []
+    while True:
+        number, place = tasks.word_of[letter], place_of[letter][turn]
+        begin = ends[letter][turn] - cycles[letter]
+        if begin <= 0:
+            return found
+        if place:
+            before = words[number][place - 1]
+            behind = bisect_left(place_of[before], place - 1)
+            if ends[before][behind] == begin:
+                found.append((number, place))
+                letter, turn = before, behind
+                continue
+        letter = next(need for need, lag in tasks.needs[letter] if ends[need][turn] + lag == begin)
+
+
+def _moved(
+    tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return a word with one pass moved, and its number; None where that pass cannot be there."""
+    if path and random.randrange(_ANY):
+        number, place = path[random.randrange(len(path))]
+        how = random.randrange(3)
+        far = min(int(random.expovariate(0.4)) + 1, len(words[number]))
+        source, target = ((place, place - 1), (place, place - far), (place - 1, place - 1 + far))[how]
+    else:
+        number = random.randrange(len(words))
+        source = random.randrange(len(words[number]))
+        target = source + random.choice((-1, 1)) * (int(random.expovariate(0.3)) + 1)
+    word = words[number]
+    target = min(max(target, 0), len(word) - 1)
+    passed = word[target:source] if target < source else word[source + 1 : target + 1]
+    letter = word[source]
+    # Past its own letter nothing changes any more, and past what it needs it cannot go.
+    own = tasks.own_needs[letter]
+    if not passed or all(each == letter for each in passed):
+        return None
+    rest = word[:source] + word[source + 1 :]
+    moved = (*rest[:target], letter, *rest[target:])
+    if any(each in own or letter in tasks.own_needs[each] for each in passed) and not tasks.is_ordered(moved):
+        return None
+    return number, moved

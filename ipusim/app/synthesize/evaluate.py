@@ -1,0 +1,109 @@
+"""How long words take: passes as early as their needs allow, by a longest path in whole cycles, without contention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipusim.app.synthesize.tasks import Tasks, Words
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """When words run.
+
+    Attributes:
+        makespan: cycles from the first pass to the end of the last.
+        ends: of each letter, when its pass over each micro-batch ends; in time-steps where IPUs meet.
+    """
+
+    makespan: int
+    ends: Sequence[Sequence[int]]
+
+
+def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
+    """Return when ``words`` run; None where IPUs would wait for each other for ever."""
+    return _free(tasks, words) if tasks.meeting is None else _in_time_steps(tasks, words, tasks.meeting)
+
+
+def _free(tasks: Tasks, words: Words) -> Outcome | None:
+    needs, cycles = tasks.needs, tasks.cycles
+    ends: list[list[int]] = [[] for _ in tasks.letters]
+    at, now = [0] * len(words), [0] * len(words)
+    waiting = list(range(len(words)))
+    while waiting:
+        still = []
+        moved = False
+        for number in waiting:
+            word, place, time = words[number], at[number], now[number]
+            length = len(word)
+            while place < length:
+                letter = word[place]
+                own = ends[letter]
+                turn = len(own)
+                begin = time
+                for need, lag in needs[letter]:
+                    of = ends[need]
+                    if len(of) <= turn:
+                        break
+                    come = of[turn] + lag
+                    begin = max(begin, come)
+                else:
+                    time = begin + cycles[letter]
+                    own.append(time)
+                    place += 1
+                    continue
+                break
+            if place != at[number]:
+                moved = True
+                at[number], now[number] = place, time
+            if place < length:
+                still.append(number)
+        if still and not moved:
+            return None
+        waiting = still
+    return Outcome(max(now), ends)
+
+
+def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
+    """Return when words run in the time-steps that an Order without any gets: each pass as early as its needs allow."""
+    needs, cycles = tasks.needs, tasks.cycles
+    ends: list[list[int]] = [[] for _ in tasks.letters]
+    at, now = [0] * len(words), [0] * len(words)
+    loads: list[list[int]] = [[] for _ in words]
+    waiting = list(range(len(words)))
+    while waiting:
+        still = []
+        moved = False
+        for number in waiting:
+            word, place, step = words[number], at[number], now[number]
+            load = loads[number]
+            while place < len(word):
+                letter = word[place]
+                own = ends[letter]
+                turn = len(own)
+                come = step
+                for need, _ in needs[letter]:
+                    of = ends[need]
+                    if len(of) <= turn:
+                        come = -1
+                        break
+                    come = max(come, of[turn] + 1)
+                if come < 0:
+                    break
+                step = max(come, own[-1] + 1) if own else come
+                load += [0] * (step + 1 - len(load))
+                load[step] += cycles[letter]
+                own.append(step)
+                place += 1
+            if place != at[number]:
+                moved = True
+                at[number], now[number] = place, step
+            if place < len(word):
+                still.append(number)
+        if still and not moved:
+            return None
+        waiting = still
+    steps = max(map(len, loads))
+    longest = [max(load[step] if step < len(load) else 0 for load in loads) for step in range(steps)]
+    return Outcome(sum(longest) + steps * meeting, ends)

@@ -1,0 +1,120 @@
+"""Words made pass by pass: whichever IPU can begin first runs what others wait for, as far as its memory allows.
+
+A backward pass, or its half for the input, goes first, then a forward pass, and the halves for the weights where an IPU
+would wait: the rule of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, whose search tries whether
+they may also come where they delay others a little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipusim.api import pipelines
+from ipusim.app.synthesize.tasks import Tasks, Words
+
+#: A pass that can begin: when, how urgent it is, and its letter.
+_Candidate = tuple[int, tuple[int, int], int]
+
+
+def greedy(
+    tasks: Tasks, count: int, room: Sequence[float], kept: Sequence[int], rest: Sequence[int], patience: float
+) -> Words | None:
+    """Return words of ``count`` micro-batches; None where memory lets no IPU go on.
+
+    Args:
+        tasks: the letters.
+        count: micro-batches.
+        room: the most that the IPU of each word may hold, in what ``kept`` and ``rest`` are in.
+        kept: of each stage and micro-batch from the start of its forward pass to the end of its backward pass.
+        rest: from there to the end of the half for the weights.
+        patience: the part of such a half for which an IPU would rather wait for something more urgent.
+    """
+    state = _State(tasks, count, kept, rest)
+    while any(left for left in state.left):
+        best: tuple[int, int, int] | None = None
+        for word in range(tasks.words):
+            chosen = state.next(word, room[word], patience)
+            if chosen is not None and (best is None or chosen < best[:2]):
+                best = (*chosen, word)
+        if best is None:
+            return None
+        state.run(best[1], best[0], best[2])
+    return tuple(map(tuple, state.words))
+
+
+class _State:
+    """How far each IPU is."""
+
+    def __init__(self, tasks: Tasks, count: int, kept: Sequence[int], rest: Sequence[int]) -> None:
+        self.tasks, self.count, self._kept, self._rest = tasks, count, kept, rest
+        self.left = [count * len(letters) for letters in tasks.of_word]
+        self.words: list[list[int]] = [[] for _ in tasks.ipus]
+        self._ends: list[list[int]] = [[] for _ in tasks.letters]
+        self._now = [0] * tasks.words
+        self._held = [0] * tasks.words
+        self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
+        self._next: list[tuple[int, int] | bool | None] = [False] * tasks.words
+        self._word_after: list[set[int]] = [set() for _ in tasks.letters]
+        for letter, needs in enumerate(tasks.needs):
+            for need, _ in needs:
+                self._word_after[need].add(tasks.word_of[letter])
+
+    def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
+        """Return when an IPU begins its next pass, and its letter; None where nothing can."""
+        known = self._next[word]
+        if not isinstance(known, bool):
+            return known
+        found = self._next[word] = self._chosen(word, room, patience)
+        return found
+
+    def _chosen(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
+        now = self._now[word]
+        urgent: list[_Candidate] = []
+        filling: list[_Candidate] = []
+        for letter in self.tasks.of_word[word]:
+            begin = self._begin(letter, now)
+            if begin is None:
+                continue
+            kind, stage = self.tasks.letters[letter]
+            if kind == pipelines.Pass.WEIGHT_GRADIENT:
+                filling.append((begin, (0, len(self._ends[letter])), letter))
+            elif kind != pipelines.Pass.FORWARD:
+                urgent.append((begin, (0, stage), letter))
+            elif self._held[word] + self._kept[stage] <= room:
+                urgent.append((begin, (1, -stage), letter))
+        first = min((each[0] for each in urgent), default=None)
+        if filling:
+            begin, _, letter = min(filling, key=lambda each: (each[0], each[1]))
+            if first is None or (first > begin and first >= begin + patience * self.tasks.cycles[letter]):
+                return begin, letter
+        if first is None:
+            return None
+        return first, min((each for each in urgent if each[0] == first), key=lambda each: each[1])[2]
+
+    def _begin(self, letter: int, now: int) -> int | None:
+        turn = len(self._ends[letter])
+        if turn == self.count:
+            return None
+        begin = now
+        for need, lag in self.tasks.needs[letter]:
+            of = self._ends[need]
+            if len(of) <= turn:
+                return None
+            begin = max(begin, of[turn] + lag)
+        return begin
+
+    def run(self, letter: int, begin: int, word: int) -> None:
+        """Run a pass on its IPU."""
+        kind, stage = self.tasks.letters[letter]
+        self._now[word] = begin + self.tasks.cycles[letter]
+        self._ends[letter].append(self._now[word])
+        self.words[word].append(letter)
+        self.left[word] -= 1
+        if kind == pipelines.Pass.FORWARD:
+            self._held[word] += self._kept[stage]
+        elif kind == pipelines.Pass.WEIGHT_GRADIENT:
+            self._held[word] -= self._rest[stage]
+        else:
+            self._held[word] -= self._kept[stage] - (self._rest[stage] if stage in self._halved else 0)
+        for other in (word, *self._word_after[letter]):
+            self._next[other] = False

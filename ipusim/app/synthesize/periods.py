@@ -1,0 +1,125 @@
+"""Words of any count: a period in the middle of each, in which every letter stands once.
+
+Where all words are cut at one moment, what an IPU has behind the cut goes on behind a period as it would without one,
+a micro-batch further on; so a period of any order that runs by itself can stand there, any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+
+from ipusim.app.synthesize.evaluate import evaluate
+from ipusim.app.synthesize.memory import Memory
+from ipusim.app.synthesize.tasks import Tasks, Words
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic:
+    """Words with a period in each.
+
+    Attributes:
+        tasks: what they are of.
+        heads, periods, tails: of each IPU the letters before its period, of it and behind it.
+        least: micro-batches of the words without their periods.
+    """
+
+    tasks: Tasks
+    heads: Words
+    periods: Words
+    tails: Words
+    least: int
+
+    def words(self, count: int) -> Words:
+        """Return the words of ``count`` micro-batches, at least ``least``."""
+        parts = zip(self.heads, self.periods, self.tails, strict=True)
+        return tuple(head + period * (count - self.least) + tail for head, period, tail in parts)
+
+    def makespan(self, count: int) -> int | None:
+        """Return the cycles of ``count`` micro-batches; None where they cannot run.
+
+        Of far more than ``least`` they are taken to grow as they did before.
+        """
+        near, step = self.least + 4 * self.tasks.words, self.tasks.words
+        if count <= near + step:
+            outcome = evaluate(self.tasks, self.words(count))
+            return None if outcome is None else outcome.makespan
+        ends = [evaluate(self.tasks, self.words(of)) for of in (near, near + step)]
+        if ends[0] is None or ends[1] is None:
+            return None
+        return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - near - step) // step)
+
+
+def with_periods(
+    memory: Memory, words: Words, count: int, most: int, go_on: Callable[[], bool], seed: int = 0
+) -> Periodic | None:
+    """Return ``words`` of ``count`` micro-batches with periods; None where none of those tried fits the memory.
+
+    Args:
+        memory: of the IPUs.
+        words: what is cut.
+        count: their micro-batches.
+        most: micro-batches that are to take as little time as can be.
+        go_on: whether there is time left to make the periods better.
+        seed: of the moves that are drawn.
+    """
+    tasks = memory.tasks
+    more = max(most, count + 4 * tasks.words)
+    best: tuple[int, Periodic] | None = None
+    for cut in _cuts(tasks, words, count):
+        cycles = _cycles(memory, cut, more)
+        if cycles is not None and (best is None or cycles < best[0]):
+            best = cycles, cut
+    if best is None:
+        return None
+    random = Random(seed)
+    movable = [word for word in range(tasks.words) if len(tasks.of_word[word]) > 1]
+    while movable and go_on():
+        cycles, cut = best
+        word = random.choice(movable)
+        period = list(cut.periods[word])
+        letter = period.pop(random.randrange(len(period)))
+        period.insert(random.randrange(len(period) + 1), letter)
+        periods = (*cut.periods[:word], tuple(period), *cut.periods[word + 1 :])
+        changed = replace(cut, periods=periods)
+        least = _cycles(memory, changed, more)
+        if least is not None and least <= cycles:
+            best = least, changed
+    return best[1]
+
+
+def _cycles(memory: Memory, cut: Periodic, count: int) -> int | None:
+    """Return the cycles of words that run and fit; None of others."""
+    tasks = memory.tasks
+    twice = cut.words(cut.least + 2)
+    if not all(map(tasks.is_ordered, twice)) or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
+        return None
+    return cut.makespan(count)
+
+
+def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
+    """Yield words cut where the first stage begins a micro-batch, with the letters that come next as their periods."""
+    outcome = evaluate(tasks, words)
+    assert outcome is not None, "of words that run"
+    length = 0 if tasks.meeting is not None else 1
+    begins = [[end - tasks.cycles[letter] * length for end in ends] for letter, ends in enumerate(outcome.ends)]
+    ordered = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
+    for turn in range(count):
+        moment = begins[ordered[0]][turn]
+        heads, periods, tails = [], [], []
+        for word in words:
+            seen = [0] * len(tasks.letters)
+            place = 0
+            for letter in word:
+                if begins[letter][seen[letter]] >= moment:
+                    break
+                seen[letter] += 1
+                place += 1
+            heads.append(word[:place])
+            tails.append(word[place:])
+            own = tasks.of_word[tasks.word_of[word[0]]]
+            periods.append(tuple(dict.fromkeys((*word[place:], *(letter for letter in ordered if letter in own)))))
+        yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
+        plain = [tuple(letter for letter in ordered if letter in period) for period in periods]
+        yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)

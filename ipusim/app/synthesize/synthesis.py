@@ -1,0 +1,330 @@
+"""The best Order for a scenario's costs that can be found in a time: searched from the schedules that there are.
+
+The search looks at passes without contention; what it finds is simulated as the named schedules are, and stands only
+where its time per weight update is less than theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ipusim.api import Job, Request, RequestError, RequestMemoryError, Schedule, Sync, assemble, pipelines, schedules
+from ipusim.app.compare.compare import Row, compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.synthesize.bound import Bound, lower_bound
+from ipusim.app.synthesize.descent import improved
+from ipusim.app.synthesize.evaluate import evaluate
+from ipusim.app.synthesize.greedy import greedy
+from ipusim.app.synthesize.memory import Memory, memory_of
+from ipusim.app.synthesize.periods import Periodic, with_periods
+from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
+from ipusim.base.errors import OptionError, ProgramError
+
+#: What the Order that is found is called.
+NAME: Final = "synthesized"
+#: Passes of the words that are searched: of longer executions a part is, and periods make up the rest.
+_PASSES: Final = 3000
+#: Rounds of the search, after each of which it goes on with the better half of what it began with.
+_SHARES: Final = (0.15, 0.15, 0.5)
+#: By how many times what 1F1B keeps words are begun with, and for which part of a half for the weights they wait.
+_DEPTHS: Final = (1.0, 1.5, 2.0, 1e9)
+_WAITS: Final = (0.0, 0.5, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Synthesis:
+    """What a search found.
+
+    Attributes:
+        rows: the named schedules, as `compare` has them.
+        named: the best of them that fits.
+        made: what was found, where it takes less time than ``named``; else None.
+        schedule: its schedule.
+        least: the fewest micro-batches that the schedule has; None where it has but one count.
+        bounds: of each placement and kind of backward pass, what no Order of it can beat.
+        seconds: that the search took.
+    """
+
+    rows: tuple[Row, ...]
+    named: Row
+    made: Row | None
+    schedule: Schedule | None
+    periodic: bool
+    least: int
+    bounds: tuple[Bound, ...]
+    seconds: float
+
+    @property
+    def best(self) -> Row:
+        """What was found, or the best named schedule where nothing better was."""
+        return self.made or self.named
+
+    @property
+    def bound(self) -> Bound:
+        """What no Order that was looked at can beat."""
+        return min(self.bounds, key=lambda bound: bound.cycles)
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the pipeline takes as long as the bound."""
+        return self.best.times is not None and self.best.times.makespan_cycles <= self.bound.cycles
+
+
+@dataclass(eq=False)
+class _Start:
+    """A placement and its letters: what is searched.
+
+    Attributes:
+        memory: of its IPUs, with its tasks.
+        bound: of the whole count.
+        count: micro-batches that are searched.
+        words: the best so far, with their makespan.
+    """
+
+    job: Job
+    memory: Memory
+    bound: Bound
+    count: int
+    words: Words = ()
+    makespan: int = 0
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def tasks(self) -> Tasks:
+        return self.memory.tasks
+
+    def take(self, words: Words) -> None:
+        """Take words where they fit, and are the first or take less time."""
+        outcome = evaluate(self.tasks, words)
+        if outcome is None or (self.words and outcome.makespan >= self.makespan):
+            return
+        if all(self.memory.fits(number, word) for number, word in enumerate(words)):
+            self.words, self.makespan = words, outcome.makespan
+
+
+def synthesize(
+    request: Request,
+    named: Sequence[str] = ("all",),
+    *,
+    seconds: float = 10.0,
+    memory: Mapping[int, int] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Synthesis:
+    """Return the best Order that is found for what ``request`` asks for.
+
+    Args:
+        request: the scenario; its sync mode stays.
+        named: names of schedules to begin with, and to hold the Order against.
+        seconds: for the search, behind the runs of these.
+        memory: the most bytes of IPUs by their numbers, beside what the machine has.
+        tell: called with how far the search is.
+        stopped: whether it is to end before its time.
+
+    Raises:
+        OptionError: for seconds that are not above 0.
+        ProgramError: for a scenario whose passes are not to be ordered, or that no schedule fits.
+        RequestError: where no schedule can run it.
+    """
+    if not seconds > 0:
+        raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
+    limits = dict(memory or {})
+    request = request.replace({"pipeline.sync": _sync(request).value})
+    rows = compare(request, named)
+    fitting = [row for row in rows if row.fits and row.result is not None and _within(row.result.job, limits)]
+    if not fitting:
+        raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
+    comparison = Comparison(rows)
+    best = min(fitting, key=comparison.cost)
+    starts = list(_starts(request, rows, limits))
+    if not starts:
+        raise ProgramError(
+            "expected passes that can be put into another order, got concurrent stages, batch serialization, I/O tiles "
+            "or recomputation as passes of its own under every schedule"
+        )
+    began = time.monotonic()
+    known = best.times.makespan_cycles if best.times else 0
+    found = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
+    made, schedule, periodic = _judged(request, found, limits, comparison, best)
+    return Synthesis(
+        rows,
+        best,
+        made,
+        schedule,
+        made is not None and periodic is not None and all(periodic.periods),
+        0 if periodic is None else periodic.least,
+        tuple(start.bound for start in starts),
+        time.monotonic() - began,
+    )
+
+
+def _sync(request: Request) -> Sync:
+    """Return the sync mode of a request, by default that of its schedule."""
+    said = request.options.pipeline.sync
+    if said:
+        return Sync(said)
+    return schedules.schedule_of(request.options.pipeline.schedule, request.folder).syncs[0]
+
+
+def _within(job: Job, limits: Mapping[int, int]) -> bool:
+    """Whether the IPUs of a Job keep within limits."""
+    return all(peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in job.memory.peaks)
+
+
+def _starts(request: Request, rows: Sequence[Row], limits: Mapping[int, int]) -> Iterator[_Start]:
+    """Yield what is searched, with words that fit to begin with."""
+    found: dict[tuple[object, ...], _Start] = {}
+    for row in rows:
+        job = _job(request, row)
+        tasks = None if job is None else tasks_of(job)
+        if job is None or tasks is None:
+            continue
+        key = job.program.shape.mapping, tasks.letters
+        if key not in found:
+            found[key] = _start(job, tasks, limits)
+        start = found[key]
+        with suppress(ProgramError):  # of a count that it has not
+            count = start.count
+            order = job.schedule.laid_out(replace(job.program.shape, micro_batches=count))
+            words = words_of(start.tasks, order.passes.tolist())
+            if words is not None:
+                start.take(words)
+    for start in found.values():
+        for words in _greedy(start):
+            start.take(words)
+        if start.words:
+            yield start
+
+
+def _job(request: Request, row: Row) -> Job | None:
+    """Return the Job of a row, also where it does not fit; None where its schedule refuses the program."""
+    if row.result is not None:
+        return row.result.job
+    if row.memory is None:
+        return None
+    try:
+        return assemble(request.replace({"pipeline.schedule": row.schedule, "memory": "report", "numerics": "off"}))
+    except RequestError:
+        return None
+
+
+def _start(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> _Start:
+    whole = job.program.shape.micro_batches
+    sram = job.memory.sram_bytes
+    of = {ipu: min(limits.get(ipu, sram or 0), sram or limits.get(ipu, 0)) for ipu in tasks.ipus}
+    memory = memory_of(job, tasks, {ipu: most for ipu, most in of.items() if sram or ipu in limits})
+    count = min(whole, max(2 * tasks.words + 2, _PASSES // len(tasks.letters)))
+    return _Start(job, memory, lower_bound(tasks, whole), count)
+
+
+def _greedy(start: _Start) -> Iterator[Words]:
+    """Yield words that are made pass by pass, with more or less of what they keep."""
+    tasks, memory = start.tasks, start.memory
+    stages = memory.stages
+    known = any(stage.kept for stage in stages)
+    kept = [stage.kept if known else 1 for stage in stages]
+    rest = [stage.rest for stage in stages]
+    for depth in _DEPTHS:
+        room = []
+        for word, ipu in enumerate(tasks.ipus):
+            own = [number for number, stage in enumerate(stages) if stage.ipu == ipu]
+            most = depth * sum(kept[number] * (len(stages) - number) for number in own) / len(own)
+            most = max(most, sum(kept[number] for number in own))
+            limit = memory.limits[word]
+            if limit is not None:
+                running = max(stages[number].forward + stages[number].backward for number in own)
+                most = min(most, limit - memory.base[word] - running)
+            room.append(most)
+        for patience in _WAITS:
+            words = greedy(tasks, start.count, room, kept, rest, patience)
+            if words is not None:
+                yield words
+
+
+def _searched(
+    starts: Sequence[_Start], seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]
+) -> list[tuple[int, _Start, Periodic]]:
+    """Return the best words of each start that was looked at to the end, the fastest first, with periods."""
+    left = sorted(starts, key=_promise)
+    end = time.monotonic()
+
+    def until(moment: float) -> Callable[[], bool]:
+        return lambda: time.monotonic() < moment and not stopped()
+
+    for turn, share in enumerate(_SHARES):
+        for start in left:
+            end += seconds * share / len(left)
+            tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
+            least = start.bound.cycles if start.count == start.job.program.shape.micro_batches else 0
+            start.words, start.makespan = improved(start.memory, start.words, least, until(end), turn)
+        left = sorted(left, key=_promise)[: -(-len(left) // 2)]
+    found = []
+    for start in left:
+        end += seconds * (1 - sum(_SHARES)) / len(left)
+        whole = start.job.program.shape.micro_batches
+        periodic = with_periods(start.memory, start.words, start.count, whole, until(end))
+        if periodic is None and start.count == whole:
+            nothing = tuple(() for _ in start.words)
+            periodic = Periodic(start.tasks, start.words, nothing, nothing, whole)
+        if periodic is not None:
+            found.append((periodic.makespan(whole) or 0, start, periodic))
+    return sorted(found, key=lambda each: each[0])
+
+
+def _promise(start: _Start) -> float:
+    """Return the cycles of a micro-batch, by which starts are sorted, with what a bound says of all of them."""
+    whole = start.job.program.shape.micro_batches
+    return max(start.makespan / start.count, start.bound.cycles / whole)
+
+
+def _judged(
+    request: Request,
+    found: Sequence[tuple[int, _Start, Periodic]],
+    limits: Mapping[int, int],
+    comparison: Comparison,
+    named: Row,
+) -> tuple[Row | None, Schedule | None, Periodic | None]:
+    """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``."""
+    best: tuple[Row | None, Schedule | None, Periodic | None] = None, None, None
+    for _, start, periodic in found:
+        schedule = schedules.in_words(NAME, letters_of(periodic))
+        row = _simulated(request, schedule, start.job.program.shape.mapping)
+        fits = row is not None and row.fits and row.result is not None and _within(row.result.job, limits)
+        if row is not None and fits and comparison.cost(row) < comparison.cost(best[0] or named):
+            best = row, schedule, periodic
+    return best
+
+
+def _simulated(request: Request, schedule: Schedule, mapping: Sequence[int]) -> Row | None:
+    """Return the run of a request under a schedule of words; None where it is refused."""
+    with schedules.kept():
+        schedules.register(schedule)
+        try:
+            (row,) = compare(request.replace(changes_of(NAME, request, mapping)), [NAME])
+        except (RequestMemoryError, RequestError):
+            return None
+    return row
+
+
+def changes_of(schedule: str, request: Request, mapping: Sequence[int]) -> dict[str, object]:
+    """Return the options by which a request runs under a schedule of words, on the IPUs that these have."""
+    changes: dict[str, object] = {"pipeline.schedule": schedule}
+    if request.is_set(("pipeline", "device_mapping")):
+        changes["pipeline.device_mapping"] = list(mapping)
+    return changes
+
+
+def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:
+    """Return of each IPU its letters before, in and behind its period, as text."""
+    tasks = periodic.tasks
+    names = [f"{pipelines.Pass(kind).letter}{stage}" for kind, stage in tasks.letters]
+
+    def text(word: Sequence[int]) -> str:
+        return " ".join(names[letter] for letter in word)
+
+    parts = zip(tasks.ipus, periodic.heads, periodic.periods, periodic.tails, strict=True)
+    return {ipu: (text(head), text(period), text(tail)) for ipu, head, period, tail in parts}

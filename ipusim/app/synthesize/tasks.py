@@ -1,0 +1,151 @@
+"""What a search orders: the passes of each IPU as words of letters, with the cycles of each and what it needs.
+
+A letter is a pass of a stage, over whichever micro-batch is next: as micro-batches are alike, no other order of them is
+faster, and an Order is one word for each IPU in which every letter stands as often as there are micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipusim.api import Job, pipelines
+
+#: Of each IPU the letters of its passes in the order in which it runs them.
+Words = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """The letters of a program, with their costs on a device without contention.
+
+    Attributes:
+        letters: (kind, stage) of each, as :class:`Op` counts them; a letter is its place in here.
+        ipus: the IPU of each word.
+        word_of: which word each letter is in.
+        cycles: of each letter's pass, with what its IPU does around it.
+        needs: of each letter the letters that run over the same micro-batch before it, and the cycles that what they
+            hand over is on its way.
+        meeting: cycles in which all IPUs meet after a time-step; None where they do not.
+    """
+
+    letters: tuple[tuple[int, int], ...]
+    ipus: tuple[int, ...]
+    word_of: tuple[int, ...]
+    cycles: tuple[int, ...]
+    needs: tuple[tuple[tuple[int, int], ...], ...]
+    meeting: int | None = None
+
+    @cached_property
+    def of_word(self) -> tuple[tuple[int, ...], ...]:
+        """The letters of each word."""
+        places = range(len(self.letters))
+        return tuple(tuple(letter for letter in places if self.word_of[letter] == word) for word in range(self.words))
+
+    @property
+    def words(self) -> int:
+        """How many IPUs run passes."""
+        return len(self.ipus)
+
+    @cached_property
+    def own_needs(self) -> tuple[tuple[int, ...], ...]:
+        """Of each letter the needs that are in its own word."""
+        return tuple(
+            tuple(need for need, _ in needs if self.word_of[need] == self.word_of[letter])
+            for letter, needs in enumerate(self.needs)
+        )
+
+    def is_ordered(self, word: Sequence[int]) -> bool:
+        """Whether each letter of a word stands behind those of the same word that it needs."""
+        seen = [0] * len(self.letters)
+        for letter in word:
+            seen[letter] += 1
+            if any(seen[need] < seen[letter] for need in self.own_needs[letter]):
+                return False
+        return True
+
+
+def tasks_of(job: Job) -> Tasks | None:
+    """Return what there is to order in a Job; None where it has passes that no word can say.
+
+    These are concurrent stages, recomputations as passes of their own, and backward passes of which some alone are in
+    halves.
+    """
+    shape, plan, costs = job.plan.shape, job.plan, job.costs
+    kind_of = pipelines.Pass
+    found = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
+    if shape.sizes or shape.overlapped_io or shape.serialization > 1:
+        return None
+    again = any(kind == kind_of.RECOMPUTE for kind, _ in found)
+    if again or len(found) * shape.micro_batches != len(plan.order.passes):
+        return None
+    place = {letter: number for number, letter in enumerate(found)}
+    ipus = tuple(sorted(set(shape.mapping)))
+    free = not plan.sync.meets
+    latency = _latencies(job) if free else {}
+
+    def first_half(stage: int) -> int:
+        return place.get((kind_of.BACKWARD, stage), place.get((kind_of.INPUT_GRADIENT, stage), -1))
+
+    needs: list[tuple[tuple[int, int], ...]] = []
+    for kind, stage in found:
+        match kind:
+            case kind_of.FORWARD:
+                of = [(place[kind_of.FORWARD, stage - 1], latency.get((stage - 1, stage), 0))] if stage else []
+            case kind_of.WEIGHT_GRADIENT:
+                of = [(first_half(stage), 0)]
+            case _:
+                of = [(place[kind_of.FORWARD, stage], 0)]
+                if stage < shape.stages - 1:
+                    of.append((first_half(stage + 1), latency.get((stage + 1, stage), 0)))
+        needs.append(tuple(of))
+    blocking = _latencies(job) if free and not job.program.overlap_copies else {}
+    cycles = [costs.passes[letter] + _around(job, *letter, blocking) for letter in found]
+    return Tasks(
+        tuple(found),
+        ipus,
+        tuple(ipus.index(shape.mapping[stage]) for _, stage in found),
+        tuple(cycles),
+        tuple(needs),
+        None if free else max(min(_meetings(job), default=0), 0),
+    )
+
+
+def _meetings(job: Job) -> list[int]:
+    """Return the cycles of each copy after a time-step that takes any."""
+    return [copy.total_cycles for copies in job.costs.copies.meetings for copy in copies]
+
+
+def _latencies(job: Job) -> Mapping[tuple[int, int], int]:
+    """Return the cycles of each tensor's way from stage to stage, of the replica in which it takes longest."""
+    found: dict[tuple[int, int], int] = {}
+    for (_, source, target), send in job.costs.sends.items():
+        found[source, target] = max(found.get((source, target), 0), send.lead_cycles + send.cycles)
+    return found
+
+
+def _around(job: Job, kind: int, stage: int, blocking: Mapping[tuple[int, int], int]) -> int:
+    """Return the cycles that an IPU is busy beside a pass: with the feeds, and with sends that it waits for."""
+    forward = kind == pipelines.Pass.FORWARD
+    target = None if kind == pipelines.Pass.WEIGHT_GRADIENT else stage + 1 if forward else stage - 1
+    around = blocking.get((stage, target), 0) if target is not None else 0
+    if forward and stage == 0:
+        around += job.costs.host.infeed
+    outfeed = job.program.outfeed
+    if forward and stage == job.plan.shape.stages - 1 and outfeed.mode == "ALL" and not outfeed.accumulate:
+        around += job.costs.host.outfeed
+    return around
+
+
+def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
+    """Return an Order's rows of (IPU, kind, stage, micro-batch) as words; None where these would not run.
+
+    Micro-batches are taken in order, whatever the order that the rows have them in.
+    """
+    place = {letter: number for number, letter in enumerate(tasks.letters)}
+    words: dict[int, list[int]] = {ipu: [] for ipu in tasks.ipus}
+    for ipu, kind, stage, _ in passes:
+        words[ipu].append(place[kind, stage])
+    found = tuple(tuple(words[ipu]) for ipu in tasks.ipus)
+    return found if all(map(tasks.is_ordered, found)) else None

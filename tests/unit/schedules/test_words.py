@@ -1,0 +1,61 @@
+"""Schedules written as words: what they lay out, and what is wrong with words."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
+from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.registry import find
+from ipusim.schedules.words import in_words
+
+#: 1F1B of two stages.
+WORDS = {0: ("F0 F0", "B0 F0", "B0 B0"), 1: ("F1 B1", "F1 B1", "F1 B1")}
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_words_of_1f1b_are_1f1b(count):
+    shape = PlanShape(mapping=(0, 1), micro_batches=count)
+    made = in_words("mine", WORDS)
+    assert made.laid_out(shape).passes.tolist() == find("1f1b").laid_out(shape).passes.tolist()
+    assert made.mapping(2) == (0, 1)
+    assert (made.least, made.ramps(shape), made.step(shape)) == (2, 4, 1)
+
+
+def test_micro_batches_of_each_letter_go_in_order():
+    made = in_words("mine", {0: ("F0 F0 I0", "", "W0 I0 W0")})
+    order = made.laid_out(PlanShape(mapping=(0,), micro_batches=2))
+    texts = [str(Op(Pass(kind), stage, micro_batch)) for _, kind, stage, micro_batch in order.passes.tolist()]
+    assert texts == ["F0.0", "F0.1", "I0.0", "W0.0", "I0.1", "W0.1"]
+    assert made.period is None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({0: ("F0", "", "B0 B0")}, "mine: expected each letter equally often beside periods, got [1, 2] times"),
+        ({0: ("F0", "F0", "B0")}, "mine, IPU 0: expected each of its letters once in the period"),
+        ({**WORDS, 1: ("F1 B1", "", "F1 B1")}, "mine, IPU 1: expected each of its letters once in the period"),
+        ({0: ("F0 X0", "", "B0")}, "mine, IPU 0: expected letters such as F0, B0, I1 or W1, got 'X0'"),
+        ({0: ("F0", "B0")}, "mine, IPU 0: expected words before, in and behind a period, got 2 of them"),
+        ({0: ("F0", "", "B0"), 1: ("F2", "", "B2")}, "mine: expected each stage from 0 up on one IPU, got [0, 2]"),
+        ({0: ("F0", "", "B0"), 1: ("F0", "", "B0")}, "mine: expected each stage from 0 up on one IPU, got [0, 0]"),
+    ],
+)
+def test_a_mistake_in_words_is_named(words, text):
+    with pytest.raises(PlanError, match=f"^{re.escape(text)}$"):
+        in_words("mine", words)
+
+
+def test_another_mapping_and_too_few_micro_batches_are_refused():
+    made = in_words("mine", WORDS)
+    with pytest.raises(CountError, match=r"^expected 2 micro-batches or more, as mine has them, got 1$"):
+        made.laid_out(PlanShape(mapping=(0, 1), micro_batches=1))
+    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine has them, got 1, 0$"):
+        made.laid_out(PlanShape(mapping=(1, 0), micro_batches=2))
+    once = in_words("mine", {0: ("F0", "", "B0")})
+    with pytest.raises(CountError, match=r"^expected 1 micro-batches, as mine has them, got 2$"):
+        once.laid_out(PlanShape(mapping=(0,), micro_batches=2))

@@ -1,0 +1,167 @@
+"""Parts of synthesis: what words take and hold, what no words can beat, periods, and moves."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from random import Random
+
+import networkx as nx
+import pytest
+
+from ipusim.api import Request, assemble, execute
+from ipusim.app.synthesize.bound import lower_bound
+from ipusim.app.synthesize.descent import improved
+from ipusim.app.synthesize.evaluate import evaluate
+from ipusim.app.synthesize.memory import memory_of
+from ipusim.app.synthesize.periods import with_periods
+from ipusim.app.synthesize.synthesis import letters_of
+from ipusim.app.synthesize.tasks import tasks_of, words_of
+from ipusim.pipeline.program import PlanShape
+from ipusim.schedules.words import in_words
+from tests.exact_orders import Exact
+from tests.house_schedules import FREE, mapping_of, multiple_of, trains_only
+
+
+def stages_of(times, **more):
+    return [
+        {
+            "name": f"s{number}",
+            "forward": of[0],
+            "backward": sum(of[1:]),
+            **({"backward_input": of[1], "backward_weights": of[2]} if len(of) > 2 else {}),
+            **{key: value[number] for key, value in more.items()},
+        }
+        for number, of in enumerate(times)
+    ]
+
+
+def job_of(schedule, times, count, sync="point_to_point", system="free", mapping=None, **more):
+    pipeline = {"schedule": schedule, "sync": sync, "gradient_accumulation_count": count}
+    pipeline |= {"device_mapping": list(mapping)} if mapping else {}
+    options = {"system": {"name": system}, "memory": "off", "pipeline": pipeline | {"stages": stages_of(times, **more)}}
+    return assemble(Request.from_dict(options)).whole
+
+
+def case(schedule, seed, sync, system="free"):
+    """Return a Job of stages that differ, its tasks and its words."""
+    random = Random(f"{schedule} {seed}")
+    ipus = random.randint(2, 4)
+    stages = ipus * (2 if mapping_of(schedule, 8).count(0) > 1 else 1)
+    count = multiple_of(schedule, stages, ipus) * random.randint(2, 3)
+    times = [[random.randint(20, 200) for _ in range(3)] for _ in range(stages)]
+    sizes = {
+        "stash_bytes": [random.randint(1, 99) * 1000 for _ in times],
+        "rest_bytes": [random.randint(1, 99) * 500 for _ in times],
+        "output_bytes": [random.randint(1, 9) * 64 for _ in times],
+    }
+    mapping = mapping_of(schedule, stages)
+    job = job_of(schedule, times, count, sync, system, mapping, **sizes)
+    tasks = tasks_of(job)
+    return job, tasks, words_of(tasks, job.plan.order.passes.tolist())
+
+
+#: All of their backward passes are whole, or all in halves; words say no others.
+ALIKE = [name for name in FREE if name != "dualpipe_v"]
+#: Their micro-batches go in order.
+IN_ORDER = [name for name in ALIKE if name != "breadth_first"]
+
+
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+@pytest.mark.parametrize("schedule", IN_ORDER)
+def test_words_of_a_schedule_take_and_hold_what_its_run_does(schedule, sync):
+    job, tasks, words = case(schedule, 0, sync)
+    assert evaluate(tasks, words).makespan == execute(job).summary.makespan_cycles
+    memory = memory_of(job, tasks, {})
+    assert [memory.peak(*each) for each in enumerate(words)] == [peak.bytes for peak in job.memory.peaks]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_words_take_the_longest_path_through_their_passes_and_links(seed):
+    job, tasks, words = case("zbv", seed, "point_to_point", "m2000")
+    graph = nx.DiGraph()
+    for word in words:
+        seen, before = dict.fromkeys(word, 0), None
+        for letter in word:
+            node = letter, seen[letter]
+            seen[letter] += 1
+            graph.add_edge((node, 0), (node, 1), cycles=tasks.cycles[letter])
+            for need, lag in tasks.needs[letter]:
+                graph.add_edge(((need, node[1]), 1), (node, 0), cycles=lag)
+            if before:
+                graph.add_edge((before, 1), (node, 0), cycles=0)
+            before = node
+    assert any(lag for needs in tasks.needs for _, lag in needs)
+    assert evaluate(tasks, words).makespan == nx.dag_longest_path_length(graph, "cycles")
+    assert evaluate(tasks, words).makespan <= execute(job).summary.makespan_cycles
+
+
+def test_words_that_wait_for_each_other_take_no_time_at_all():
+    tasks = tasks_of(job_of("1f1b", [(1, 2), (1, 2)], 2))
+    forward, back = ([tasks.letters.index((kind, stage)) for stage in (0, 1)] for kind in (0, 1))
+    right = ((forward[0], forward[0], back[0], back[0]), (forward[1], back[1]) * 2)
+    wrong = ((forward[0], back[0]) * 2, (forward[1], forward[1], back[1], back[1]))
+    assert evaluate(tasks, right).makespan == 9
+    assert evaluate(tasks, wrong) is None
+    assert [tasks.is_ordered(word) for word in (right[0], right[0][::-1])] == [True, False]
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_the_exact_search_of_tests_finds_what_trying_all_words_finds(halves):
+    times = [(5, 3, 4), (2, 6, 5)] if halves else [(5, 3), (2, 6)]
+    tasks = tasks_of(job_of("zero_bubble_h1" if halves else "1f1b", times, 2))
+    every = [{word for word in permutations(letters * 2) if tasks.is_ordered(word)} for letters in tasks.of_word]
+    ran = [evaluate(tasks, words) for words in product(*every)]
+    least = min(outcome.makespan for outcome in ran if outcome is not None)
+    assert Exact(times, 2).makespan() == least >= lower_bound(tasks, 2).cycles
+
+
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+@pytest.mark.parametrize("schedule", ALIKE)
+def test_no_schedule_beats_the_bound(schedule, sync):
+    job, tasks, _ = case(schedule, 1, sync, "m2000")
+    assert lower_bound(tasks, job.plan.shape.micro_batches).cycles <= execute(job).summary.makespan_cycles
+
+
+def test_a_bound_says_what_binds():
+    tasks = tasks_of(job_of("1f1b", [(10, 20), (90, 180), (10, 20)], 10))
+    bound = lower_bound(tasks, 10)
+    assert (bound.cycles, bound.ipu, bound.busy, bound.head, bound.tail) == (2730, 1, 2700, 10, 20)
+    assert bound.words == (
+        "IPU 1: 10 cycles before its first pass, 2,700 of work, and at least 20 in which it waits or others end"
+    )
+    one = lower_bound(tasks_of(job_of("1f1b", [(10, 20), (10, 20)], 1)), 1)
+    assert (one.cycles, one.words) == (60, "the longest path of passes that need each other")
+
+
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+def test_moves_never_lengthen_words_and_keep_within_the_memory(sync):
+    times = [(90, 70, 60), (120, 90, 40), (60, 110, 80), (100, 50, 120)]
+    job = job_of("zero_bubble_h1", times, 8, sync, stash_bytes=[100] * 4)
+    tasks = tasks_of(job)
+    words = words_of(tasks, job.plan.order.passes.tolist())
+    free = memory_of(job, tasks, {})
+    most = {ipu: free.peak(number, words[number]) for number, ipu in enumerate(tasks.ipus)}
+    memory = memory_of(job, tasks, most)
+    steps = iter(range(2000))
+    found, cycles = improved(memory, words, 0, lambda: next(steps, None) is not None)
+    assert cycles == evaluate(tasks, found).makespan < evaluate(tasks, words).makespan
+    assert all(memory.fits(*each) for each in enumerate(found))
+    assert [sorted(word) for word in found] == [sorted(word) for word in words]
+
+
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+@pytest.mark.parametrize("schedule", [name for name in ALIKE if trains_only(name)])
+def test_words_with_periods_are_a_schedule_of_every_count_from_theirs_on(schedule, sync):
+    job, tasks, words = case(schedule, 3, sync)
+    count = job.plan.shape.micro_batches
+    memory = memory_of(job, tasks, {})
+    periodic = with_periods(memory, words, count, count, lambda: False)
+    made = in_words("mine", letters_of(periodic))
+    assert made.least == count
+    for more in (0, 1, 7):
+        order = made.order(PlanShape(mapping=job.program.shape.mapping, micro_batches=count + more))
+        assert words_of(tasks, order.passes.tolist()) == periodic.words(count + more)
+        outcome = evaluate(tasks, periodic.words(count + more))
+        assert lower_bound(tasks, count + more).cycles <= outcome.makespan == periodic.makespan(count + more)
+    far = count + 10 * tasks.words
+    assert periodic.makespan(far) >= evaluate(tasks, periodic.words(far - 1)).makespan
