@@ -42,7 +42,8 @@ def bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle
         alike.setdefault(cycles, []).append(link)
     bundles: list[list[Bundle]] = [[] for _ in copies]
     for pattern, together in alike.items():
-        for links in [together] if context.clock.steady else [[link] for link in together]:
+        steady = context.clock.is_steady(resources.links(labels[link] for link in together))
+        for links in [together] if steady else [[link] for link in together]:
             workers = resources.links(labels[link] for link in links)
             for which, cycles_each in pattern:
                 sizes = {share.link: share.bytes for share in copies[which].links}

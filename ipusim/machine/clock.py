@@ -13,7 +13,7 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Delay, Pace, Speed, What
+from ipusim.machine.disturbances import Pace, Speeds, What
 from ipusim.machine.resources import Workers
 
 Process = Generator[simpy.Event, Any, Any]
@@ -76,10 +76,10 @@ class Clock(simpy.Environment):
     spend: Callable[[Workers, What, int], Moment]
     at: Callable[[int], Moment]
 
-    def __init__(self, speed: Speed | None = None, late: Delay | None = None) -> None:
-        """Begin at 0; ``speed`` tells how fast work goes on, by default at full speed, ``late`` how late it begins."""
+    def __init__(self, speeds: Speeds | None = None) -> None:
+        """Begin at 0; ``speeds`` tells how fast work goes on and how late it begins, by default at full speed."""
         super().__init__()
-        self.steady, self._late = speed is None, late
+        self.steady = speeds is None
         self.process = partial(_Process, self)  # type: ignore[method-assign]
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
@@ -97,10 +97,10 @@ class Clock(simpy.Environment):
             return event
 
         self.at = at
-        if speed is None:
+        if speeds is None:
             self.end, self.spend = lambda workers, what, start, cycles: start + cycles, spend  # noqa: ARG005
             return
-        self._speed = speed
+        self._speeds = speeds
         self.end = lambda workers, what, start, cycles: max(
             (self._end_of(worker, what, start, cycles) for worker in workers), default=start + cycles
         )
@@ -128,13 +128,17 @@ class Clock(simpy.Environment):
         for callback in callbacks:
             callback(event)
 
+    def is_steady(self, workers: Iterable[Resource]) -> bool:
+        """Whether work of all ``workers`` takes as long as it costs, whenever it is done."""
+        return self.steady or not any(map(self._speeds.touching, workers))
+
     def speed(self, worker: Resource, what: What) -> Pace:
         """Return the speed of work at this moment, and until when it stays so; None for ever."""
-        return (Fraction(1), None) if self.steady else self._speed(worker, what, self.now)
+        return (Fraction(1), None) if self.steady else self._speeds.pace(worker, what, self.now)
 
     def delay(self, workers: Iterable[Resource], what: What, start: int) -> int:
         """Return the cycles that work of all workers, one after the other, begins later than in cycle ``start``."""
-        return 0 if self._late is None else sum(self._late(worker, what, start) for worker in workers)
+        return 0 if self.steady else sum(self._speeds.delay(worker, what, start) for worker in workers)
 
     def until(self, process: simpy.Process) -> int | None:
         """Return the cycles until a process goes on; None where it waits for something other than a moment."""
@@ -146,7 +150,7 @@ class Clock(simpy.Environment):
             return end - start
         done = Fraction(0)
         while start < end:
-            speed, until = self._speed(worker, what, start)
+            speed, until = self._speeds.pace(worker, what, start)
             stop = end if until is None else min(until, end)
             done += speed * (stop - start)
             start = stop
@@ -154,11 +158,12 @@ class Clock(simpy.Environment):
 
     def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource has done its part of work."""
-        if self._late is not None:
-            start += self._late(worker, what, start)
+        if not self._speeds.touching(worker):
+            return start + cycles
+        start += self._speeds.delay(worker, what, start)
         left: int | Fraction = cycles
         while left:
-            speed, until = self._speed(worker, what, start)
+            speed, until = self._speeds.pace(worker, what, start)
             if until is None or left <= speed * (until - start):
                 # In whole numbers: quotients of fractions took a third of a run with jitter.
                 return start - (-left.numerator * speed.denominator // (left.denominator * speed.numerator))

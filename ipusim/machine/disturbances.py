@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial, singledispatch
+from functools import singledispatch
 from typing import ClassVar, Final, NamedTuple, get_args
 
 from ipusim.hardware.disturbances import (
@@ -23,7 +23,7 @@ from ipusim.hardware.disturbances import (
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.jitter import speed_of_pass
+from ipusim.machine.jitter import Draws
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
@@ -54,8 +54,6 @@ What = SpanKind | Work
 #: The speed of a resource in a cycle (1 is full speed, 0 stands still), and the cycle until which it stays so; None
 #: where it stays for ever, which must be above 0.
 Pace = tuple[Fraction, int | None]
-#: Returns the pace of a resource at some work, from a cycle on.
-Speed = Callable[[Resource, What, int], Pace]
 #: Returns the cycles by which a resource begins some work later than it could, from a cycle on.
 Delay = Callable[[Resource, What, int], int]
 
@@ -68,12 +66,14 @@ class Rule(NamedTuple):
         steady_from: the cycle from which on its pace stays as it is for ever; None where it never does.
         delay: of work of a resource that begins in a cycle; None where it delays nothing.
         changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
+        touches: whether it ever slows or delays a resource, at any work; by default any of them.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
     steady_from: int | None
     delay: Callable[[Resource, Work, int], int] | None = None
     changes: tuple[int, ...] = ()
+    touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
 
 
 @singledispatch
@@ -114,14 +114,17 @@ def _stall(disturbance: Stall, system: System) -> Rule | None:
 def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
     if not disturbance.jitter:
         return None
-    drawn = partial(speed_of_pass, disturbance.seed, disturbance.jitter)
+    drawn = Draws(disturbance.seed, disturbance.jitter)
+
+    def touches(worker: Resource) -> bool:
+        return worker.kind == "IPU" and disturbance.ipu in (None, worker.name)
 
     def pace(worker: Resource, work: Work, _: int) -> Pace:
-        if work.stage == NONE or worker.kind != "IPU" or disturbance.ipu not in (None, worker.name):
+        if work.stage == NONE:
             return _FULL, None
-        return drawn(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
+        return drawn.speed(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
 
-    return Rule(pace, None)
+    return Rule(pace, None, touches=touches)
 
 
 @rule.register
@@ -156,9 +159,15 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 
 @dataclass(frozen=True)
 class Watched:
-    """Nothing: all is as fast as ever, and simulated as if it might be slower, so that states can be compared."""
+    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
+
+    Attributes:
+        others: the disturbances.
+    """
 
     kind: ClassVar[str] = "watched"
+
+    others: tuple[Disturbance, ...]
 
     def problems(self, system: Device) -> Problems:  # noqa: ARG002
         """Yield nothing."""
@@ -211,70 +220,82 @@ def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa:
 
 
 @rule.register
-def _watched(disturbance: Watched, system: System) -> Rule | None:  # noqa: ARG001
-    return Rule(lambda worker, work, cycle: (_FULL, None), 0)  # noqa: ARG005
+def _watched(disturbance: Watched, system: System) -> Rule | None:
+    rules = [found for each in disturbance.others if (found := rule(each, system)) is not None]
+
+    def touches(worker: Resource) -> bool:
+        return any(each.touches(worker) for each in rules)
+
+    return Rule(lambda worker, work, cycle: (_FULL, None), 0, touches=touches)  # noqa: ARG005
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
     """Return the rule of resources that have another speed from one cycle to another, and links that are late then."""
 
-    def pace(worker: Resource, _: Work, cycle: int) -> Pace:
-        if (until is not None and cycle >= until) or worker not in slow:
+    def pace(_: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
+        if until is not None and cycle >= until:
             return _FULL, None
         return (_FULL, first) if cycle < first else (speed, until)
 
-    def delay(worker: Resource, work: Work, cycle: int) -> int:
-        delayed = work.kind == SpanKind.LINK and first <= cycle and (until is None or cycle < until) and worker in slow
-        return late if delayed else 0
+    def delay(_: Resource, work: Work, cycle: int) -> int:
+        return late if work.kind == SpanKind.LINK and first <= cycle and (until is None or cycle < until) else 0
 
     known = tuple(cycle for cycle in (first, until) if cycle)
-    return Rule(pace, first if until is None else until, delay if late else None, known)
+    return Rule(pace, first if until is None else until, delay if late else None, known, slow.__contains__)
 
 
 def _rules(system: System) -> list[Rule]:
     return [found for each in system.disturbances if (found := rule(each, system)) is not None]
 
 
-def speed_of(system: System) -> Speed | None:
-    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
-    paces = [found.pace for found in _rules(system)]
+class Speeds:
+    """How fast work goes on, and how late it begins, under all disturbances of a system."""
 
-    def speed(worker: Resource, what: What, cycle: int) -> Pace:
+    def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
+        """Take what disturbances do, in which cycles are left out."""
+        self._rules, self._skips = rules, skips
+        self._late = any(each.delay is not None for each in rules)
+        self._of: dict[Resource, list[Rule]] = {}
+
+    def touching(self, worker: Resource) -> list[Rule]:
+        """Return what slows or delays a resource at some time; where nothing does, it is at full speed for ever."""
+        found = self._of.get(worker)
+        if found is None:
+            found = self._of[worker] = [each for each in self._rules if each.touches(worker)]
+        return found
+
+    def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
+        """Return the pace of a resource at some work, from a cycle on."""
+        rules = self.touching(worker)
+        if not rules:
+            return _FULL, None
         work = what if isinstance(what, Work) else Work(what)
-        found = [pace(worker, work, cycle) for pace in paces]
-        if len(found) == 1:
-            return found[0]
-        product = _FULL
-        for part, _ in found:
-            product *= part
-        return product, min((until for _, until in found if until is not None), default=None)
+        more = self._more(cycle) if self._skips else 0
+        speed, until = rules[0].pace(worker, work, cycle + more)
+        for each in rules[1:]:
+            part, as_long = each.pace(worker, work, cycle + more)
+            speed *= part
+            until = as_long if until is None else until if as_long is None else min(until, as_long)
+        return speed, None if until is None else until - more
 
-    skips = _skips(system)
-    if not skips or not paces:
-        return speed if paces else None
-
-    def later(worker: Resource, what: What, cycle: int) -> Pace:
-        more = sum(skip.cycles for skip in skips if skip.at <= cycle)
-        found, until = speed(worker, what, cycle + more)
-        return found, None if until is None else until - more
-
-    return later
-
-
-def _skips(system: System) -> list[Skip]:
-    return [each for each in system.disturbances if isinstance(each, Skip)]
-
-
-def delay_of(system: System) -> Delay | None:
-    """Return how much later work begins under all disturbances of a system; None where nothing is late."""
-    delays, skips = [found.delay for found in _rules(system) if found.delay is not None], _skips(system)
-
-    def delay(worker: Resource, what: What, cycle: int) -> int:
+    def delay(self, worker: Resource, what: What, cycle: int) -> int:
+        """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
+        delays = [each.delay for each in self.touching(worker) if each.delay is not None] if self._late else ()
+        if not delays:
+            return 0
         work = what if isinstance(what, Work) else Work(what)
-        more = sum(skip.cycles for skip in skips if skip.at <= cycle)
+        more = self._more(cycle)
         return sum(late(worker, work, cycle + more) for late in delays)
 
-    return delay if delays else None
+    def _more(self, cycle: int) -> int:
+        """Return how many cycles have been left out before a cycle."""
+        return sum(skip.cycles for skip in self._skips if skip.at <= cycle)
+
+
+def speeds_of(system: System) -> Speeds | None:
+    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
+    rules = _rules(system)
+    return Speeds(rules, [each for each in system.disturbances if isinstance(each, Skip)]) if rules else None
 
 
 def steady_from(system: System) -> int | None:

@@ -15,29 +15,30 @@ _BLOCK: Final = 64
 _PARTS: Final = 2**24
 
 
-def speed_of_pass(
-    seed: int, deviation: Fraction, ipu: int, kind: int, stage: int, execution: int, micro_batch: int
-) -> Fraction:
-    """Return how fast a pass goes on: it takes as many times as long as is drawn lognormally, with the mean 1.
+class Draws:
+    """The draws of one seed: a pass takes as many times as long as is drawn lognormally, with the mean 1."""
 
-    Args:
-        seed: of the draws.
-        deviation: the standard deviation.
-        ipu: on which it runs.
-        kind: of its span.
-        stage, execution, micro_batch: of the pass.
-    """
-    block, number = divmod(micro_batch, _BLOCK)
-    return _drawn(seed, deviation, ipu, kind, stage, execution, block)[number]
+    def __init__(self, seed: int, deviation: Fraction) -> None:
+        """Draw with a seed and a standard deviation."""
+        self._seed, self._deviation = seed, deviation
+        self._block = lru_cache(maxsize=4096)(self._drawn)
 
+    def speed(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> Fraction:
+        """Return how fast a pass goes on.
 
-@lru_cache(maxsize=4096)
-def _drawn(seed: int, deviation: Fraction, *of: int) -> tuple[Fraction, ...]:
-    """Return the speeds of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
-    key = int.from_bytes(blake2b(repr((seed, *of)).encode(), digest_size=16).digest(), "big")
-    bits = np.random.Philox(key=key).random_raw(2 * _BLOCK)
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-    normal = np.sqrt(-2 * np.log(uniform[:_BLOCK])) * np.cos(2 * np.pi * uniform[_BLOCK:])
-    variance = np.log1p(float(deviation) ** 2)
-    parts = np.rint(np.exp(np.sqrt(variance) * normal - variance / 2) * _PARTS).astype(np.int64)
-    return tuple(Fraction(_PARTS, max(each, 1)) for each in parts.tolist())
+        Args:
+            ipu: on which it runs.
+            kind: of its span.
+            stage, execution, micro_batch: of the pass.
+        """
+        return self._block(ipu, kind, stage, execution, micro_batch // _BLOCK)[micro_batch % _BLOCK]
+
+    def _drawn(self, *of: int) -> tuple[Fraction, ...]:
+        """Return the speeds of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
+        key = int.from_bytes(blake2b(repr((self._seed, *of)).encode(), digest_size=16).digest(), "big")
+        bits = np.random.Philox(key=key).random_raw(2 * _BLOCK)
+        uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
+        normal = np.sqrt(-2 * np.log(uniform[:_BLOCK])) * np.cos(2 * np.pi * uniform[_BLOCK:])
+        variance = np.log1p(float(self._deviation) ** 2)
+        parts = np.rint(np.exp(np.sqrt(variance) * normal - variance / 2) * _PARTS).astype(np.int64)
+        return tuple(Fraction(_PARTS, max(each, 1)) for each in parts.tolist())

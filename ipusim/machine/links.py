@@ -78,6 +78,8 @@ class Links:
         self._recorder = recorder
         self._record = recorder.record
         self._rates, self._workers = tuple(rates), resources.links(labels)
+        #: Of each link whether it is as fast as ever for the whole run.
+        self._steady = [clock.is_steady([worker]) for worker in self._workers]
         #: Of each link what has been handed over for it, and what moves on it with others beside it.
         self._on: list[list[Tensor]] = [[] for _ in rates]
         self._moving: list[list[Tensor]] = [[] for _ in rates]
@@ -102,11 +104,12 @@ class Links:
         if not send.links:
             clock.call_at(begin, lambda _: tensor.then(tensor, begin))
             return
-        if not clock.steady:
+        steady = clock.steady or all(self._steady[link] for link in send.links)
+        if not steady:
             begin = tensor.begin = begin + clock.delay([self._workers[link] for link in send.links], _LINK, begin)
         end = tensor.end = clock.end((), _LINK, begin, send.cycles)
-        # Whether links stay as fast as they are is not known where anything disturbs them: rates are found anew then.
-        alone = clock.steady or not send.cycles
+        # Whether links stay as fast as they are is not known where anything touches them: rates are found anew then.
+        alone = steady or not send.cycles
         for link in send.links:
             here = self._on[link]
             for other in here:

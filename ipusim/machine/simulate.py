@@ -21,7 +21,7 @@ from ipusim.machine import (
 from ipusim.machine.clock import Clock
 from ipusim.machine.columns import Marks, instruction_columns
 from ipusim.machine.columns import marked as with_marks
-from ipusim.machine.disturbances import delay_of, speed_of
+from ipusim.machine.disturbances import speeds_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
@@ -120,7 +120,7 @@ class Machine:
         """Build the processes of :func:`simulate`; nothing happens yet."""
         self.recorder = Recorder(plan.emitted + 1)
         self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
-        self._clock = Clock(speed_of(system), delay_of(system))
+        self._clock = Clock(speeds_of(system))
         self._progress: Progress = lambda done, total: None  # noqa: ARG005
         self.costs, routes = rerouted(plan, program, system, costs)
         together.begin()

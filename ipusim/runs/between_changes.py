@@ -107,12 +107,14 @@ class BetweenChanges:
         """Return the Plan of a run of ``count``, its states where what may repeat itself begins, and its Timeline."""
         whole, schedule = self.job.program.shape, self.job.schedule
         assert self.job.of is not None
-        short, marked = self.job.whole, range(0)
+        marked = range(0)
         if self.executions == 1:
             assert schedule.period is not None
             short, marked = self.job.of(count, 1), range(0, count, schedule.period(whole))
         elif self.executions == self.job.program.repeat_count:
             short = self.job.of(whole.micro_batches, count)
+        else:
+            short = self.job.whole
         costs, system = self.priced(short)
         marks: list[Mark] = []
         timeline = simulate(

@@ -56,7 +56,7 @@ def _recovery(job: Job, executions: int, last: int) -> int | None:
     """Return how many micro-batches begin behind cycle ``last`` until all is as without disturbances; None: never."""
     whole = job.whole
     costs, system = undisturbed(whole)
-    plain = _marks(whole, executions, costs, replace(system, disturbances=(Watched(),)))
+    plain = _marks(whole, executions, costs, replace(system, disturbances=(Watched(job.system.disturbances),)))
     pairs = zip(_marks(whole, executions, whole.costs, whole.system), plain, strict=True)
     behind = dropwhile(lambda pair: pair[0].cycle < last, pairs)
     alike = (_state(one) == _state(other) for one, other in behind)

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ipusim.machine.jitter import speed_of_pass
+from ipusim.machine.jitter import Draws
 
 COUNT = 20_000
 
@@ -16,7 +16,8 @@ COUNT = 20_000
 @pytest.mark.parametrize("deviation", [Fraction(1, 20), Fraction(1, 2)])
 def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
     """Within four standard errors; logarithms are normal: two thirds of them within one standard deviation."""
-    drawn = [float(1 / speed_of_pass(7, deviation, 2, 0, 1, 0, number)) for number in range(COUNT)]
+    draws = Draws(7, deviation)
+    drawn = [float(1 / draws.speed(2, 0, 1, 0, number)) for number in range(COUNT)]
     assert fmean(drawn) == pytest.approx(1, abs=4 * float(deviation) / COUNT**0.5)
     assert stdev(drawn) == pytest.approx(float(deviation), rel=0.05)
     logarithms = [log(each) for each in drawn]
@@ -26,7 +27,11 @@ def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
 
 def test_a_draw_depends_on_each_of_its_keys_and_on_no_other_draw() -> None:
     key = 7, Fraction(1, 20), 2, 0, 1, 0, 100
-    once = speed_of_pass(*key)
-    others = [speed_of_pass(*key[:place], key[place] + 1, *key[place + 1 :]) for place in range(7)]
+
+    def drawn(seed: int, deviation: Fraction, *of: int) -> Fraction:
+        return Draws(seed, deviation).speed(*of)
+
+    once = drawn(*key)
+    others = [drawn(*key[:place], key[place] + 1, *key[place + 1 :]) for place in range(7)]
     assert len({once, *others}) == 8
-    assert speed_of_pass(*key) == once
+    assert drawn(*key) == once
