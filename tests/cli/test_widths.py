@@ -63,9 +63,10 @@ def no_files(monkeypatch, tmp_path):
 def test_help_of_all_commands_says_each_whole_sentence(width):
     done = ipusim("--help", columns=str(width))
     assert max(map(len, done.stdout.splitlines())) <= width
-    said = " ".join(done.stdout.split("Commands:")[1].split())
+    # The library breaks lines behind hyphens too.
+    said = "".join(done.stdout.split("Commands:")[1].split())
     for name, sentence in COMMANDS.items():
-        assert f"{name} {sentence}" in said
+        assert name + "".join(sentence.split()) in said
 
 
 @cache
@@ -79,7 +80,6 @@ def test_help_of_a_command_fits_and_cuts_nothing(name, width):
     done = help_of(name, width)
     assert max(map(len, done.stdout.splitlines())) <= width
     wide = help_of(name, 120)
-    # The library breaks lines behind hyphens too.
     assert sorted("".join(done.stdout.split())) == sorted("".join(wide.stdout.split()))
     assert COMMANDS[name] in " ".join(done.stdout.split())
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Final
 
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import Tasks, Words
+
+#: Moments at which words are cut, of which the best stays.
+_CUTS: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +109,8 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
     length = 0 if tasks.meeting is not None else 1
     begins = [[end - tasks.cycles[letter] * length for end in ends] for letter, ends in enumerate(outcome.ends)]
     ordered = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
-    for turn in range(count):
+    step = -(-count // _CUTS)
+    for turn in range(step // 2, count, step):
         moment = begins[ordered[0]][turn]
         heads, periods, tails = [], [], []
         for word in words:

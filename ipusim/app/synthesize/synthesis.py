@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Job, Request, RequestError, RequestMemoryError, Schedule, Sync, assemble, pipelines, schedules
@@ -24,10 +24,14 @@ from ipusim.app.synthesize.periods import Periodic, with_periods
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
 from ipusim.base.errors import OptionError, ProgramError
 
+#: With which a scenario that does not fit is looked at all the same.
+_REPORTED: Final = {"memory": "report", "numerics": "off"}
 #: What the Order that is found is called.
 NAME: Final = "synthesized"
-#: Passes of the words that are searched: of longer executions a part is, and periods make up the rest.
-_PASSES: Final = 3000
+#: Passes of an execution up to which its words are searched whole; of a longer one so many are, and periods make up the
+#: rest.
+_WHOLE: Final = 3000
+_PART: Final = 1000
 #: Rounds of the search, after each of which it goes on with the better half of what it began with.
 _SHARES: Final = (0.15, 0.15, 0.5)
 #: By how many times what 1F1B keeps words are begun with, and for which part of a half for the weights they wait.
@@ -43,8 +47,8 @@ class Synthesis:
         rows: the named schedules, as `compare` has them.
         named: the best of them that fits.
         made: what was found, where it takes less time than ``named``; else None.
-        schedule: its schedule.
-        least: the fewest micro-batches that the schedule has; None where it has but one count.
+        words: of each IPU its letters before, in and behind a period, where ``made`` is there.
+        least: the fewest micro-batches of these words; without periods the only ones.
         bounds: of each placement and kind of backward pass, what no Order of it can beat.
         seconds: that the search took.
     """
@@ -52,8 +56,7 @@ class Synthesis:
     rows: tuple[Row, ...]
     named: Row
     made: Row | None
-    schedule: Schedule | None
-    periodic: bool
+    words: Mapping[int, tuple[str, str, str]]
     least: int
     bounds: tuple[Bound, ...]
     seconds: float
@@ -67,6 +70,11 @@ class Synthesis:
     def bound(self) -> Bound:
         """What no Order that was looked at can beat."""
         return min(self.bounds, key=lambda bound: bound.cycles)
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether the words have periods."""
+        return all(period for _, period, _ in self.words.values())
 
     @property
     def is_optimal(self) -> bool:
@@ -83,6 +91,7 @@ class _Start:
         bound: of the whole count.
         count: micro-batches that are searched.
         words: the best so far, with their makespan.
+        first: those that the search began with.
     """
 
     job: Job
@@ -91,7 +100,7 @@ class _Start:
     count: int
     words: Words = ()
     makespan: int = 0
-    names: list[str] = field(default_factory=list)
+    first: Words = ()
 
     @property
     def tasks(self) -> Tasks:
@@ -103,7 +112,8 @@ class _Start:
         if outcome is None or (self.words and outcome.makespan >= self.makespan):
             return
         if all(self.memory.fits(number, word) for number, word in enumerate(words)):
-            self.words, self.makespan = words, outcome.makespan
+            self.words = self.first = words
+            self.makespan = outcome.makespan
 
 
 def synthesize(
@@ -111,7 +121,7 @@ def synthesize(
     named: Sequence[str] = ("all",),
     *,
     seconds: float = 10.0,
-    memory: Mapping[int, int] | None = None,
+    memory: Sequence[int] = (),
     tell: Callable[[str], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Synthesis:
@@ -121,20 +131,20 @@ def synthesize(
         request: the scenario; its sync mode stays.
         named: names of schedules to begin with, and to hold the Order against.
         seconds: for the search, behind the runs of these.
-        memory: the most bytes of IPUs by their numbers, beside what the machine has.
+        memory: the most bytes of each IPU, or one size for all, where the machine has more.
         tell: called with how far the search is.
         stopped: whether it is to end before its time.
 
     Raises:
-        OptionError: for seconds that are not above 0.
+        OptionError: for seconds that are not above 0, and for sizes of another number of IPUs.
         ProgramError: for a scenario whose passes are not to be ordered, or that no schedule fits.
         RequestError: where no schedule can run it.
     """
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
-    limits = dict(memory or {})
     request = request.replace({"pipeline.sync": _sync(request).value})
-    rows = compare(request, named)
+    rows = _rows(request, named)
+    limits = _limits(memory, rows)
     fitting = [row for row in rows if row.fits and row.result is not None and _within(row.result.job, limits)]
     if not fitting:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
@@ -149,17 +159,29 @@ def synthesize(
     began = time.monotonic()
     known = best.times.makespan_cycles if best.times else 0
     found = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
-    made, schedule, periodic = _judged(request, found, limits, comparison, best)
+    made, periodic = _judged(request, found, limits, comparison, best)
     return Synthesis(
         rows,
         best,
         made,
-        schedule,
-        made is not None and periodic is not None and all(periodic.periods),
+        {} if periodic is None else letters_of(periodic),
         0 if periodic is None else periodic.least,
         tuple(start.bound for start in starts),
         time.monotonic() - began,
     )
+
+
+def _rows(request: Request, named: Sequence[str]) -> tuple[Row, ...]:
+    """Return the runs of named schedules that have as many IPUs as the scenario's own, which is among them.
+
+    On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
+    """
+    own = request.options.pipeline.schedule
+    rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
+    job = assemble(request.replace(_REPORTED))
+    ipus = len(set(job.program.shape.mapping))
+    jobs = [(row, _job(request, row)) for row in rows]
+    return tuple(row for row, of in jobs if of is not None and len(set(of.program.shape.mapping)) == ipus)
 
 
 def _sync(request: Request) -> Sync:
@@ -168,6 +190,14 @@ def _sync(request: Request) -> Sync:
     if said:
         return Sync(said)
     return schedules.schedule_of(request.options.pipeline.schedule, request.folder).syncs[0]
+
+
+def _limits(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
+    """Return the most bytes of each IPU, by its number; raises OptionError for sizes of another number of IPUs."""
+    ipus = 1 + max(ipu for row in rows if row.times is not None for ipu in row.times.mapping)
+    if len(memory) not in (0, 1, ipus):
+        raise OptionError("memory", f"expected one size, or one for each of {ipus} IPUs, got {len(memory)}")
+    return dict(enumerate([*memory] * ipus if len(memory) == 1 else memory))
 
 
 def _within(job: Job, limits: Mapping[int, int]) -> bool:
@@ -207,7 +237,7 @@ def _job(request: Request, row: Row) -> Job | None:
     if row.memory is None:
         return None
     try:
-        return assemble(request.replace({"pipeline.schedule": row.schedule, "memory": "report", "numerics": "off"}))
+        return assemble(request.replace({"pipeline.schedule": row.schedule, **_REPORTED}))
     except RequestError:
         return None
 
@@ -217,7 +247,9 @@ def _start(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> _Start:
     sram = job.memory.sram_bytes
     of = {ipu: min(limits.get(ipu, sram or 0), sram or limits.get(ipu, 0)) for ipu in tasks.ipus}
     memory = memory_of(job, tasks, {ipu: most for ipu, most in of.items() if sram or ipu in limits})
-    count = min(whole, max(2 * tasks.words + 2, _PASSES // len(tasks.letters)))
+    count = whole
+    if whole * len(tasks.letters) > _WHOLE:
+        count = min(whole, max(3 * tasks.words + 3, _PART // len(tasks.letters)))
     return _Start(job, memory, lower_bound(tasks, whole), count)
 
 
@@ -264,14 +296,17 @@ def _searched(
         left = sorted(left, key=_promise)[: -(-len(left) // 2)]
     found = []
     for start in left:
-        end += seconds * (1 - sum(_SHARES)) / len(left)
         whole = start.job.program.shape.micro_batches
-        periodic = with_periods(start.memory, start.words, start.count, whole, until(end))
-        if periodic is None and start.count == whole:
-            nothing = tuple(() for _ in start.words)
-            periodic = Periodic(start.tasks, start.words, nothing, nothing, whole)
-        if periodic is not None:
-            found.append((periodic.makespan(whole) or 0, start, periodic))
+        # The words that it began with may repeat themselves better than those that are best of their own count.
+        every = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
+        for words in every:
+            end += seconds * (1 - sum(_SHARES)) / len(left) / len(every)
+            periodic = with_periods(start.memory, words, start.count, whole, until(end))
+            if periodic is None and start.count == whole:
+                nothing = tuple(() for _ in words)
+                periodic = Periodic(start.tasks, words, nothing, nothing, whole)
+            if periodic is not None:
+                found.append((periodic.makespan(whole) or 0, start, periodic))
     return sorted(found, key=lambda each: each[0])
 
 
@@ -287,15 +322,15 @@ def _judged(
     limits: Mapping[int, int],
     comparison: Comparison,
     named: Row,
-) -> tuple[Row | None, Schedule | None, Periodic | None]:
+) -> tuple[Row | None, Periodic | None]:
     """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``."""
-    best: tuple[Row | None, Schedule | None, Periodic | None] = None, None, None
+    best: tuple[Row | None, Periodic | None] = None, None
     for _, start, periodic in found:
         schedule = schedules.in_words(NAME, letters_of(periodic))
         row = _simulated(request, schedule, start.job.program.shape.mapping)
         fits = row is not None and row.fits and row.result is not None and _within(row.result.job, limits)
         if row is not None and fits and comparison.cost(row) < comparison.cost(best[0] or named):
-            best = row, schedule, periodic
+            best = row, periodic
     return best
 
 

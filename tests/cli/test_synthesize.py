@@ -1,0 +1,102 @@
+"""`ipusim synthesize` as who calls it meets it: its files, which run as it says, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.app.scenario.load import load_job
+from ipusim.runs.execute import execute
+from tests.cli.commands import ipusim
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+SCENARIO = """\
+# Stages that differ.
+system: {name: m2000}
+memory: report
+pipeline:
+  schedule: 1f1b
+  sync: lock_step
+  gradient_accumulation_count: 8
+  stages:
+    - {name: a, forward: 100000, backward: 210000, output_bytes: 200000, stash_bytes: 10 MB}
+    - {name: b, forward: 130000, backward: 240000, gradient_bytes: 200000, stash_bytes: 10 MB}
+    - {name: c, forward: 90000, backward: 190000, output_bytes: 200000, stash_bytes: 10 MB}
+    - {name: d, forward: 120000, backward: 290000, gradient_bytes: 200000, stash_bytes: 10 MB}
+"""
+SERIALIZED = ["--set", "pipeline.batch_serialization_iterations=2"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "uneven.yaml").write_text(SCENARIO)
+    return tmp_path
+
+
+def synthesized(folder, *more):
+    return ipusim("synthesize", "uneven.yaml", "--seconds", "0.5", "--out", "out", *more, cwd=folder)
+
+
+def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(folder):
+    done = synthesized(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third, fourth, fifth = done.stdout.splitlines()
+    assert first.startswith("Best: synthesized in lock-step, ")
+    assert "less time than the best named schedule that fits" in first
+    assert third.endswith("The bound leaves out memory, and links that several copies share.")
+    assert fourth == "It serves every count from 8 on."
+    assert fifth.startswith("out: scenario.yaml, synthesized.py, synthesized.csv, comparison.json")
+    job = load_job(folder / "out" / "scenario.yaml")
+    cycles = execute(job).summary.makespan_cycles
+    assert f"takes {cycles:,} cycles" in second
+    torchs = load_job(folder / "out" / "scenario.yaml", ["pipeline.schedule=synthesized.csv"])
+    assert execute(torchs).summary.makespan_cycles == cycles
+    counts = (12, 16, 20)
+    longer = [
+        execute(load_job(folder / "out" / "scenario.yaml", [f"pipeline.gradient_accumulation_count={count}"]))
+        for count in counts
+    ]
+    assert all(run.summary.makespan_cycles > cycles for run in longer)
+    fewer = ipusim("check", "out/scenario.yaml", "--set", "pipeline.gradient_accumulation_count=7", cwd=folder)
+    assert "expected 8 micro-batches or more, as synthesized has them, got 7" in fewer.stderr
+
+
+def test_where_nothing_is_better_the_scenario_has_the_named_schedule(folder):
+    done = synthesized(
+        folder, "--set", "pipeline.sync=point_to_point", "--set", "pipeline.gradient_accumulation_count=1"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no better Order was found" in done.stdout
+    assert sorted(path.name for path in (folder / "out").iterdir() if path.is_file()) == ["scenario.yaml"]
+    best = done.stdout.split()[1]
+    assert load_job(folder / "out" / "scenario.yaml").schedule.name == best
+
+
+def test_a_limit_of_each_ipu_holds(folder):
+    done = synthesized(folder, "--memory", "90 MiB,80 MiB,60 MiB,50 MiB")
+    assert (done.returncode, done.stderr) == (0, "")
+    peaks = load_job(folder / "out" / "scenario.yaml").memory.peaks
+    assert all(peak.bytes <= most << 20 for peak, most in zip(peaks, (90, 80, 60, 50), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seconds", "0"], "--seconds: expected a time above 0, got 0"),
+        (["--memory", "3 bananas"], "--memory: expected bytes in one of "),
+        (["--memory", "1 MiB,1 MiB"], "--memory: expected one size, or one for each of 4 IPUs, got 2"),
+        (["--memory", "0 B"], "--memory: expected sizes above 0, got '0 B'"),
+        (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),
+        (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
+        (
+            [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
+            "expected passes that can be put into another order, got concurrent stages, batch serialization, ",
+        ),
+        (SERIALIZED, "uneven.yaml:6:13: pipeline.schedule: "),
+    ],
+)
+def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
+    done = synthesized(folder, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert not (folder / "out").exists()
