@@ -92,7 +92,10 @@ def test_a_limit_of_each_ipu_holds(folder):
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
             "expected passes that can be put into another order, got concurrent stages, batch serialization, ",
         ),
-        (SERIALIZED, "uneven.yaml:6:13: pipeline.schedule: "),
+        (
+            SERIALIZED,
+            "uneven.yaml:5:13: pipeline.schedule: Batch serialization is only supported with the `Sequential`",
+        ),
     ],
 )
 def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
