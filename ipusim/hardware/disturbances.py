@@ -227,7 +227,9 @@ class Lost:
     checkpoint_every: Annotated[int, Ge(1), Le(10**6), Doc("weight updates from one checkpoint to the next")] = 1
     spare: Annotated[
         bool,
-        Doc("whether an IPU of the device without a stage takes its place, with links as good as its own (assumed)"),
+        Doc(
+            "whether an IPU of the device without a stage takes its place, of one replica; routes are by its links then"
+        ),
     ] = False
 
     def problems(self, system: Device) -> Problems:

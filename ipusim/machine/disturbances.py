@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatch
-from typing import ClassVar, Final, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 from ipusim.hardware.disturbances import (
     Dead,
     Delayed,
-    Device,
     Disturbance,
     HostPart,
     Jitter,
     Lost,
-    Problems,
     Slower,
     Stall,
 )
@@ -25,6 +22,7 @@ from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.jitter import Draws
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
+from ipusim.machine.run_changes import Moved, Pause, Skip, Watched, moved_to, moves_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -132,7 +130,7 @@ def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
     """Return that nothing is slower: no route takes a dead cable. Where it dies later, things change then."""
     if not disturbance.later:
         return None
-    return Rule(lambda worker, work, cycle: (_FULL, None), disturbance.from_, changes=(disturbance.from_,))  # noqa: ARG005
+    return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
 
 
 @rule.register
@@ -157,66 +155,17 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
     return frozenset(Resource(kind, replica, track) for kind in kinds for replica in range(system.replicas))
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
-
-    Attributes:
-        others: the disturbances.
-    """
-
-    kind: ClassVar[str] = "watched"
-
-    others: tuple[Disturbance, ...]
-
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
-
-
-@dataclass(frozen=True)
-class Pause:
-    """All IPUs stand before an execution: what losses of IPUs come to once it is known when they meet the run.
-
-    Attributes:
-        execution: before which they stand.
-        spans: the kind of each span and its cycles.
-    """
-
-    kind: ClassVar[str] = "pause"
-
-    execution: int
-    spans: tuple[tuple[SpanKind, int], ...]
-
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
-
-
-@dataclass(frozen=True)
-class Skip:
-    """A run goes on as if it were later: copies of what repeats itself are left out of it.
-
-    Attributes:
-        at: the cycle from which on it is later, counted without what is left out before.
-        cycles: by how many cycles more.
-    """
-
-    kind: ClassVar[str] = "skip"
-
-    at: int
-    cycles: int
-
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
-
-
 @rule.register(Pause)
 @rule.register(Skip)
 def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
     """Return nothing: pauses are between executions, and what is skipped is in no pace of its own."""
     return None
+
+
+@rule.register
+def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
+    """Return that nothing is slower of itself: routes, and what slows an IPU, are others from then on."""
+    return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
 @rule.register
@@ -226,7 +175,11 @@ def _watched(disturbance: Watched, system: System) -> Rule | None:
     def touches(worker: Resource) -> bool:
         return any(each.touches(worker) for each in rules)
 
-    return Rule(lambda worker, work, cycle: (_FULL, None), 0, touches=touches)  # noqa: ARG005
+    return Rule(_full, 0, touches=touches)
+
+
+def _full(worker: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
+    return _FULL, None
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
@@ -245,7 +198,26 @@ def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int 
 
 
 def _rules(system: System) -> list[Rule]:
-    return [found for each in system.disturbances if (found := rule(each, system)) is not None]
+    found = [known for each in system.disturbances if (known := rule(each, system)) is not None]
+    moves = moves_of(system)
+    return [_of_hardware(each, moves) for each in found] if moves else found
+
+
+def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
+    """Return the rule of disturbances of physical IPUs, which logical ones change with their moves."""
+
+    def on(worker: Resource, cycle: int) -> Resource:
+        return Resource("IPU", moved_to(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
+
+    def touches(worker: Resource) -> bool:
+        return any(rule.touches(on(worker, cycle)) for cycle in (0, *(each.from_ for each in moves)))
+
+    def pace(worker: Resource, work: Work, cycle: int) -> Pace:
+        worker, following = on(worker, cycle), [each.from_ for each in moves if each.from_ > cycle]
+        speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (_FULL, None)
+        return speed, min([*following, *([] if until is None else [until])], default=None)
+
+    return rule._replace(pace=pace, touches=touches)
 
 
 class Speeds:

@@ -1,4 +1,4 @@
-"""What copies between IPUs cost from when on, where cables die in the middle of a run."""
+"""What copies between IPUs cost from when on, where cables die in the middle of a run or an IPU is replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ipusim.hardware.disturbances import Dead
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import Skip, cable
+from ipusim.machine.disturbances import cable
+from ipusim.machine.run_changes import Moved, Skip, swapped
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs, Send, StepCopy
@@ -20,33 +21,41 @@ class Rerouted:
     """The routes from a cycle on.
 
     Attributes:
-        cycle: in which a cable dies.
+        cycle: in which a cable dies, or from which on an IPU is another one.
         dead: the numbers of its link directions, which carry nothing any more.
+        system: the device as it is then.
         meetings, sends: merged copies and sends, as Costs have them.
     """
 
     cycle: int
     dead: frozenset[int]
+    system: System
     meetings: tuple[tuple[StepCopy, ...], ...]
     sends: dict[tuple[int, int, int], Send]
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
-    """Return costs whose links are all that ever carry anything, and what changes as cables die, in order."""
-    dying = sorted(
-        (each for each in system.disturbances if isinstance(each, Dead) and each.later), key=lambda each: each.from_
+    """Return costs whose links are all that ever carry anything, and what changes as routes do, in order."""
+    changing = sorted(
+        (each for each in system.disturbances if isinstance(each, Moved) or (isinstance(each, Dead) and each.later)),
+        key=lambda each: each.from_,
     )
     links = {direction: number for number, direction in enumerate(costs.links)}
     found, device = [], system
-    for each in dying:
-        device = replace(device, topology=device.topology.without([system.cable(each.link)]))
+    for each in changing:
+        if isinstance(each, Moved):
+            device = swapped(device, each)
+        else:
+            device = replace(device, topology=device.topology.without([system.cable(each.link)]))
         after = price_plan(plan, program, device)
         number = [links.setdefault(direction, len(links)) for direction in after.links]
         carried = {Resource("link", direction.label): links[direction] for direction in links}
+        dead = frozenset() if isinstance(each, Moved) else cable(system, each.link)
         found.append(
             Rerouted(
                 _met(each.from_, system),
-                frozenset(carried[link] for link in cable(system, each.link) & carried.keys()),
+                frozenset(carried[link] for link in dead & carried.keys()),
+                device,
                 tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings),
                 {
                     key: send._replace(links=tuple(number[link] for link in send.links))
@@ -67,7 +76,3 @@ def _met(cycle: int, system: System) -> int:
 
 def _renumbered(copy: StepCopy, number: list[int]) -> StepCopy:
     return replace(copy, links=tuple(replace(share, link=number[share.link]) for share in copy.links))
-
-
-def _on(send: Send, number: list[int]) -> Send:
-    return send._replace(links=tuple(number[link] for link in send.links))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipusim.machine.clock import Spans
-from ipusim.machine.disturbances import Pause
 from ipusim.machine.facility import Context, IpuId
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
+from ipusim.machine.run_changes import Pause, moves_of
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -32,6 +32,13 @@ class SessionRuns:
         self._pauses = {each.execution: each.spans for each in pauses}
         kinds = {kind for each in pauses for kind, _ in each.spans}
         self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
+        #: When an IPU has been replaced, and the description of its restart.
+        self._replaced = {
+            (move.from_, ipu.number): context.described(SpanKind.SPARE, [ipu])[ipu.number]
+            for move in moves_of(context.system)
+            for ipu in context.ipus()
+            if ipu.number == move.ipu
+        }
 
     def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait before ``execution`` where a session run begins with it, or IPUs pause; returns the last span.
@@ -42,7 +49,10 @@ class SessionRuns:
         for kind, cycles in self._pauses.get(execution, ()):
             start = self._clock.now
             end: int = yield self._clock.spend((), kind, cycles)
-            cause = self._recorder.record(self._standing[kind][ipu.number], step, start, end, cause)
+            what = self._standing[kind][ipu.number]
+            if kind == SpanKind.RESTART:
+                what = self._replaced.get((end, ipu.number), what)
+            cause = self._recorder.record(what, step, start, end, cause)
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:

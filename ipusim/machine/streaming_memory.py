@@ -97,12 +97,17 @@ class RemoteMemory:
 class RemotePort(Facility):
     """One IPU's end of its Streaming Memory."""
 
-    def __init__(self, context: Context, memory: RemoteMemory, ipu: IpuId, passes: Passes, update: Stream) -> None:
-        """Describe the transfers of ``ipu``: before and after each (pass, stage), and those of its weight update."""
+    def __init__(
+        self, context: Context, memories: Mapping[int, RemoteMemory], ipu: IpuId, passes: Passes, update: Stream
+    ) -> None:
+        """Describe the transfers of ``ipu``: before and after each (pass, stage), and those of its weight update.
+
+        It uses the last one of ``memories``, which are by the cycle from which on it does.
+        """
         self.ipus = (ipu,)
         self.handlers = {Code.LOAD: partial(self._move, 0), Code.STORE: partial(self._move, 1)}
         self._passes, self._update = passes, update
-        self._clock, self._record, self._memory = context.clock, context.recorder.record, memory
+        self._clock, self._record, self._memories = context.clock, context.recorder.record, memories
         self._under_way = ""
         self._spans = [
             {
@@ -111,6 +116,11 @@ class RemotePort(Facility):
             }
             for side, kind in enumerate((SpanKind.REMOTE_LOAD, SpanKind.REMOTE_STORE))
         ]
+
+    @property
+    def _memory(self) -> RemoteMemory:
+        now = self._clock.now
+        return self._memories[max(cycle for cycle in self._memories if cycle <= now)]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
         """Return which transfer the IPU waits for; None where it waits for none."""
@@ -143,7 +153,10 @@ def build(context: Context) -> Iterator[RemotePort]:
             continue
         if system.streaming is None:
             raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
-        machine = system.streaming_memory_of(ipu.number)
-        if machine not in memories:
-            memories[machine] = RemoteMemory(context.clock, system.streaming, system.clock_hz, machine)
-        yield RemotePort(context, memories[machine], ipu, passes, update)
+        devices = {0: system} | {later.cycle: later.system for later in context.rerouted}
+        machines = {cycle: device.streaming_memory_of(ipu.number) for cycle, device in devices.items()}
+        for machine in machines.values():
+            if machine not in memories:
+                memories[machine] = RemoteMemory(context.clock, system.streaming, system.clock_hz, machine)
+        own = {cycle: memories[machine] for cycle, machine in machines.items()}
+        yield RemotePort(context, own, ipu, passes, update)

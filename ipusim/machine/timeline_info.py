@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from ipusim.machine.run_changes import moves_of, swapped
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import TimelineInfo, layers_text
@@ -15,6 +17,7 @@ def timeline_info_of(
     plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
 ) -> TimelineInfo:
     """Return it for a run of so many executions, whose link directions have the numbers of ``links``."""
+    at_end = reduce(swapped, moves_of(system), system).ipus
     layers = tuple(layers_text(profile.layers) for profile in program.stages)
     return TimelineInfo(
         name=program.name,
@@ -38,4 +41,5 @@ def timeline_info_of(
         sync=plan.sync,
         layers=layers if any(layers) else (),
         hosts=system.hosts,
+        ipus_at_end=at_end if at_end != system.ipus else (),
     )

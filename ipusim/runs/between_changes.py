@@ -15,9 +15,10 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import Skip, changes
+from ipusim.machine.disturbances import changes
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import short_run
+from ipusim.machine.run_changes import Skip
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan

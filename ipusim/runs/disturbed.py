@@ -11,8 +11,9 @@ from ipusim.analysis.disturbed import DisturbanceCost, more_waits
 from ipusim.analysis.throughput import throughput_of
 from ipusim.hardware.disturbances import Dead
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import Watched, steady_from
+from ipusim.machine.disturbances import steady_from
 from ipusim.machine.recurrence import Mark
+from ipusim.machine.run_changes import Watched
 from ipusim.machine.simulate import simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price_plan

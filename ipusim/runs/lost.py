@@ -2,7 +2,8 @@
 
 A checkpoint is written behind so many weight updates. What was done since the last one, up to the loss, is one span of
 lost work; behind it come detection and restart, and the executions since that checkpoint as they are done again, with
-feeds as they were there (assumed: the host keeps what it had read).
+feeds as they were there (assumed: the host keeps what it had read). With a spare IPU the run goes on on that one, from
+the end of the restart on.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import replace
 
 from ipusim.hardware.disturbances import Lost
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import Pause
 from ipusim.machine.recurrence import Mark
+from ipusim.machine.run_changes import Moved, Pause, replacements
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import NONE
 from ipusim.pricing.costs import Costs
@@ -32,7 +33,7 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system in which losses of IPUs, of which there are some, are the pauses that they come to in a run.
+    """Return a system in which losses of IPUs, of which there are some, are the pauses and moves that they come to.
 
     Args:
         job: what runs, all micro-batches of it.
@@ -41,9 +42,9 @@ def with_pauses(
         executions: of the pipeline.
         between: what hosts do together before an execution, by its number.
     """
-    losses = sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost)
-    others = tuple(each for each in system.disturbances if not isinstance(each, Lost))
-    every, writing = losses[0].checkpoint_every, losses[0].checkpoint
+    losses = replacements(system, job.program.shape.mapping)
+    others = [each for each in system.disturbances if not isinstance(each, Lost)]
+    every, writing = losses[0][0].checkpoint_every, losses[0][0].checkpoint
     saved = [(SpanKind.CHECKPOINT, writing)] if writing else []
     pauses: dict[int, _Spans] = {0: [], **{number: [*saved] for number in range(every, executions, every)}}
 
@@ -51,7 +52,7 @@ def with_pauses(
         spans = (Pause(number, tuple(found)) for number, found in sorted(pauses.items()) if found)
         return replace(system, disturbances=(*others, *spans))
 
-    for loss in losses:
+    for loss, spare in losses:
         begins, end = _begins(job, costs, paused(), executions, between)
         if loss.lost >= end:
             continue
@@ -71,6 +72,8 @@ def with_pauses(
             )
             if cycles > 0
         ]
+        if spare is not None:
+            others.append(Moved(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
     return paused()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -47,4 +48,11 @@ RESTART: Final = _FAULT(
     colour="good",
     look=Look("restart", "#d9e4d2", "#4b6e2f", "\\\\", "#233a10", "restart", essential=True),
     use=Use("restart", "restart", 7, idle=Idle.DISTURBANCES),
+)
+SPARE: Final = replace(
+    RESTART,
+    doc="The program starts again from the last checkpoint, with a spare IPU in the place of the lost one.",
+    name="restart on a spare IPU",
+    look=Look("restart on a spare IPU", "#9fc5b0", "#1f4f38", "//", "#0d2a1c", "spare", essential=True),
+    use=Use("spare_restart", "spare restart", 7, idle=Idle.DISTURBANCES),
 )

@@ -47,7 +47,9 @@ def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
     """Write a Timeline as an npz archive; equal ones of one title give equal bytes."""
-    header = np.frombuffer(json.dumps(asdict(info), ensure_ascii=False).encode(), dtype=np.uint8)
+    # Of runs in which no IPU is replaced, which are nearly all, the file says nothing of that.
+    known = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
+    header = np.frombuffer(json.dumps(known, ensure_ascii=False).encode(), dtype=np.uint8)
     columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(Span._fields)}
     columns["ipu"] = np.where(columns["ipu"] == ALL_IPUS, NONE, columns["ipu"])
     if repeats:
@@ -198,6 +200,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         and len(info.mapping) == len(info.position_of) == len(info.stages) > max(info.position_of)
         and max(info.mapping) < info.shards
         and len(info.layers) in (0, len(info.stages))
+        and sorted(info.ipus_at_end) in ([], sorted(info.ipus))
     ):
         raise FileError("info of IPUs, stages, mapping and replicas that do not go together")
     return info

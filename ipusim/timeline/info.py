@@ -39,6 +39,7 @@ class TimelineInfo:
         title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
             differ in it alone are equal.
         sync: how IPUs wait for each other; files that do not say it are of lock-step.
+        ipus_at_end: physical number of each logical IPU at the end of the run; empty where it is as at the beginning.
         layers: names of the layers of each stage, in one text; empty where stages have none.
     """
 
@@ -63,6 +64,7 @@ class TimelineInfo:
     sync: Sync = Sync.LOCK_STEP
     layers: tuple[str, ...] = ()
     hosts: int = 1
+    ipus_at_end: tuple[int, ...] = ()
     title: str = field(default="", compare=False)
 
     @property

@@ -335,6 +335,7 @@ class SpanKind(IntEnum):
     LOST_WORK = (33, between_rows.LOST_WORK)
     DETECTION = (34, between_rows.DETECTION)
     RESTART = (35, between_rows.RESTART)
+    SPARE = (36, between_rows.SPARE)
     LINK = (
         6,
         _COPY(

@@ -126,7 +126,7 @@ def test_slack_that_is_used_up_does_not_come_back():
 @pytest.mark.parametrize(
     ("mapping", "words"),
     [
-        ([0, 1, 2, 4], "IPU 2 is lost: its stages go on on IPU 3, with links as good as its own (assumed)."),
+        ([0, 1, 2, 4], "IPU 2 is lost: its stages go on on the physical IPU of IPU 3, a spare one."),
         ([0, 1, 2, 3], "IPU 2 is lost: its stages go on on the same one, mended, as no other is without a stage."),
     ],
 )

@@ -150,6 +150,60 @@ def test_a_loss_costs_what_was_done_since_the_last_checkpoint_and_detection_and_
     assert execute(job, jump=False).timeline == timeline.expanded()
 
 
+def on_eight(count, mapping, disturbances, sync, executions):
+    """Return the run of five stages whose tensors take time, on eight IPUs in one order whatever the mapping."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(5)]
+    for one, other in pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = 100_000
+    pipeline = {"schedule": "1f1b" if sync is Sync.POINT_TO_POINT else "grouped", "sync": sync.value}
+    pipeline |= {"gradient_accumulation_count": count, "repeat_count": executions, "stages": stages}
+    pipeline["device_mapping"] = mapping
+    system = {"name": "pod16", "auto_select_ipus": 8, "selection_order": "SNAKE"}
+    return execute(assemble(Request.from_dict({"system": system, "pipeline": pipeline, "disturbances": disturbances})))
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+@pytest.mark.parametrize("ipu", [0, 2, 4])
+def test_behind_a_loss_a_run_takes_the_routes_of_the_spare_ipu(sync, ipu):
+    """Executions done again, and all that follow, are those of a pipeline whose stage is on the spare one."""
+    count, after = 10, [number if number != ipu else 5 for number in range(5)]
+    plain, other = (on_eight(count, of, [], sync, 4) for of in ([0, 1, 2, 3, 4], after))
+    once, spare = (find_execution(run.timeline, 1).start for run in (plain, other))
+    assert once != spare
+    lost = {"ipu": ipu, "lost": 2 * once + 500, **LOSS, "checkpoint_every": 2, "spare": True}
+    run = on_eight(count, [0, 1, 2, 3, 4], [lost], sync, 4)
+    timeline = run.timeline.expanded()
+    assert timeline.makespan_cycles == check_tiling(timeline) == lost["lost"] + 1000 + 2 * spare
+    assert [find_execution(timeline, number).execution_cycles for number in range(4)] == [once, once, spare, spare]
+    restarted = timeline.rows(SpanKind.SPARE)
+    assert timeline.ipu[restarted].tolist() == [ipu]
+    assert (timeline.end[restarted] == lost["lost"] + 1000).all()
+    assert len(timeline.rows(SpanKind.RESTART)) == 4
+    carried = timeline.rows(SpanKind.LINK)
+    behind = timeline.start[carried] > lost["lost"]
+    links = {timeline.info.links[link] for link in timeline.link[carried[behind]].tolist()}
+    routes = other.timeline
+    assert links == {routes.info.links[link] for link in routes.link[routes.rows(SpanKind.LINK)].tolist()}
+    begin, end = run.job.system.ipus, timeline.info.ipus_at_end
+    assert [number for number in range(8) if begin[number] != end[number]] == sorted([ipu, 5])
+    assert end[ipu] == begin[5]
+    assert execute(run.job, jump=False).timeline == timeline
+
+
+@pytest.mark.parametrize(("slow", "behind"), [({"ipu": 1, "slower": 2}, 1), ({"ipu": 3, "slower": 3}, 3)])
+def test_what_slows_an_ipu_stays_behind_where_it_is_replaced(slow, behind):
+    """A slow IPU no longer counts where a spare one takes its place, and a slow spare one counts from then on."""
+    stages = [{"name": f"s{number}", "forward": FORWARD, "backward": BACKWARD} for number in range(3)]
+    pipeline = {"gradient_accumulation_count": 12, "repeat_count": 3, "stages": stages}
+    data = {"system": {"name": "free", "auto_select_ipus": 4}, "pipeline": pipeline}
+    lost = {"ipu": 1, "lost": 2000, "restart": 300, "checkpoint_every": 3, "spare": True}
+    run, steady = (
+        execute(assemble(Request.from_dict(data | {"disturbances": of})))
+        for of in ([slow, lost], [{"ipu": 1, "slower": behind}])
+    )
+    assert run.timeline.makespan_cycles == 2300 + steady.timeline.makespan_cycles
+
+
 def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
     again = [{"ipu": 1, "lost": lost, **LOSS} for lost in (5 * ONE, 5 * ONE + 200, 9 * ONE)]
     timeline = execute(job_of("grouped", 4, 8, again, repeat_count=8)).timeline

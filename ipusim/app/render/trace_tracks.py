@@ -100,9 +100,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     with_io_tiles = set(timeline.ipu[timeline.rows(*timelines.IO_TILE_KINDS)].tolist())
     physical = physical_ipus(timeline)
     for ipu_row in info.ipu_rows:
-        position = result.add(
-            _ipu_name(info, ipu_row), description=f"on physical IPU {physical[ipu_row]}" if physical else ""
-        )
+        position = result.add(_ipu_name(info, ipu_row), description=_physical(info, ipu_row) if physical else "")
         result.ipu[ipu_row] = position
         if ipu_row in with_io_tiles:
             result.io_tiles[ipu_row] = result.add("I/O tiles", position)
@@ -141,7 +139,14 @@ def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
     Only links lie between certain physical IPUs, and are named by them.
     """
     ipus = timeline.info.ipus
-    return ipus if ipus != tuple(timeline.info.ipu_rows) and len(_carried(timeline)) else ()
+    numbered = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
+    return ipus if not numbered and len(_carried(timeline)) else ()
+
+
+def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
+    """Return the physical IPU of a logical one, and that in whose place it is at the end of a run."""
+    begin, end = info.ipus[ipu], (info.ipus_at_end or info.ipus)[ipu]
+    return f"on physical IPU {begin}" if begin == end else f"on physical IPU {begin}, at the end of the run on {end}"
 
 
 def _carried(timeline: Timeline) -> Integers:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from ipusim.analysis.fit import Fit
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
-from ipusim.hardware.disturbances import Lost
 from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
+from ipusim.machine.run_changes import replacements
 from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.liveness import peaks
@@ -344,14 +344,13 @@ def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
     """Yield where the stages of lost IPUs go on that are to have a spare one, which is an IPU without a stage."""
-    used = {replica * system.shards + ipu for replica in range(system.replicas) for ipu in program.shape.mapping}
-    spares = iter([ipu for ipu in range(system.count) if ipu not in used])
-    for lost in sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost):
-        if lost.spare and lost.ipu in used:
-            spare = next(spares, None)
-            where = f"on IPU {spare}, with links as good as its own (assumed)"
-            mended = "on the same one, mended, as no other is without a stage"
-            yield f"IPU {lost.ipu} is lost: its stages go on {mended if spare is None else where}."
+    alone = system.replicas == 1 and system.hosts == 1
+    why = "no other is without a stage" if alone else "collectives of replicas keep their routes"
+    for lost, spare in replacements(system, program.shape.mapping):
+        if lost.spare and lost.ipu % system.shards in program.shape.mapping:
+            mended = f"on the same one, mended, as {why}"
+            where = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare one"
+            yield f"IPU {lost.ipu} is lost: its stages go on {where}."
 
 
 def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ _EDGES: Final = {
     "#f6d5d5": Shades("#a33a3a", "#d98080"),
     "#f3e0c8": Shades("#8a5a12", "#cf9a4a"),
     "#d9e4d2": Shades("#4b6e2f", "#8fb56e"),
+    "#9fc5b0": Shades("#3f7a5d", "#8cc9a9"),
     "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
 }
 #: How much of its edge's colour a hollow box is filled with.

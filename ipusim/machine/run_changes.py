@@ -1,0 +1,133 @@
+"""What is put among the disturbances of a System to simulate a run: what a loss comes to, what is left out, watching.
+
+No scenario names these; :mod:`ipusim.machine.disturbances` has the rule of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ipusim.hardware.disturbances import Device, Disturbance, Lost, Problems
+from ipusim.hardware.system import System
+from ipusim.timeline.kinds import SpanKind
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
+
+    Attributes:
+        others: the disturbances.
+    """
+
+    kind: ClassVar[str] = "watched"
+
+    others: tuple[Disturbance, ...]
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Pause:
+    """All IPUs stand before an execution: what losses of IPUs come to once it is known when they meet the run.
+
+    Attributes:
+        execution: before which they stand.
+        spans: the kind of each span and its cycles.
+    """
+
+    kind: ClassVar[str] = "pause"
+
+    execution: int
+    spans: tuple[tuple[SpanKind, int], ...]
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What is on a logical IPU goes on on another physical one: on that of a logical IPU without a stage, a spare one.
+
+    The logical IPU keeps its number, and with it all rows and tracks, as where a partition of a machine has a physical
+    IPU replaced; the two change their physical IPUs.
+
+    Attributes:
+        ipu: the logical IPU that is lost.
+        spare: the one without a stage.
+        from_: the cycle from which on it is so, in which nothing is under way.
+    """
+
+    kind: ClassVar[str] = "moved"
+
+    ipu: int
+    spare: int
+    from_: int
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A run goes on as if it were later: copies of what repeats itself are left out of it.
+
+    Attributes:
+        at: the cycle from which on it is later, counted without what is left out before.
+        cycles: by how many cycles more.
+    """
+
+    kind: ClassVar[str] = "skip"
+
+    at: int
+    cycles: int
+
+    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+        """Yield nothing."""
+        yield from ()
+
+
+def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int | None]]:
+    """Return the losses of IPUs in order, with the logical IPU whose physical one takes the place of the lost one.
+
+    That is None without ``spare``, where every IPU has a stage or was lost itself, and for several replicas or hosts,
+    whose collectives keep their routes.
+
+    Args:
+        system: that loses them.
+        mapping: the logical IPU of each stage.
+    """
+    losses = sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost)
+    alone = system.replicas == 1 and system.hosts == 1
+    spares = [ipu for ipu in range(system.count) if ipu not in mapping] if alone else []
+    found = []
+    for loss in losses:
+        if loss.ipu in spares:
+            spares.remove(loss.ipu)
+        found.append((loss, spares.pop(0) if loss.spare and loss.ipu in mapping and spares else None))
+    return found
+
+
+def moves_of(system: System) -> list[Moved]:
+    """Return the moves to spare IPUs, in order."""
+    return sorted((each for each in system.disturbances if isinstance(each, Moved)), key=lambda each: each.from_)
+
+
+def swapped(system: System, move: Moved) -> System:
+    """Return a system in which two logical IPUs have changed their physical ones."""
+    ipus = list(system.ipus)
+    ipus[move.ipu], ipus[move.spare] = ipus[move.spare], ipus[move.ipu]
+    return replace(system, ipus=tuple(ipus))
+
+
+def moved_to(ipu: int, moves: Sequence[Moved], cycle: int) -> int:
+    """Return the logical IPU on whose physical IPU of the beginning a logical IPU is in a cycle."""
+    for each in reversed([each for each in moves if each.from_ <= cycle]):
+        ipu = {each.ipu: each.spare, each.spare: each.ipu}.get(ipu, ipu)
+    return ipu
