@@ -1,7 +1,7 @@
 """The one test command: ``python -m tests`` checks style, types, imports and behaviour; extra words go to pytest.
 
-``python -m tests --all`` draws all examples of every property and runs the slowest tests too; ``--every`` also draws
-what is drawn in hundreds, of which ``--all`` draws a tenth.
+``python -m tests --all`` draws more examples of every property and runs the slowest tests too; ``--every`` draws all
+examples, also where they are hundreds.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ gc.disable()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", help="draw all examples, and run the slowest tests too")
-    parser.addoption("--every", action="store_true", help="the same, and draw what is drawn in hundreds, too")
+    parser.addoption("--all", action="store_true", help="draw more examples, and run the slowest tests too")
+    parser.addoption("--every", action="store_true", help="draw all examples, and run the slowest tests too")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,7 +69,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave the slowest tests to ``--all``, and hand out whole files."""
-    if not effort.draws_everything():
+    if not effort.runs_slowest():
         slowest = [item for item in items if item.get_closest_marker("slowest")]
         config.hook.pytest_deselected(items=slowest)
         items[:] = [item for item in items if not item.get_closest_marker("slowest")]

@@ -20,7 +20,7 @@ from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
-from tests.effort import draws_everything
+from tests.effort import runs_slowest
 from tests.interpreter import Interpreter
 from tests.scenario_data import timed
 
@@ -69,7 +69,7 @@ def tried(command, workspace):
     """
     program, *words = shlex.split(command)
     assert program == "ipusim"
-    if not draws_everything() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
+    if not runs_slowest() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
         words += ["--set", "steps=2"]
     with mock.patch("joblib.cpu_count", return_value=1):
         done = ipusim(*words, cwd=workspace, columns=None)
