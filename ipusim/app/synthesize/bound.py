@@ -1,9 +1,10 @@
-"""What no Order can beat: the longest path through a program's passes, and its busiest IPU with its head and tail.
+"""What no Order can beat: the longest path through a program's passes, and its busiest IPU, or pair of IPUs.
 
-Either counts the passes alone. On an IPU the earliest moment at which each of its passes may begin and the least that
-must follow it are known from the passes of all others; if it could put any of them off for a while, it would run the
-one with the most behind it first, and that is the best that it could do (J. R. Jackson's rule, with preemption; the
-bound of J. Carlier, The one-machine sequencing problem, EJOR 1982). Memory and contention are left out.
+On an IPU the earliest moment at which each of its passes may begin and the least that must follow it are known from the
+passes of all others; if it could put any of them off for a while, it would run the one with the most behind it first,
+and that is the best that it could do (J. R. Jackson's rule, with preemption; the bound of J. Carlier, The one-machine
+sequencing problem, EJOR 1982). The same holds of what one IPU sends another: copies that share links at the same time
+are no sooner there. Memory is left out, and links that several pairs share.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ipusim.app.synthesize.tasks import Tasks
 
 #: Passes that need a later stage's, where there is one.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
+#: Earliest begin, cycles, and the least that follows.
+_Piece = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,13 @@ class Bound:
 
     Attributes:
         cycles: of the pipeline, without its weight update.
-        ipu: the IPU that needs so long; None where the longest path does.
-        busy, head, tail: cycles that this IPU works, those before it can begin, and the rest, behind its last pass or
-            while it has to wait.
+        what: the IPU, or the copies, that need so long; empty where the longest path does.
+        busy, head, tail: cycles that it works, those before it can begin, and the rest, behind its last piece of work
+            or while it has to wait.
     """
 
     cycles: int
-    ipu: int | None = None
+    what: str = ""
     busy: int = 0
     head: int = 0
     tail: int = 0
@@ -40,28 +43,35 @@ class Bound:
     @property
     def words(self) -> str:
         """What binds."""
-        if self.ipu is None:
+        if not self.what:
             return "the longest path of passes that need each other"
         return (
-            f"IPU {self.ipu}: {self.head:,} cycles before its first pass, {self.busy:,} of work, and at least "
-            f"{self.tail:,} in which it waits or others end"
+            f"{self.what}: {self.head:,} cycles before the first, {self.busy:,} of work, and at least {self.tail:,} of "
+            "waiting or of what others end with"
         )
 
 
 def lower_bound(tasks: Tasks, count: int) -> Bound:
     """Return the least cycles in which ``count`` micro-batches can run, and what needs so long."""
-    heads, tails = _heads(tasks, count), _tails(tasks, count)
+    heads, comes = _heads(tasks, count)
+    tails, behind = _tails(tasks, count)
     # Where IPUs meet, each of these steps ends with a meeting: as many as the longest chain of passes has.
     meetings = 0 if tasks.meeting is None else tasks.meeting * _steps(tasks, count)
-    places = range(len(tasks.letters))
-    path = max(heads[each][turn] + tasks.cycles[each] + tails[each][turn] for each in places for turn in range(count))
-    best = Bound(path + meetings)
-    for number, letters in enumerate(tasks.of_word):
-        jobs = [(heads[each][turn], tasks.cycles[each], tails[each][turn]) for each in letters for turn in range(count)]
-        least = _preempted(jobs) + meetings
+    pieces: dict[str, list[_Piece]] = {}
+    for letter, (word, way) in enumerate(zip(tasks.word_of, tasks.ways, strict=True)):
+        of = zip(heads[letter], [tasks.cycles[letter]] * count, tails[letter], strict=True)
+        pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(of)
+        if way is not None and way.cycles:
+            source, target = tasks.pairs[way.pair]
+            begins = [come - way.cycles for come in comes[letter]]
+            sent = zip(begins, [way.cycles] * count, behind[letter], strict=True)
+            pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(sent)
+    best = Bound(max(sum(piece) for of in pieces.values() for piece in of) + meetings)
+    for what, own in pieces.items():
+        least = _preempted(own) + meetings
         if least > best.cycles:
-            busy, head = sum(cycles for _, cycles, _ in jobs), min(head for head, _, _ in jobs)
-            best = Bound(least, tasks.ipus[number], busy, head, least - busy - head)
+            busy, first = sum(cycles for _, cycles, _ in own), min(head for head, _, _ in own)
+            best = Bound(least, what, busy, first, least - busy - first)
     return best
 
 
@@ -77,28 +87,40 @@ def _order(tasks: Tasks) -> list[int]:
     return found
 
 
-def _heads(tasks: Tasks, count: int) -> list[list[int]]:
-    """Return when each letter's passes may begin at the earliest, if its IPU ran nothing else."""
+def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return when each letter's passes may begin at the earliest if its IPU ran nothing else, and where sent, come."""
     heads = [[0] * count for _ in tasks.letters]
+    comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):
-        own, cycles = heads[letter], tasks.cycles[letter]
+        own, cycles, way = heads[letter], tasks.cycles[letter], tasks.ways[letter]
         for turn in range(count):
-            begins = [heads[need][turn] + tasks.cycles[need] + lag for need, lag in tasks.needs[letter]]
-            own[turn] = max([0, *begins, *([own[turn - 1] + cycles] if turn else [])])
-    return heads
+            begin = own[turn - 1] + cycles if turn else 0
+            for need, away in tasks.needs[letter]:
+                begin = max(begin, comes[need][turn] if away else heads[need][turn] + tasks.cycles[need])
+            own[turn] = begin
+            if way is not None:
+                before = comes[letter][turn - 1] if turn else 0
+                comes[letter][turn] = max(begin + cycles + way.lead, before) + way.cycles
+    return heads, comes
 
 
-def _tails(tasks: Tasks, count: int) -> list[list[int]]:
-    """Return the least cycles that follow each letter's passes, if its IPU ran nothing else."""
+def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the least cycles that follow each letter's passes, if its IPU ran nothing else, and its copies."""
     tails = [[0] * count for _ in tasks.letters]
+    behind = [[0] * count for _ in tasks.letters]
     for letter in reversed(_order(tasks)):
-        own, cycles = tails[letter], tasks.cycles[letter]
+        own, cycles, way = tails[letter], tasks.cycles[letter], tasks.ways[letter]
         for turn in reversed(range(count)):
+            if way is not None:
+                if turn + 1 < count:
+                    behind[letter][turn] = max(behind[letter][turn], behind[letter][turn + 1] + way.cycles)
+                own[turn] = max(own[turn], way.lead + way.cycles + behind[letter][turn])
             if turn + 1 < count:
                 own[turn] = max(own[turn], own[turn + 1] + cycles)
-            for need, lag in tasks.needs[letter]:
-                tails[need][turn] = max(tails[need][turn], own[turn] + cycles + lag)
-    return tails
+            for need, away in tasks.needs[letter]:
+                least = behind if away else tails
+                least[need][turn] = max(least[need][turn], own[turn] + cycles)
+    return tails, behind
 
 
 def _steps(tasks: Tasks, count: int) -> int:
@@ -114,7 +136,7 @@ def _steps(tasks: Tasks, count: int) -> int:
     return max(depth) + count - 1
 
 
-def _preempted(jobs: Sequence[tuple[int, int, int]]) -> int:
+def _preempted(jobs: Sequence[_Piece]) -> int:
     """Return the least end of jobs (head, cycles, tail) on one IPU that may put off any of them for a while."""
     waiting = sorted(jobs, reverse=True)
     ready: list[list[int]] = []

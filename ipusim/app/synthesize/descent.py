@@ -57,11 +57,22 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
             if outcome.makespan < best[1].makespan:
                 best, since = here, 0
         if since > _PATIENCE:
-            here, since = best, 0
+            here, since = _shaken(memory, *best, random), 1
             path = _moves(tasks, *here)
-            late = [here[1].makespan + here[1].makespan // 200] * _LATE
+            late = [here[1].makespan] * _LATE
         late[place] = min(late[place], here[1].makespan) if since else here[1].makespan
     return best[0], best[1].makespan
+
+
+def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tuple[Words, Outcome]:
+    """Return words with some moves, whatever these cost, as long as they run and fit."""
+    tasks = memory.tasks
+    for _ in range(random.randint(2, 12)):
+        moved = _moved(tasks, words, [], random)
+        if moved is not None and memory.fits(*moved):
+            changed = (*words[: moved[0]], moved[1], *words[moved[0] + 1 :])
+            words, outcome = (words, outcome) if (ran := evaluate(tasks, changed)) is None else (changed, ran)
+    return words, outcome
 
 
 def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]]:
@@ -88,7 +99,8 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
                 found.append((number, place))
                 letter, turn = before, behind
                 continue
-        letter = next(need for need, lag in tasks.needs[letter] if ends[need][turn] + lag == begin)
+        came = [(outcome.comes if away else ends)[need][turn] for need, away in tasks.needs[letter]]
+        letter = tasks.needs[letter][came.index(begin)][0]
 
 
 def _moved(

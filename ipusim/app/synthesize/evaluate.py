@@ -1,4 +1,4 @@
-"""How long words take: passes as early as their needs allow, by a longest path in whole cycles, without contention."""
+"""How long words take: passes as early as their needs allow, in whole cycles, where pairs of IPUs share no links."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ class Outcome:
     Attributes:
         makespan: cycles from the first pass to the end of the last.
         ends: of each letter, when its pass over each micro-batch ends; in time-steps where IPUs meet.
+        comes: of each letter, when what it has made is with another IPU.
     """
 
     makespan: int
     ends: Sequence[Sequence[int]]
+    comes: Sequence[Sequence[int]]
 
 
 def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
@@ -27,9 +29,11 @@ def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
 
 
 def _free(tasks: Tasks, words: Words) -> Outcome | None:
-    needs, cycles = tasks.needs, tasks.cycles
+    cycles, ways = tasks.cycles, tasks.ways
     ends: list[list[int]] = [[] for _ in tasks.letters]
-    at, now = [0] * len(words), [0] * len(words)
+    comes: list[list[int]] = [[] for _ in tasks.letters]
+    wanted = [[comes[need] if away else ends[need] for need, away in needs] for needs in tasks.needs]
+    at, now, taken = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
     waiting = list(range(len(words)))
     while waiting:
         still = []
@@ -42,15 +46,19 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
                 own = ends[letter]
                 turn = len(own)
                 begin = time
-                for need, lag in needs[letter]:
-                    of = ends[need]
+                for of in wanted[letter]:
                     if len(of) <= turn:
                         break
-                    come = of[turn] + lag
-                    begin = max(begin, come)
+                    if of[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as all the rest
+                        begin = of[turn]
                 else:
                     time = begin + cycles[letter]
                     own.append(time)
+                    way = ways[letter]
+                    if way is not None:
+                        pair, lead, busy = way
+                        taken[pair] = come = max(time + lead, taken[pair]) + busy
+                        comes[letter].append(come)
                     place += 1
                     continue
                 break
@@ -62,7 +70,7 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
         if still and not moved:
             return None
         waiting = still
-    return Outcome(max(now), ends)
+    return Outcome(max(now), ends, comes)
 
 
 def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
@@ -106,4 +114,4 @@ def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
         waiting = still
     steps = max(map(len, loads))
     longest = [max(load[step] if step < len(load) else 0 for load in loads) for step in range(steps)]
-    return Outcome(sum(longest) + steps * meeting, ends)
+    return Outcome(sum(longest) + steps * meeting, ends, ends)

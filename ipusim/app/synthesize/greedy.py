@@ -53,6 +53,7 @@ class _State:
         self._now = [0] * tasks.words
         self._held = [0] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
+        self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
         self._next: list[tuple[int, int] | bool | None] = [False] * tasks.words
         self._word_after: list[set[int]] = [set() for _ in tasks.letters]
         for letter, needs in enumerate(tasks.needs):
@@ -96,11 +97,11 @@ class _State:
         if turn == self.count:
             return None
         begin = now
-        for need, lag in self.tasks.needs[letter]:
+        for need, away in self.tasks.needs[letter]:
             of = self._ends[need]
             if len(of) <= turn:
                 return None
-            begin = max(begin, of[turn] + lag)
+            begin = max(begin, of[turn] + (self._lag[need] if away else 0))
         return begin
 
     def run(self, letter: int, begin: int, word: int) -> None:

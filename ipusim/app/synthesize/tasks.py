@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ipusim.api import Job, pipelines
 
@@ -16,17 +17,33 @@ from ipusim.api import Job, pipelines
 Words = tuple[tuple[int, ...], ...]
 
 
+class Way(NamedTuple):
+    """How what a pass makes gets to another IPU.
+
+    Attributes:
+        pair: which pair of IPUs, by its place in :attr:`Tasks.pairs`; one copy after the other takes its links.
+        lead: cycles before it takes them.
+        cycles: for which it does.
+    """
+
+    pair: int
+    lead: int
+    cycles: int
+
+
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """The letters of a program, with their costs on a device without contention.
+    """The letters of a program, with their costs on a device where pairs of IPUs share no links.
 
     Attributes:
         letters: (kind, stage) of each, as :class:`Op` counts them; a letter is its place in here.
         ipus: the IPU of each word.
         word_of: which word each letter is in.
         cycles: of each letter's pass, with what its IPU does around it.
-        needs: of each letter the letters that run over the same micro-batch before it, and the cycles that what they
-            hand over is on its way.
+        needs: of each letter the letters that run over the same micro-batch before it, and whether what they hand over
+            comes from another IPU.
+        ways: of each letter how what it makes gets to another IPU; None where it does not, or takes no time.
+        pairs: the pairs of IPUs between which that happens.
         meeting: cycles in which all IPUs meet after a time-step; None where they do not.
     """
 
@@ -34,7 +51,9 @@ class Tasks:
     ipus: tuple[int, ...]
     word_of: tuple[int, ...]
     cycles: tuple[int, ...]
-    needs: tuple[tuple[tuple[int, int], ...], ...]
+    needs: tuple[tuple[tuple[int, bool], ...], ...]
+    ways: tuple[Way | None, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
     meeting: int | None = None
 
     @cached_property
@@ -83,31 +102,44 @@ def tasks_of(job: Job) -> Tasks | None:
     place = {letter: number for number, letter in enumerate(found)}
     ipus = tuple(sorted(set(shape.mapping)))
     free = not plan.sync.meets
-    latency = _latencies(job) if free else {}
+    sends = _sends(job) if free else {}
 
     def first_half(stage: int) -> int:
         return place.get((kind_of.BACKWARD, stage), place.get((kind_of.INPUT_GRADIENT, stage), -1))
 
-    needs: list[tuple[tuple[int, int], ...]] = []
+    needs: list[tuple[tuple[int, bool], ...]] = []
     for kind, stage in found:
         match kind:
             case kind_of.FORWARD:
-                of = [(place[kind_of.FORWARD, stage - 1], latency.get((stage - 1, stage), 0))] if stage else []
+                of = [(place[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
             case kind_of.WEIGHT_GRADIENT:
-                of = [(first_half(stage), 0)]
+                of = [(first_half(stage), False)]
             case _:
-                of = [(place[kind_of.FORWARD, stage], 0)]
+                of = [(place[kind_of.FORWARD, stage], False)]
                 if stage < shape.stages - 1:
-                    of.append((first_half(stage + 1), latency.get((stage + 1, stage), 0)))
+                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
         needs.append(tuple(of))
-    blocking = _latencies(job) if free and not job.program.overlap_copies else {}
-    cycles = [costs.passes[letter] + _around(job, *letter, blocking) for letter in found]
+    cycles = [costs.passes[letter] + _feeds(job, *letter) for letter in found]
+    targets = [(stage, _target(kind, stage)) for kind, stage in found]
+    pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in sends}))
+    ways: list[Way | None] = []
+    for number, (source, target) in enumerate(targets):
+        send = sends.get((source, target))
+        if send is None:
+            ways.append(None)
+        elif job.program.overlap_copies:
+            ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), *send))
+        else:  # the IPU waits until all has gone
+            cycles[number] += sum(send)
+            ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), 0, 0))
     return Tasks(
         tuple(found),
         ipus,
         tuple(ipus.index(shape.mapping[stage]) for _, stage in found),
         tuple(cycles),
         tuple(needs),
+        tuple(ways),
+        pairs,
         None if free else max(min(_meetings(job), default=0), 0),
     )
 
@@ -117,25 +149,31 @@ def _meetings(job: Job) -> list[int]:
     return [copy.total_cycles for copies in job.costs.copies.meetings for copy in copies]
 
 
-def _latencies(job: Job) -> Mapping[tuple[int, int], int]:
-    """Return the cycles of each tensor's way from stage to stage, of the replica in which it takes longest."""
-    found: dict[tuple[int, int], int] = {}
+def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """Return the cycles of each tensor's way from stage to stage, before it takes links and for which it does.
+
+    They are those of the replica in which it takes longest.
+    """
+    found: dict[tuple[int, int], tuple[int, int]] = {}
     for (_, source, target), send in job.costs.sends.items():
-        found[source, target] = max(found.get((source, target), 0), send.lead_cycles + send.cycles)
+        found[source, target] = max(found.get((source, target), (0, 0)), (send.lead_cycles, send.cycles), key=sum)
     return found
 
 
-def _around(job: Job, kind: int, stage: int, blocking: Mapping[tuple[int, int], int]) -> int:
-    """Return the cycles that an IPU is busy beside a pass: with the feeds, and with sends that it waits for."""
-    forward = kind == pipelines.Pass.FORWARD
-    target = None if kind == pipelines.Pass.WEIGHT_GRADIENT else stage + 1 if forward else stage - 1
-    around = blocking.get((stage, target), 0) if target is not None else 0
-    if forward and stage == 0:
-        around += job.costs.host.infeed
+def _target(kind: int, stage: int) -> int:
+    """Return the stage that takes what a pass makes; none has the number of the stage itself."""
+    if kind == pipelines.Pass.WEIGHT_GRADIENT:
+        return stage
+    return stage + 1 if kind == pipelines.Pass.FORWARD else stage - 1
+
+
+def _feeds(job: Job, kind: int, stage: int) -> int:
+    """Return the cycles that an IPU is busy with the feeds beside a pass."""
+    if kind != pipelines.Pass.FORWARD:
+        return 0
     outfeed = job.program.outfeed
-    if forward and stage == job.plan.shape.stages - 1 and outfeed.mode == "ALL" and not outfeed.accumulate:
-        around += job.costs.host.outfeed
-    return around
+    gives = stage == job.plan.shape.stages - 1 and outfeed.mode == "ALL" and not outfeed.accumulate
+    return job.costs.host.infeed * (stage == 0) + job.costs.host.outfeed * gives
 
 
 def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:

@@ -78,19 +78,26 @@ def test_words_of_a_schedule_take_and_hold_what_its_run_does(schedule, sync):
 @pytest.mark.parametrize("seed", range(3))
 def test_words_take_the_longest_path_through_their_passes_and_links(seed):
     job, tasks, words = case("zbv", seed, "point_to_point", "m2000")
-    graph = nx.DiGraph()
+    graph, sent = nx.DiGraph(), {}
     for word in words:
         seen, before = dict.fromkeys(word, 0), None
         for letter in word:
             node = letter, seen[letter]
             seen[letter] += 1
             graph.add_edge((node, 0), (node, 1), cycles=tasks.cycles[letter])
-            for need, lag in tasks.needs[letter]:
-                graph.add_edge(((need, node[1]), 1), (node, 0), cycles=lag)
+            for need, away in tasks.needs[letter]:
+                graph.add_edge(((need, node[1]), 2 if away else 1), (node, 0), cycles=0)
+            if tasks.ways[letter] is not None:
+                pair, lead, busy = tasks.ways[letter]
+                graph.add_edge((node, 1), (node, "begin"), cycles=lead)
+                graph.add_edge((node, "begin"), (node, 2), cycles=busy)
+                if pair in sent:
+                    graph.add_edge((sent[pair], 2), (node, "begin"), cycles=0)
+                sent[pair] = node
             if before:
                 graph.add_edge((before, 1), (node, 0), cycles=0)
             before = node
-    assert any(lag for needs in tasks.needs for _, lag in needs)
+    assert sent
     assert evaluate(tasks, words).makespan == nx.dag_longest_path_length(graph, "cycles")
     assert evaluate(tasks, words).makespan <= execute(job).summary.makespan_cycles
 
@@ -125,9 +132,9 @@ def test_no_schedule_beats_the_bound(schedule, sync):
 def test_a_bound_says_what_binds():
     tasks = tasks_of(job_of("1f1b", [(10, 20), (90, 180), (10, 20)], 10))
     bound = lower_bound(tasks, 10)
-    assert (bound.cycles, bound.ipu, bound.busy, bound.head, bound.tail) == (2730, 1, 2700, 10, 20)
+    assert (bound.cycles, bound.what, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
     assert bound.words == (
-        "IPU 1: 10 cycles before its first pass, 2,700 of work, and at least 20 in which it waits or others end"
+        "IPU 1: 10 cycles before the first, 2,700 of work, and at least 20 of waiting or of what others end with"
     )
     one = lower_bound(tasks_of(job_of("1f1b", [(10, 20), (10, 20)], 1)), 1)
     assert (one.cycles, one.words) == (60, "the longest path of passes that need each other")

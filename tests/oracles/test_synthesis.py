@@ -1,0 +1,115 @@
+"""Synthesis against all named schedules, against an exact search of few passes, and at other counts than its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ipusim.api import Request, RequestError, assemble, execute, schedules
+from ipusim.app.synthesize.synthesis import NAME, synthesize
+from tests.effort import hundreds, seeds
+from tests.exact_orders import Exact
+
+#: Seconds of a search where a hundred are drawn, and where few are.
+LONG, SHORT = 10.0, 0.4
+
+
+def drawn(seed):
+    """Return a scenario of uneven stages, and limits of its IPUs' memory; none where there are none."""
+    random = Random(seed)
+    stages, count = random.randint(2, 8), random.randint(2, 24)
+    system = random.choice(["free", "m2000" if stages <= 4 else "bow_pod16"])
+    base = random.choice([1000, 20_000, 400_000])
+    listed = []
+    for number in range(stages):
+        forward, first, second = (round(base * random.uniform(0.6, 1.4)) for _ in range(3))
+        listed.append(
+            {
+                "name": f"s{number}",
+                "forward": forward,
+                "backward": first + second,
+                "backward_input": first,
+                "backward_weights": second,
+                "stash_bytes": random.randint(200, 400) * 1000,
+                "rest_bytes": random.randint(50, 400) * 1000,
+                **({"output_bytes": random.randint(1, 200) * 512} if number < stages - 1 else {}),
+                **({"gradient_bytes": random.randint(1, 200) * 512} if number else {}),
+            }
+        )
+    pipeline = {"schedule": "1f1b", "sync": random.choice(["point_to_point", "lock_step"]), "stages": listed}
+    options = {"system": {"name": system}, "memory": "report", "pipeline": pipeline}
+    pipeline["gradient_accumulation_count"] = count
+    most = [random.randint(stages, 2 * stages) * 450_000 for _ in range(stages)] if random.randrange(2) else []
+    return Request.from_dict(options, name=f"drawn{seed}", folder=Path()), most
+
+
+def named(request, most):
+    """Yield the cycles of each named schedule on as many IPUs that fits, run apart from any search."""
+    stages = len(request.options.pipeline.stages)
+    for name in schedules.names():
+        try:
+            job = assemble(request.replace({"pipeline.schedule": name}))
+        except RequestError:
+            continue
+        limits = [*most, *[1 << 60] * (stages - len(most))]
+        holds = all(peak.bytes <= limits[peak.ipu] for peak in job.memory.peaks) and not job.memory.too_large
+        if len(set(job.program.shape.mapping)) == stages and holds:
+            yield execute(job).summary.throughput.run_cycles
+
+
+def compared(seed, seconds):
+    """Return the cycles of the best named schedule, of what is found, and of the bound, all of the pipeline alone."""
+    request, most = drawn(seed)
+    others = list(named(request, most))
+    if not others:
+        return None
+    found = synthesize(request, seconds=seconds, memory=most)
+    assert found.best.times.throughput.run_cycles <= min(others)
+    assert found.bound.cycles <= found.best.times.makespan_cycles
+    assert not found.is_optimal or found.best.times.makespan_cycles == found.bound.cycles
+    peaks = found.best.result.memory.peaks
+    assert all(peak.bytes <= limit for peak, limit in zip(peaks, most, strict=bool(most)))
+    return found.named.times.makespan_cycles, found.best.times.makespan_cycles, found.bound.cycles
+
+
+def test_what_is_found_is_never_worse_than_any_named_schedule_that_fits_and_mostly_better():
+    drawn_seeds = hundreds(100)
+    every = [compared(seed, LONG if len(drawn_seeds) == 100 else SHORT) for seed in drawn_seeds]
+    room = [case for case in every if case and case[0] > 1.01 * case[2]]
+    better = [case for case in room if case[1] < case[0]]
+    assert 2 * len(better) >= len(room) > 0
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
+    random = Random(f"small {seed}")
+    times = [[random.randint(20, 200) for _ in range(3)] for _ in range(3)]
+    stages = [
+        {"name": f"s{n}", "forward": f, "backward": i + w, "backward_input": i, "backward_weights": w}
+        for n, (f, i, w) in enumerate(times)
+    ]
+    pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 4, "stages": stages}
+    found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), seconds=0.7)
+    assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
+
+
+@pytest.mark.parametrize("seed", hundreds(20))
+def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
+    request, most = drawn(1000 + seed)
+    found = synthesize(request, seconds=SHORT, memory=most)
+    if found.made is None or not found.is_periodic:
+        return
+    with schedules.kept():
+        schedules.register(schedules.in_words(NAME, found.words))
+        counts = [found.least + 60 * further for further in (0, 4, 5, 6)]
+        options = {"pipeline.schedule": NAME, "pipeline.sync": found.best.sync.value}
+        jobs = [
+            assemble(request.replace({**options, "pipeline.gradient_accumulation_count": count})) for count in counts
+        ]
+        first, *others = [execute(job).summary.makespan_cycles for job in jobs]
+    assert first == found.made.times.makespan_cycles
+    assert others[2] - others[1] == others[1] - others[0]
+    limits = [*most, *[1 << 60] * 8]
+    assert all(peak.bytes <= limits[peak.ipu] for job in jobs for peak in job.memory.peaks)
