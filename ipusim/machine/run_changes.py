@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ipusim.hardware.disturbances import Device, Disturbance, Lost, Problems
 from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
 
 
@@ -38,12 +39,14 @@ class Pause:
     Attributes:
         execution: before which they stand.
         spans: the kind of each span and its cycles.
+        under_way: the execution in which an IPU was lost, which is that of the span of lost work.
     """
 
     kind: ClassVar[str] = "pause"
 
     execution: int
     spans: tuple[tuple[SpanKind, int], ...]
+    under_way: int = NONE
 
     def problems(self, system: Device) -> Problems:  # noqa: ARG002
         """Yield nothing."""

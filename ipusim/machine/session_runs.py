@@ -29,7 +29,8 @@ class SessionRuns:
         self._recorded: set[int] = set()
         self._waits = context.described(SpanKind.HOST_CALL, context.ipus())
         pauses = [each for each in context.system.disturbances if isinstance(each, Pause)]
-        self._pauses = {each.execution: each.spans for each in pauses}
+        self._pauses = {each.execution: each for each in pauses}
+        self._steps = context.steps
         kinds = {kind for each in pauses for kind, _ in each.spans}
         self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
         #: When an IPU has been replaced, and the description of its restart.
@@ -46,13 +47,15 @@ class SessionRuns:
         What is behind the last of all executions counts as before one more.
         """
         cause = yield from self._between_runs(ipu, execution, step, cause)
-        for kind, cycles in self._pauses.get(execution, ()):
+        pause = self._pauses.get(execution)
+        for kind, cycles in () if pause is None else pause.spans:
             start = self._clock.now
             end: int = yield self._clock.spend((), kind, cycles)
             what = self._standing[kind][ipu.number]
             if kind == SpanKind.RESTART:
                 what = self._replaced.get((end, ipu.number), what)
-            cause = self._recorder.record(what, step, start, end, cause)
+            at = pause.under_way * self._steps if pause and kind == SpanKind.LOST_WORK else step
+            cause = self._recorder.record(what, at, start, end, cause)
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:

@@ -48,8 +48,14 @@ def with_pauses(
     saved = [(SpanKind.CHECKPOINT, writing)] if writing else []
     pauses: dict[int, _Spans] = {0: [], **{number: [*saved] for number in range(every, executions, every)}}
 
+    under_way: dict[int, int] = {}
+
     def paused() -> System:
-        spans = (Pause(number, tuple(found)) for number, found in sorted(pauses.items()) if found)
+        spans = (
+            Pause(number, tuple(found), under_way.get(number, NONE))
+            for number, found in sorted(pauses.items())
+            if found
+        )
         return replace(system, disturbances=(*others, *spans))
 
     for loss, spare in losses:
@@ -72,6 +78,8 @@ def with_pauses(
             )
             if cycles > 0
         ]
+        begun = max(number for number, cycle in begins.items() if number == last or cycle <= loss.lost)
+        under_way[last] = max(begun, under_way.get(last, NONE))
         if spare is not None:
             others.append(Moved(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
     return paused()

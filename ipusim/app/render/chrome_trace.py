@@ -43,7 +43,7 @@ def write_chrome_trace(content: TraceContent, write: Callable[[bytes], object]) 
 def _parts(content: TraceContent) -> Iterator[list[str]]:
     """Yield events as JSON, many at a time; of events of one time, a slice comes before the flows at it."""
     yield list(map(_text, _names(content)))
-    if bands := [line for band in content.bands() for line in _band(content, band)]:
+    if bands := [line for track, band in content.bands() for line in _band(content, track, band)]:
         yield bands
     for counter in content.counters:
         if lines := _counter(content, counter):
@@ -77,8 +77,7 @@ def _names(content: TraceContent) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "name": f"{of}_sort_index", **where, "args": {"sort_index": number}}
 
 
-def _band(content: TraceContent, band: Band) -> Iterator[str]:
-    track = content.tracks.phases
+def _band(content: TraceContent, track: int, band: Band) -> Iterator[str]:
     start_us, length_us = to_microseconds(np.array([band.start_ns, band.end_ns - band.start_ns]))
     yield _text(
         {
@@ -93,7 +92,7 @@ def _band(content: TraceContent, band: Band) -> Iterator[str]:
         }
     )
     for part in band.parts:
-        yield from _band(content, part)
+        yield from _band(content, track, part)
 
 
 def _counter(content: TraceContent, counter: Counter) -> list[str]:

@@ -39,6 +39,7 @@ class Content:
         shares: whether heights of some boxes are shares of time, as there is no room for each span.
         syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
         phases: the phases that lie in the window.
+        again: from which cycle to which work is done again, as an IPU was lost.
         ipus_to_a_row: neighbouring IPUs that a row stands for.
     """
 
@@ -49,6 +50,7 @@ class Content:
     shares: bool
     syncs: Integers
     phases: tuple[analysis.Phase, ...]
+    again: tuple[tuple[int, int], ...]
     ipus_to_a_row: int = 1
 
     @property
@@ -105,7 +107,9 @@ def content(
     gaps[0] = gaps[-1] = np.inf
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
-    return Content(timeline, window, points, boxes, shares, syncs, phases, ipus_to_a_row)
+    cut = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.done_again(timeline)]
+    again = tuple((begin, end) for begin, end in cut if begin < end)
+    return Content(timeline, window, points, boxes, shares, syncs, phases, again, ipus_to_a_row)
 
 
 def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:

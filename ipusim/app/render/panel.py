@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.patches import PathPatch
+from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
 from ipusim.api import Timeline, timelines
@@ -16,7 +16,7 @@ from ipusim.app.render.boxes import Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
-from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import AGAIN, DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
 
 Floats = npt.NDArray[np.float64]
 
@@ -112,6 +112,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     _name_rows(axes, content, row_points)
     snap = row_points >= _LOWEST_SNAPPED
     _draw_boxes(axes, content, snap)
+    _draw_again(axes, content)
     window = content.window
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
@@ -168,6 +169,15 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
         if look.hatch:
             wide = np.flatnonzero(mine & (widths >= _NARROWEST_HATCH))
             draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
+
+
+def _draw_again(axes: Axes, content: Content) -> None:
+    """Draw a line above what is done again on each row."""
+    above = (1 - _FILLED) / 2
+    rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
+    for begin, end in content.again:
+        for row in sorted(rows):
+            axes.add_artist(Rectangle((begin, row), end - begin, above * 0.8, facecolor=AGAIN, linewidth=0, zorder=1.5))
 
 
 def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:

@@ -48,8 +48,8 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
     write(_names((), ()))
     for number, track in enumerate(content.tracks.all):
         write(_descriptor(number, track))
-    for band in content.bands():
-        write(_band(_uuid(content.tracks.phases), band))
+    for on, band in content.bands():
+        write(_band(_uuid(on), band))
     for counter in content.counters:
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
         write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))

@@ -118,8 +118,15 @@ class TraceContent:
         self._tensors = Tensors(once, crossing, route, further)
         self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
-    def bands(self) -> Iterator[Band]:
-        """Yield every execution, with its phases."""
+    def bands(self) -> Iterator[tuple[int, Band]]:
+        """Yield every execution, with its phases, and what is done again behind losses; with the tracks of them."""
+        for begin, end in analysis.done_again(self.timeline):
+            again = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
+            yield self.tracks.again, again
+        for band in self._executions():
+            yield self.tracks.phases, band
+
+    def _executions(self) -> Iterator[Band]:
         info = self.timeline.info
         of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):

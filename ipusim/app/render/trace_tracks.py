@@ -47,6 +47,7 @@ class Tracks:
     Attributes:
         all: from the top down.
         phases: executions and their phases.
+        again: work done again, as an IPU was lost; NONE where there is none.
         ipu, io_tiles: of each logical IPU; NONE where it has no such track.
         send: of each span of the Timeline that is a send beside an IPU, in their order: as many tracks an IPU as
             overlap at most.
@@ -56,6 +57,7 @@ class Tracks:
 
     all: list[Track] = field(default_factory=list)
     phases: int = timelines.NONE
+    again: int = timelines.NONE
     ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     send: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -91,6 +93,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     result = Tracks()
     result.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
     result.phases = result.add("phases")
+    result.again = result.add("done again") if len(timeline.rows(SpanKind.LOST_WORK)) else timelines.NONE
     result.ipu = np.full(len(info.ipus), timelines.NONE, dtype=np.int64)
     result.io_tiles = result.ipu.copy()
     sends = timeline.rows(*timelines.SEND_KINDS)

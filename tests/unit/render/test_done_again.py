@@ -1,0 +1,55 @@
+"""Work that is done again behind the loss of an IPU, in pictures and trace files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from ipusim.analysis.recovery import done_again
+from ipusim.app.render.content import content
+from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.legend import Sign, legend_entries
+from ipusim.app.render.style import AGAIN
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import window
+from ipusim.app.run_folder.report import trace_file
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+
+LOST = {"ipu": 1, "lost": 40_000, "detect": 700, "restart": 300, "checkpoint_every": 3}
+
+
+def run_of(disturbances):
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(2)]
+    pipeline = {"gradient_accumulation_count": 4, "repeat_count": 6, "stages": stages}
+    data = {"system": {"name": "free", "clock": "1 GHz"}, "pipeline": pipeline, "disturbances": disturbances}
+    return execute(assemble(Request.from_dict(data)))
+
+
+def test_pictures_have_a_line_over_rows_and_trace_files_a_slice_where_work_is_done_again():
+    run = run_of([LOST])
+    ((begin, end),) = done_again(run.timeline)
+    assert (begin, end) == (41_000, 81_000)
+    shown = content(run.timeline, window(run.timeline, 50_000, 60_000), 9.0)
+    assert shown.again == ((50_000, 60_000),)
+    assert Sign.AGAIN in {entry.sample for entry in legend_entries([shown])}
+    (axes,) = [axes for axes in execution_trace(run.timeline, title="").axes if axes.get_ylim() == (2, 0)]
+    lines = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_fc() == to_rgba(AGAIN)]
+    assert [(each.get_x(), each.get_x() + each.get_width()) for each in lines] == [(begin, end)] * 2
+    _, written = trace_file(run, "chrome")
+    slices = [each for each in json.loads(gzip.decompress(written))["traceEvents"] if each.get("cat") == "fault"]
+    again = [each for each in slices if each["name"] == "work done again"]
+    assert [(each["ts"], each["dur"]) for each in again] == [(begin / 1000, (end - begin) / 1000)]
+    assert {"lost work", "detection", "restart"} < {each["name"] for each in slices}
+
+
+def test_without_a_loss_nothing_is_done_again():
+    run = run_of([])
+    tracks = TraceContent(run.timeline).tracks
+    assert tracks.again == -1
+    assert done_again(run.timeline) == ()
+    assert content(run.timeline, window(run.timeline), 9.0).again == ()
