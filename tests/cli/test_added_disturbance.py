@@ -96,7 +96,7 @@ def test_it_disturbs_a_run_pass_by_pass(changed, change):
 
 def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
     with Interpreter(PYTHONPATH=str(changed)) as interpreter:
-        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "swin": 3}]'
+        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
         done = interpreter.run(COMMAND, *words, folder=changed)
         assert done.returncode == 2
         assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in done.stderr

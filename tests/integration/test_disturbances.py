@@ -77,7 +77,8 @@ def test_graphcores_door_takes_the_same_items():
     np.testing.assert_array_equal(plain[1], slow[1])
     for item, text in (
         ({"ipu": 5, "slower": 2}, r"IPUConfig\.disturbances\.0\.ipu: expected an IPU from 0 to 1 of m2000, got 5"),
-        ({"ipu": 1, "slowr": 2}, r"IPUConfig\.disturbances\.0: .* expected a disturbance, which has a key out of"),
+        ({"ipu": 1}, r"IPUConfig\.disturbances\.0: .* expected a disturbance, which has a key out of"),
+        ({"ipu": 1, "slowr": 2}, r"IPUConfig\.disturbances\.0\.slower: expected times from 1 .*, got nothing"),
     ):
         with pytest.raises(ProgramError, match=text):
             pipelined([item])

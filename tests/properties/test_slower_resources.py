@@ -27,6 +27,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.problems import RequestError
+from ipusim.runs.request.disturbance_spec import KINDS
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
@@ -235,9 +236,19 @@ REFUSED = [
     ),
     ({"link": [0, 1], "dead": 1}, "dead: expected true or false, got 1"),
     ({"ipu": 9, "jitter": "5 %"}, "ipu: expected an IPU from 0 to 3 of m2000, got 9"),
-    ({"ipu": 0, "jiter": "5 %"}, "expected a disturbance, which has a key out of slower, delay, jitter, stall"),
+    ({"ipu": 0, "pace": 2}, "expected a disturbance, which has a key out of slower, delay, jitter, stall"),
     ({"ipu": 0, "jitter": "5 %", "sed": 1}, "sed: expected one of the keys jitter, ipu, seed, got 'sed'; did you mean"),
 ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_misspelt_kind_is_named_with_the_right_one(kind):
+    """By the key that tells it, and not by those that other kinds have, such as host, which is near lost."""
+    for wrong in (f"{kind}{kind[-1]}", kind[:-1], kind.upper()):
+        with pytest.raises(RequestError, match=f"{wrong}: expected one of the keys .*; did you mean {kind}"):
+            assemble(requested({wrong: 1}))
+    with pytest.raises(RequestError, match="got a mapping of 1 key; expected a disturbance"):
+        assemble(requested({"host": "infeed"}))
 
 
 @pytest.mark.parametrize(("item", "text"), REFUSED)

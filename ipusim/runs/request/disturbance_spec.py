@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Discriminator, Field, Tag
 
+from ipusim.base.near_names import nearest
 from ipusim.hardware.disturbances import Disturbance
 from ipusim.model.rows import classes, row_of
 from ipusim.runs.problems import one_of
@@ -24,7 +25,12 @@ def disturbance_of(spec: RowSpec) -> Disturbance:
 
 
 def _kind(value: object) -> str | None:
-    kinds = [kind for kind in _KINDS if isinstance(value, dict) and kind in value]
+    """Return the tag of the kind that a key of an item names, or nearly names, of which what is wrong is then said."""
+    if not isinstance(value, dict):
+        return kind_of(value)
+    known = {key.name for row in KINDS.values() for key in row.keys}
+    kinds = [kind for kind in _KINDS if kind in value]
+    kinds += filter(None, (nearest(key, _KINDS) for key in value if key not in known))
     return f"<{kinds[0]}>" if kinds else kind_of(value)
 
 
