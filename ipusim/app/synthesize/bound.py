@@ -88,7 +88,7 @@ def _order(tasks: Tasks) -> list[int]:
 
 
 def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return when each letter's passes may begin at the earliest if its IPU ran nothing else, and where sent, come."""
+    """Return the earliest begin of each letter's passes, if its IPU ran nothing else, and when what it sends is there."""
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):

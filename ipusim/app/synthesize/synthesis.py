@@ -32,8 +32,9 @@ NAME: Final = "synthesized"
 #: rest.
 _WHOLE: Final = 3000
 _PART: Final = 1000
-#: Rounds of the search, after each of which it goes on with the better half of what it began with.
-_SHARES: Final = (0.15, 0.15, 0.5)
+#: Rounds of the search, by their shares of its time and how many placements and kinds of passes go on behind them:
+#: whole backward passes lead for a while where IPUs meet, and those in halves may end ahead.
+_ROUNDS: Final = ((0.1, 2), (0.7, 2))
 #: By how many times what 1F1B keeps words are begun with, and for which part of a half for the weights they wait.
 _DEPTHS: Final = (1.0, 1.5, 2.0, 1e9)
 _WAITS: Final = (0.0, 0.5, 1.0)
@@ -287,20 +288,20 @@ def _searched(
     def until(moment: float) -> Callable[[], bool]:
         return lambda: time.monotonic() < moment and not stopped()
 
-    for turn, share in enumerate(_SHARES):
+    for turn, (share, most) in enumerate(_ROUNDS):
         for start in left:
             end += seconds * share / len(left)
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
             least = start.bound.cycles if start.count == start.job.program.shape.micro_batches else 0
             start.words, start.makespan = improved(start.memory, start.words, least, until(end), turn)
-        left = sorted(left, key=_promise)[: -(-len(left) // 2)]
+        left = sorted(left, key=_promise)[:most]
     found = []
     for start in left:
         whole = start.job.program.shape.micro_batches
         # The words that it began with may repeat themselves better than those that are best of their own count.
         every = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
         for words in every:
-            end += seconds * (1 - sum(_SHARES)) / len(left) / len(every)
+            end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(every)
             periodic = with_periods(start.memory, words, start.count, whole, until(end))
             if periodic is None and start.count == whole:
                 nothing = tuple(() for _ in words)
