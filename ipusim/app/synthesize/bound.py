@@ -28,7 +28,7 @@ class Bound:
     """The least cycles of any Order of a program's passes.
 
     Attributes:
-        cycles: of the pipeline, without its weight update.
+        cycles: of the pipeline, with the IPUs' weight updates where its tasks have any.
         what: the IPU, or the copies, that need so long; empty where the longest path does.
         busy, head, tail: cycles that it works, those before it can begin, and the rest, behind its last piece of work
             or while it has to wait.
@@ -88,7 +88,7 @@ def _order(tasks: Tasks) -> list[int]:
 
 
 def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the earliest begin of each letter's passes, if its IPU ran nothing else, and when what it sends is there."""
+    """Return the earliest begin of each letter's passes, if its IPU ran nothing else, and of what they send the end."""
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):
@@ -106,7 +106,7 @@ def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
     """Return the least cycles that follow each letter's passes, if its IPU ran nothing else, and its copies."""
-    tails = [[0] * count for _ in tasks.letters]
+    tails = [[tasks.updates[word]] * count for word in tasks.word_of]
     behind = [[0] * count for _ in tasks.letters]
     for letter in reversed(_order(tasks)):
         own, cycles, way = tails[letter], tasks.cycles[letter], tasks.ways[letter]

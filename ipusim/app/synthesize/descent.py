@@ -84,7 +84,7 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
     for word in words:
         for place, letter in enumerate(word):
             place_of[letter].append(place)
-    last = max((letter for letter in range(len(ends)) if ends[letter]), key=lambda letter: ends[letter][-1])
+    last = max(range(len(ends)), key=lambda letter: ends[letter][-1] + tasks.updates[tasks.word_of[letter]])
     letter, turn = last, len(ends[last]) - 1
     found: list[tuple[int, int]] = []
     while True:

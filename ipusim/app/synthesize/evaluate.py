@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
 from ipusim.app.synthesize.tasks import Tasks, Words
 
@@ -13,7 +14,7 @@ class Outcome:
     """When words run.
 
     Attributes:
-        makespan: cycles from the first pass to the end of the last.
+        makespan: cycles from the first pass to the end of the last, or of the weight update of an IPU that ends later.
         ends: of each letter, when its pass over each micro-batch ends; in time-steps where IPUs meet.
         comes: of each letter, when what it has made is with another IPU.
     """
@@ -70,7 +71,7 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
         if still and not moved:
             return None
         waiting = still
-    return Outcome(max(now), ends, comes)
+    return Outcome(max(map(add, now, tasks.updates)), ends, comes)
 
 
 def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:

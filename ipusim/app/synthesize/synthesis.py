@@ -90,6 +90,7 @@ class _Start:
     Attributes:
         memory: of its IPUs, with its tasks.
         bound: of the whole count.
+        least: the same with weight updates, where it is the whole count that is searched; else 0.
         count: micro-batches that are searched.
         words: the best so far, with their makespan.
         first: those that the search began with.
@@ -98,6 +99,7 @@ class _Start:
     job: Job
     memory: Memory
     bound: Bound
+    least: int
     count: int
     words: Words = ()
     makespan: int = 0
@@ -251,7 +253,8 @@ def _start(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> _Start:
     count = whole
     if whole * len(tasks.letters) > _WHOLE:
         count = min(whole, max(3 * tasks.words + 3, _PART // len(tasks.letters)))
-    return _Start(job, memory, lower_bound(tasks, whole), count)
+    alone = lower_bound(replace(tasks, updates=(0,) * tasks.words), whole)
+    return _Start(job, memory, alone, lower_bound(tasks, whole).cycles if count == whole else 0, count)
 
 
 def _greedy(start: _Start) -> Iterator[Words]:
@@ -292,8 +295,7 @@ def _searched(
         for start in left:
             end += seconds * share / len(left)
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
-            least = start.bound.cycles if start.count == start.job.program.shape.micro_batches else 0
-            start.words, start.makespan = improved(start.memory, start.words, least, until(end), turn)
+            start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn)
         left = sorted(left, key=_promise)[:most]
     found = []
     for start in left:

@@ -44,6 +44,8 @@ class Tasks:
             comes from another IPU.
         ways: of each letter how what it makes gets to another IPU; None where it does not, or takes no time.
         pairs: the pairs of IPUs between which that happens.
+        updates: cycles of the weight update of each word's IPU, which begins behind its last pass, or that of all where
+            they meet.
         meeting: cycles in which all IPUs meet after a time-step; None where they do not.
     """
 
@@ -53,7 +55,8 @@ class Tasks:
     cycles: tuple[int, ...]
     needs: tuple[tuple[tuple[int, bool], ...], ...]
     ways: tuple[Way | None, ...]
-    pairs: tuple[tuple[int, int], ...] = ()
+    pairs: tuple[tuple[int, int], ...]
+    updates: tuple[int, ...]
     meeting: int | None = None
 
     @cached_property
@@ -140,6 +143,7 @@ def tasks_of(job: Job) -> Tasks | None:
         tuple(needs),
         tuple(ways),
         pairs,
+        tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus),
         None if free else max(min(_meetings(job), default=0), 0),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations, product
 from random import Random
 
@@ -100,6 +101,17 @@ def test_words_take_the_longest_path_through_their_passes_and_links(seed):
     assert sent
     assert evaluate(tasks, words).makespan == nx.dag_longest_path_length(graph, "cycles")
     assert evaluate(tasks, words).makespan <= execute(job).summary.makespan_cycles
+
+
+def test_an_ipu_with_a_long_weight_update_ends_ahead():
+    job = job_of("zero_bubble_h1", [(90, 80, 70), (80, 90, 60), (70, 60, 90)], 6, update=[3000, 0, 0])
+    tasks = tasks_of(job)
+    words = words_of(tasks, job.plan.order.passes.tolist())
+    steps = iter(range(3000))
+    found, cycles = improved(memory_of(job, tasks, {}), words, 0, lambda: next(steps, None) is not None)
+    assert execute(job).summary.execution_cycles == evaluate(tasks, words).makespan > cycles
+    assert cycles >= lower_bound(tasks, 6).cycles > lower_bound(replace(tasks, updates=(0, 0, 0)), 6).cycles
+    assert evaluate(tasks, found).ends[tasks.of_word[0][-1]][-1] + 3000 == cycles
 
 
 def test_words_that_wait_for_each_other_take_no_time_at_all():
