@@ -259,14 +259,46 @@ def _waits(track: _Track) -> _Intervals:
     return ipu, begun, ended, cause, stage, of
 
 
-def waits_by_ipu(timeline: Timeline) -> Column:
-    """Return the cycles that each IPU waits for each, by what ends its waits; shape (IPUs, IPUs)."""
+def idle_by_root(timeline: Timeline) -> Column:
+    """Return idle cycles of each IPU by the IPU and the cause that they are for in the end; shape (IPUs, IPUs, causes).
+
+    Where an IPU waits for another that waits itself meanwhile, that is for the one that this one waits for, and so on.
+    What an IPU does by itself that is no arithmetic it is idle for itself. Of waits whose end none has brought about,
+    nothing is told.
+    """
     track = _Track.of(timeline.peeled(None))
-    table = np.zeros((len(timeline.info.ipus),) * 2, dtype=np.int64)
-    at = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
-    source = track.timeline.ipu[released := _released_by(track, at)]
-    at, source = (column[(released != NONE) & (source != track.ipu[at])] for column in (at, source))
-    np.add.at(table, (track.ipu[at], source), (track.end[at] - track.start[at]) * track.times[at])
+    table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
+    ipu, start, end, cause, _, of = _own(track)
+    np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[of])
+    waits = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
+    released = _released_by(track, waits)
+    waits, released = waits[released != NONE], released[released != NONE]
+    # Of each wait who ends it, and from when on it is for a tensor on its way, or for the host by its own I/O tiles.
+    source, until, behind = np.full((3, len(track.row)), NONE)
+    source[waits] = track.timeline.ipu[released]
+    sent = of_kinds(track.timeline.kind[released], SEND_KINDS)
+    beside = ~sent & (source[waits] == track.ipu[waits])
+    begun = np.clip(np.where(sent, track.timeline.start[released], 0), track.start[waits], track.end[waits])
+    until[waits] = np.where(sent | beside, begun, track.end[waits])
+    behind[waits] = np.where(sent, _NUMBER[Idle.COPIES], _NUMBER[Idle.HOST])
+    waiter, wait, start, end = track.ipu[waits], waits, track.start[waits], track.end[waits]
+    weight = track.times[waits]
+    for _ in range(len(timeline.info.ipus)):
+        if not len(wait):
+            break
+        on_way = np.maximum(end - np.maximum(start, until[wait]), 0)
+        np.add.at(table, (waiter, source[wait], behind[wait]), on_way * weight)
+        end = np.maximum(np.minimum(end, until[wait]), start)
+        piece, during = _spans_during(track, source[wait], start, end)
+        waiter, weight, own = waiter[piece], weight[piece], track.ipu[during]
+        start = np.maximum(start[piece], track.start[during])
+        end = np.maximum(np.minimum(end[piece], track.end[during]), start)
+        further = (source[during] != NONE) & (own != waiter)
+        done = ~further
+        cause = _WAITS_FOR[track.kind[during]]
+        cause = np.where(cause == NONE, _NUMBER[Idle.PASSES], cause)
+        np.add.at(table, (waiter[done], own[done], cause[done]), ((end - start) * weight)[done])
+        waiter, wait, start, end, weight = (column[further] for column in (waiter, during, start, end, weight))
     return table
 
 
@@ -302,15 +334,7 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
 
     It has ended those ``on_io_tiles`` by its host copies there, which are what it waits for itself.
     """
-    first, last = np.zeros(len(at), dtype=np.int64), np.zeros(len(at), dtype=np.int64)
-    for ipu, (begin, finish) in enumerate(pairwise(track.first.tolist())):
-        of = source == ipu
-        first[of] = begin + np.searchsorted(track.end[begin:finish], track.start[at[of]], side="right")
-        last[of] = begin + np.searchsorted(track.start[begin:finish], until[of], side="left")
-    count = np.maximum(last - first, 0)
-    wait = np.repeat(np.arange(len(at)), count)
-    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    during = first[wait] + nth
+    wait, during = _spans_during(track, source, track.start[at], until)
     kind = track.kind[during]
     cause = _WAITS_FOR[kind]
     placed = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _NUMBER[Idle.PASSES])
@@ -322,3 +346,16 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
         np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
         at[wait],
     )
+
+
+def _spans_during(track: _Track, ipu: Column, start: Column, end: Column) -> tuple[Column, Column]:
+    """Return the spans of an IPU that lie in intervals, whole or in part: the number of the interval, and the span."""
+    first, last = np.zeros((2, len(ipu)), dtype=np.int64)
+    for number, (begin, finish) in enumerate(pairwise(track.first.tolist())):
+        of = ipu == number
+        first[of] = begin + np.searchsorted(track.end[begin:finish], start[of], side="right")
+        last[of] = begin + np.searchsorted(track.start[begin:finish], end[of], side="left")
+    count = np.maximum(last - first, 0)
+    which = np.repeat(np.arange(len(ipu)), count)
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return which, first[which] + nth

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.analysis.causes import Column, waits_by_ipu
+from ipusim.analysis.causes import CAUSES, idle_by_root
 from ipusim.analysis.utilisation import ratio
+from ipusim.base.looks import key_of
+from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
 
 
@@ -19,7 +21,9 @@ class DisturbanceCost:
 
     Attributes:
         cycles, plain_cycles: of the run, and of the same without disturbances.
-        waits: cycles that an IPU waits more for another than in that, by the numbers of both; those above 0.
+        waits: cycles that an IPU waits more for another than in that, by the numbers of both; those above 0. Where one
+            waits for another that waits meanwhile, that is for the one that this waits for in the end.
+        idle: cycles that all IPUs together are idle more than in that, by what they are idle for in the end.
         recovery: how many micro-batches the first stage begins behind the last change of a disturbance until the state
             of the machine is that of the run without them, in which it then stays; None where it does not come back to
             that, or disturbances never end.
@@ -30,6 +34,7 @@ class DisturbanceCost:
     cycles: int
     plain_cycles: int
     waits: Mapping[tuple[int, int], int]
+    idle: Mapping[Idle, int]
     recovery: int | None
     passes: bool
 
@@ -37,6 +42,11 @@ class DisturbanceCost:
     def slowdown(self) -> float:
         """The slowdown S against the run without disturbances; 1 of runs that take no time."""
         return ratio(self.cycles, self.plain_cycles) if self.plain_cycles else 1.0
+
+    @property
+    def cause(self) -> Idle | None:
+        """What IPUs are idle longest for that they are not idle for without disturbances; None where they are not."""
+        return max(self.idle, key=lambda cause: self.idle[cause], default=None)
 
     def most_waited_for(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """Yield each IPU that others wait for longer, for how many cycles in all, and these; the longest first."""
@@ -52,12 +62,25 @@ class DisturbanceCost:
             "slowdown": self.slowdown,
             "cycles_without": self.plain_cycles,
             "waits": [{"ipu": ipu, "for_ipu": source, "cycles": more} for (ipu, source), more in self.waits.items()],
+            "idle_cycles": {key_of(cause.words): more for cause, more in self.idle.items()},
             "passes": self.passes,
             "recovery_micro_batches": self.recovery,
         }
 
 
-def more_waits(timeline: Timeline, plain: Timeline) -> dict[tuple[int, int], int]:
-    """Return the cycles that an IPU waits longer for another in a run than in the one without disturbances."""
-    more: Column = waits_by_ipu(timeline) - waits_by_ipu(plain)
-    return {(int(ipu), int(source)): int(more[ipu, source]) for ipu, source in np.argwhere(more > 0).tolist()}
+def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int], int], dict[Idle, int]]:
+    """Return what IPUs are idle for longer in a run than in the one without disturbances.
+
+    Args:
+        timeline: of the run.
+        plain: of the one without.
+
+    Returns:
+        The cycles that an IPU waits longer for another, by the numbers of both; and those of all IPUs together by
+        cause. Those above 0 alone.
+    """
+    more = idle_by_root(timeline) - idle_by_root(plain)
+    by_ipu, by_cause = more.sum(axis=2), more.sum(axis=(0, 1))
+    np.fill_diagonal(by_ipu, 0)
+    waits = {(int(ipu), int(source)): int(by_ipu[ipu, source]) for ipu, source in np.argwhere(by_ipu > 0).tolist()}
+    return waits, {cause: int(by_cause[number]) for number, cause in enumerate(CAUSES) if by_cause[number] > 0}

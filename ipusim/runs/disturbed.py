@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import cast
 
-from ipusim.analysis.disturbed import DisturbanceCost, more_waits
+from ipusim.analysis.disturbed import DisturbanceCost, more_idle
 from ipusim.analysis.throughput import throughput_of
 from ipusim.hardware.disturbances import Dead
 from ipusim.hardware.system import System
@@ -42,7 +42,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
         throughput_of(plain).run_cycles,
-        more_waits(timeline, plain),
+        *more_idle(timeline, plain),
         _recovery(job, executions, last or 0) if passes else None,
         passes,
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         of_kinds,
     )
     from ipusim.timeline.repeats import Repeat
-    from ipusim.timeline.time_parts import TimePart
+    from ipusim.timeline.time_parts import Idle, TimePart
     from ipusim.timeline.timeline import ALL_IPUS, MOST_SPANS, NONE, TimelineInfo, ends_text, layers_text
 else:
     __getattr__, __dir__ = lazy(__name__)

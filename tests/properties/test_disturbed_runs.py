@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.analysis.causes import idle_causes
+from ipusim.analysis.causes import idle_by_root, idle_causes
 from ipusim.analysis.throughput import throughput_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -85,6 +85,7 @@ def test_any_disturbances_of_any_run(seed):
     assert run.summary.disturbances == whole.summary.disturbances, disturbances
     check_tiling(whole.timeline)
     idle = idle_causes(run.timeline)
+    assert (idle_by_root(run.timeline).sum(axis=(1, 2)) <= idle.cycles.sum(axis=1)).all()
     holders = list(run.timeline.info.stages_of_ipu)
     np.testing.assert_array_equal((idle.cycles.sum(axis=1) + idle.busy)[holders], idle.window_cycles)
     cost = run.summary.disturbances

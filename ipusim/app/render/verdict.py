@@ -55,13 +55,28 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
     return ". ".join([", ".join(named) or "nothing: it takes no time", *waterfall.remarks()])
 
 
+#: What IPUs are idle for, as the end of a sentence.
+_LONGER_FOR: Final = {
+    timelines.Idle.COPIES: "copies and sync",
+    timelines.Idle.HOST: "the host",
+    timelines.Idle.STREAMING: "Streaming Memory",
+    timelines.Idle.UPDATE: "collectives and weight updates",
+    timelines.Idle.DISTURBANCES: "checkpoints and the loss of an IPU",
+    timelines.Idle.NO_STAGE: "want of a stage",
+}
+
+
 def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
     """Return what disturbances cost a run, in a sentence: S, who waits for whom, and until when."""
     parts = [
         f"S is {cost.slowdown:.3f}: the run takes {format_seconds(summary.seconds(cost.cycles))}, without them "
         f"{format_seconds(summary.seconds(cost.plain_cycles))}"
     ]
-    for source, cycles, ipus in islice(cost.most_waited_for(), 1):
+    of_others = cost.cause in (None, timelines.Idle.PASSES)
+    if cost.cause is not None and not of_others:
+        more = format_seconds(summary.seconds(cost.idle[cost.cause]))
+        parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}")
+    for source, cycles, ipus in islice(cost.most_waited_for(), int(of_others)):
         more = format_seconds(summary.seconds(cycles))
         who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} together"
         waits = "waits" if len(ipus) == 1 else "wait"

@@ -1,0 +1,126 @@
+"""What IPUs are idle for in a disturbed run: the IPU, the host or the cable that is disturbed, where it is known."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.causes import idle_by_root, idle_causes
+from ipusim.app.render.verdict import verdict_table
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
+from ipusim.schedules import registry
+from ipusim.timeline.time_parts import Idle
+from ipusim.timeline.timeline import ALL_IPUS
+from tests.house_schedules import mapping_of
+
+FORWARD, BACKWARD, COUNT = 1000, 2000, 16
+ROWS = [
+    (name, sync) for name in registry.names() if len(set(mapping_of(name, 4))) > 1 for sync in registry.find(name).syncs
+]
+
+
+def run_of(disturbances, schedule, sync, *, system="free", size=0, **options):
+    """Return the run of equal stages on four IPUs."""
+    mapping = mapping_of(schedule, 4)
+    stages = [{"name": f"s{number}", "forward": FORWARD, "backward": BACKWARD} for number in range(len(mapping))]
+    for one, other in pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = size
+    pipeline = {"schedule": schedule, "sync": sync.value, "gradient_accumulation_count": COUNT, "stages": stages}
+    pipeline["device_mapping"] = list(mapping)
+    data = {"system": {"name": system, "clock": "1 GHz"}, "pipeline": pipeline | options}
+    return execute(assemble(Request.from_dict(data | {"disturbances": disturbances})))
+
+
+def words_of(run):
+    return dict(verdict_table(run.summary).rows)["disturbances"]
+
+
+@pytest.mark.parametrize(("schedule", "sync"), ROWS)
+def test_a_slow_ipu_is_the_one_that_others_wait_for(schedule, sync):
+    """Wherever it is, also where others are between it and those that wait; and what they wait for are its passes."""
+    for slow in sorted(set(mapping_of(schedule, 4))):
+        cost = run_of([{"ipu": slow, "slower": 2}], schedule, sync).summary.disturbances
+        assert cost.cause is Idle.PASSES
+        assert next(cost.most_waited_for())[0] == slow
+
+
+@pytest.mark.parametrize("slow", range(4))
+def test_in_lock_step_all_wait_for_the_excess_of_a_slow_ipu_alone(slow):
+    """Others idle for as much longer as the run takes, and it for so much less as its passes take longer."""
+    run = run_of([{"ipu": slow, "slower": 2}], "grouped", Sync.LOCK_STEP)
+    cost = run.summary.disturbances
+    assert {source for _, source in cost.waits} == {slow}
+    assert cost.idle == {Idle.PASSES: 4 * (cost.cycles - cost.plain_cycles) - COUNT * (FORWARD + BACKWARD)}
+    assert f"longer for IPU {slow}" in words_of(run)
+
+
+def test_a_chain_of_waits_is_for_the_one_at_its_end():
+    """Of one micro-batch, all that come before the slow last stage wait for it twice its length more."""
+    cost = run_of([{"ipu": 3, "slower": 3}], "1f1b", Sync.POINT_TO_POINT).summary.disturbances
+    one = run_of([{"ipu": 3, "slower": 3}], "1f1b", Sync.POINT_TO_POINT, gradient_accumulation_count=4)
+    assert next(cost.most_waited_for())[0] == next(one.summary.disturbances.most_waited_for())[0] == 3
+    single = run_of([{"ipu": 3, "slower": 3}], "sequential", Sync.POINT_TO_POINT, gradient_accumulation_count=1)
+    assert single.summary.disturbances.waits == {(ipu, 3): 2 * (FORWARD + BACKWARD) for ipu in range(3)}
+
+
+@pytest.mark.parametrize(("schedule", "sync"), [("1f1b", Sync.POINT_TO_POINT), ("grouped", Sync.LOCK_STEP)])
+@pytest.mark.parametrize(
+    "disturbance",
+    [{"slower": 20}, {"delay": 50_000}, {"dead": True}, {"dead": True, "from": 60_000}],
+    ids=["slow", "late", "dead", "dying"],
+)
+def test_a_bad_cable_is_copies_that_all_wait_for(schedule, sync, disturbance):
+    run = run_of([{"link": [0, 1], **disturbance}], schedule, sync, system="m2000", size=100_000)
+    cost = run.summary.disturbances
+    assert cost.cause is Idle.COPIES
+    assert cost.idle[Idle.COPIES] > 0.9 * sum(cost.idle.values())
+    assert "longer for copies and sync" in words_of(run)
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_a_host_that_stalls_is_waited_for(sync):
+    data = {
+        "system": {"name": "m2000"},
+        "data": {"type": "synthetic", "shape": [500], "classes": 3, "samples": 64},
+        "model": {
+            "layers": [
+                {"name": "hidden", "type": "dense", "units": 8, "activation": "tanh"},
+                {"name": "scores", "type": "dense", "units": 3},
+                {"name": "far", "type": "softmax_cross_entropy"},
+            ]
+        },
+        "pipeline": {"splits": ["scores"], "gradient_accumulation_count": 8, "sync": sync.value},
+        "numerics": "off",
+    }
+    plain = execute(assemble(Request.from_dict(data))).timeline.makespan_cycles
+    stalled = [{"host": "infeed", "stall": 100 * plain, "at": 0}]
+    run = execute(assemble(Request.from_dict(data | {"disturbances": stalled})))
+    cost = run.summary.disturbances
+    assert cost.slowdown > 50
+    assert cost.cause is Idle.HOST
+    assert cost.idle[Idle.HOST] > 0.9 * sum(cost.idle.values())
+    assert "longer for the host" in words_of(run)
+
+
+def test_a_loss_is_what_all_ipus_are_idle_for():
+    lost = {"ipu": 1, "lost": 100_000, "detect": 5000, "restart": 7000, "checkpoint_every": 2}
+    run = run_of([lost], "grouped", Sync.LOCK_STEP, repeat_count=4)
+    cost = run.summary.disturbances
+    assert cost.idle == {Idle.DISTURBANCES: 4 * (cost.cycles - cost.plain_cycles)}
+    assert "longer for checkpoints and the loss of an IPU" in words_of(run)
+
+
+@pytest.mark.parametrize(("schedule", "sync"), ROWS)
+def test_every_idle_cycle_is_for_someone_until_an_ipu_is_done(schedule, sync):
+    disturbances = [{"ipu": 1, "slower": 1.5}, {"jitter": "10 %"}]
+    timeline = run_of(disturbances, schedule, sync, system="m2000", size=20_000).timeline
+    idle = idle_causes(timeline)
+    ipus = range(len(timeline.info.ipus))
+    ended = [int(timeline.end[np.isin(timeline.ipu, (ipu, ALL_IPUS))].max(initial=0)) for ipu in ipus]
+    expected = idle.cycles.sum(axis=1) - idle.window_cycles + ended
+    np.testing.assert_array_equal(idle_by_root(timeline).sum(axis=(1, 2)), expected)
