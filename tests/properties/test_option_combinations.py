@@ -228,6 +228,8 @@ def scenarios(draw):
         tiles, placed = draw(among(1, 64)), draw(st.booleans())
         scenario["system"]["io_tiles"] = {"num_io_tiles": tiles, "place_ops_on_io_tiles": placed}
     scenario["system"]["auto_select_ipus"] = min(scenario["system"]["auto_select_ipus"], LARGEST[machine])
+    if draw(among(False, False, True)):
+        scenario["disturbances"] = draw(disturbances(scenario["system"]))
     if draw(st.booleans()):
         scenario["outfeed"]["mode"] = "ALL"
         pipeline["accumulate_outfeed"] = True
@@ -242,6 +244,25 @@ def scenarios(draw):
         share = {"matmul_options": options | {"partialsType": draw(among(None, "half", "float"))}}
         pipeline[f"{name}_propagation_stages_poplar_options"] = draw(st.sampled_from([None, [share] * stages]))
     return scenario
+
+
+@st.composite
+def disturbances(draw, system):
+    """Return one disturbance or more of a device that such a section describes; logical IPUs 0 and 1 share a cable."""
+    ipus, cycle = st.integers(0, system["auto_select_ipus"] - 1), st.integers(0, 100_000)
+    parts = among("infeed", "outfeed", "tables", "variables", "outside", "network", "program")
+    kinds = [
+        {"ipu": ipus, "slower": among(1, 1.3, 4), "from": cycle},
+        {"ipu": ipus, "jitter": among("5 %", "30 %"), "seed": st.integers(0, 9)},
+        {"host": parts, "slower": among(1.5, 3)},
+        {"host": parts, "stall": cycle, "at": cycle},
+        {"ipu": ipus, "lost": cycle, "restart": cycle, "checkpoint": among(0, 99), "spare": st.booleans()},
+    ]
+    if system["auto_select_ipus"] > 1:
+        kinds.append({"link": st.just([0, 1]), "slower": among(1, 3), "delay": among(0, 500), "until": cycle})
+    found = draw(st.lists(st.one_of(*map(st.fixed_dictionaries, kinds)), min_size=1, max_size=3))
+    saved = {each["checkpoint"] for each in found if "lost" in each}
+    return [each | ({"checkpoint": max(saved)} if "lost" in each else {}) for each in found]
 
 
 def place_variables(draw, scenario, often):
@@ -516,8 +537,9 @@ def check_scenario(scenario):
 def check_run(result, seed):
     """What is told of a run before it begins holds; of some also what is told of why it took so long, and by whom."""
     job, timeline = result.job, result.timeline
-    assert len(timeline) <= most_spans(job.plan, job.system, job.costs, job.executions)
-    assert timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, job.executions)
+    if not job.system.disturbances:
+        assert len(timeline) <= most_spans(job.plan, job.system, job.costs, job.executions)
+        assert timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, job.executions)
     if seed in EXPLAINED:
         check_waterfall(job, timeline)
         check_explained(timeline)

@@ -72,11 +72,10 @@ def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
         f"S is {cost.slowdown:.3f}: the run takes {format_seconds(summary.seconds(cost.cycles))}, without them "
         f"{format_seconds(summary.seconds(cost.plain_cycles))}"
     ]
-    of_others = cost.cause in (None, timelines.Idle.PASSES)
-    if cost.cause is not None and not of_others:
+    if cost.cause not in (None, timelines.Idle.PASSES):
         more = format_seconds(summary.seconds(cost.idle[cost.cause]))
         parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}")
-    for source, cycles, ipus in islice(cost.most_waited_for(), int(of_others)):
+    for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         more = format_seconds(summary.seconds(cycles))
         who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} together"
         waits = "waits" if len(ipus) == 1 else "wait"
