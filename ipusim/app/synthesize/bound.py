@@ -87,6 +87,11 @@ def _order(tasks: Tasks) -> list[int]:
     return found
 
 
+def earliest(tasks: Tasks, count: int) -> list[list[int]]:
+    """Return of each letter the earliest begins of its passes over ``count`` micro-batches."""
+    return _heads(tasks, count)[0]
+
+
 def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
     """Return the earliest begin of each letter's passes, if its IPU ran nothing else, and of what they send the end."""
     heads = [[0] * count for _ in tasks.letters]

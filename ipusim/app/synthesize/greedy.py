@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipusim.api import pipelines
+from ipusim.app.synthesize.bound import earliest
 from ipusim.app.synthesize.tasks import Tasks, Words
 
 #: A pass that can begin: when, how urgent it is, and its letter.
@@ -17,7 +18,14 @@ _Candidate = tuple[int, tuple[int, int], int]
 
 
 def greedy(
-    tasks: Tasks, count: int, room: Sequence[float], kept: Sequence[int], rest: Sequence[int], patience: float
+    tasks: Tasks,
+    count: int,
+    room: Sequence[float],
+    kept: Sequence[int],
+    rest: Sequence[int],
+    patience: float,
+    *,
+    awaits: bool,
 ) -> Words | None:
     """Return words of ``count`` micro-batches; None where memory lets no IPU go on.
 
@@ -28,8 +36,11 @@ def greedy(
         kept: of each stage and micro-batch from the start of its forward pass to the end of its backward pass.
         rest: from there to the end of the half for the weights.
         patience: the part of such a half for which an IPU would rather wait for something more urgent.
+        awaits: whether an IPU begins no forward pass during which its first backward pass might begin.
     """
     state = _State(tasks, count, kept, rest)
+    if awaits:
+        state.await_first_backward()
     while any(left for left in state.left):
         best: tuple[int, int, int] | None = None
         for word in range(tasks.words):
@@ -52,6 +63,8 @@ class _State:
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
         self._now = [0] * tasks.words
         self._held = [0] * tasks.words
+        #: Until when the forward passes before the first backward pass of an IPU are to end.
+        self._until: list[int | None] = [None] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
         self._next: list[tuple[int, int] | bool | None] = [False] * tasks.words
@@ -59,6 +72,15 @@ class _State:
         for letter, needs in enumerate(tasks.needs):
             for need, _ in needs:
                 self._word_after[need].add(tasks.word_of[letter])
+
+    def await_first_backward(self) -> None:
+        """Have no IPU begin a forward pass that could not end before its first backward pass might begin."""
+        heads = earliest(self.tasks, 1)
+        for word, letters in enumerate(self.tasks.of_word):
+            backward = [
+                heads[letter][0] for letter in letters if self.tasks.letters[letter][0] != pipelines.Pass.FORWARD
+            ]
+            self._until[word] = min(backward, default=0)
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         """Return when an IPU begins its next pass, and its letter; None where nothing can."""
@@ -81,7 +103,9 @@ class _State:
                 filling.append((begin, (0, len(self._ends[letter])), letter))
             elif kind != pipelines.Pass.FORWARD:
                 urgent.append((begin, (0, stage), letter))
-            elif self._held[word] + self._kept[stage] <= room:
+            elif self._held[word] + self._kept[stage] <= room and (
+                self._until[word] is None or begin + self.tasks.cycles[letter] <= self._until[word]
+            ):
                 urgent.append((begin, (1, -stage), letter))
         first = min((each[0] for each in urgent), default=None)
         if filling:
@@ -116,6 +140,7 @@ class _State:
         elif kind == pipelines.Pass.WEIGHT_GRADIENT:
             self._held[word] -= self._rest[stage]
         else:
+            self._until[word] = None
             self._held[word] -= self._kept[stage] - (self._rest[stage] if stage in self._halved else 0)
         for other in (word, *self._word_after[letter]):
             self._next[other] = False

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from ipusim.api import Job, Request, RequestError, RequestMemoryError, Schedule, Sync, assemble, pipelines, schedules
@@ -275,8 +276,8 @@ def _greedy(start: _Start) -> Iterator[Words]:
                 running = max(stages[number].forward + stages[number].backward for number in own)
                 most = min(most, limit - memory.base[word] - running)
             room.append(most)
-        for patience in _WAITS:
-            words = greedy(tasks, start.count, room, kept, rest, patience)
+        for patience, awaits in product(_WAITS, (False, True)):
+            words = greedy(tasks, start.count, room, kept, rest, patience, awaits=awaits)
             if words is not None:
                 yield words
 
