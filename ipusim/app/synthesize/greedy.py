@@ -8,6 +8,7 @@ they may also come where they delay others a little.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from ipusim.api import pipelines
 from ipusim.app.synthesize.bound import earliest
@@ -64,7 +65,7 @@ class _State:
         self._now = [0] * tasks.words
         self._held = [0] * tasks.words
         #: Until when the forward passes before the first backward pass of an IPU are to end.
-        self._until: list[int | None] = [None] * tasks.words
+        self._until = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
         self._next: list[tuple[int, int] | bool | None] = [False] * tasks.words
@@ -77,10 +78,8 @@ class _State:
         """Have no IPU begin a forward pass that could not end before its first backward pass might begin."""
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
-            backward = [
-                heads[letter][0] for letter in letters if self.tasks.letters[letter][0] != pipelines.Pass.FORWARD
-            ]
-            self._until[word] = min(backward, default=0)
+            kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
+            self._until[word] = min((heads[of][0] for kind, of in kinds if kind != pipelines.Pass.FORWARD), default=inf)
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         """Return when an IPU begins its next pass, and its letter; None where nothing can."""
@@ -99,13 +98,12 @@ class _State:
             if begin is None:
                 continue
             kind, stage = self.tasks.letters[letter]
+            end = begin + self.tasks.cycles[letter]
             if kind == pipelines.Pass.WEIGHT_GRADIENT:
                 filling.append((begin, (0, len(self._ends[letter])), letter))
             elif kind != pipelines.Pass.FORWARD:
                 urgent.append((begin, (0, stage), letter))
-            elif self._held[word] + self._kept[stage] <= room and (
-                self._until[word] is None or begin + self.tasks.cycles[letter] <= self._until[word]
-            ):
+            elif self._held[word] + self._kept[stage] <= room and end <= self._until[word]:
                 urgent.append((begin, (1, -stage), letter))
         first = min((each[0] for each in urgent), default=None)
         if filling:
@@ -140,7 +138,7 @@ class _State:
         elif kind == pipelines.Pass.WEIGHT_GRADIENT:
             self._held[word] -= self._rest[stage]
         else:
-            self._until[word] = None
+            self._until[word] = inf
             self._held[word] -= self._kept[stage] - (self._rest[stage] if stage in self._halved else 0)
         for other in (word, *self._word_after[letter]):
             self._next[other] = False
