@@ -19,8 +19,11 @@ from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
 #: Of numbers: pale where nothing is lost, dark where most is; of one hue, so that the colour-blind see it as all do.
 _COLOURS: Final = "Oranges"
-#: Inches from an IPU to the next at most, from one row of them to the other, and the part that a circle takes of it.
-_WIDEST, _ROWS, _CIRCLE = 1.1, 1.0, 0.36
+#: Inches from an IPU to the next at most, from one row of them to the other, of a circle's radius at most, and the part
+#: that it takes of the way to the next.
+_WIDEST, _ROWS, _RADIUS, _CIRCLE = 1.4, 1.05, 0.4, 0.36
+#: Points from the middle of a cable to its number.
+_BESIDE: Final = 5.0
 #: Inches around maps, above each for its title, and of the scale of colours.
 _EDGE, _MAP_TITLE, _SCALE = 0.12, 0.26, 0.8
 
@@ -59,7 +62,7 @@ def system_maps(
     columns = 1 + max(column for column, _ in places.values()) - first
     free = width_in - 2 * _EDGE - _SCALE
     step = min(_WIDEST, free / columns)
-    radius, wide = _CIRCLE * step, columns * step
+    radius, wide = min(_CIRCLE * step, _RADIUS), columns * step
     beside = min(max(int(free // wide), 1), len(maps))
     high = _MAP_TITLE + _ROWS + 2 * radius + _EDGE
     titles = title_lines(title, width_in - 2 * _EDGE)
@@ -79,7 +82,7 @@ def system_maps(
         panel.set_ylim(_ROWS + radius, -radius)
         panel.set_axis_off()
         panel.set_title(found.title, fontsize=TEXT_SIZE, loc="left", pad=4)
-        _draw(panel, found, at, most, radius)
+        _draw(panel, found, at, most, radius, step)
     bar = figure.add_axes(
         (1 - 0.75 / width_in, _EDGE / whole, 0.12 / width_in, 1 - (head + _MAP_TITLE + _EDGE) / whole)
     )
@@ -89,7 +92,9 @@ def system_maps(
     return figure
 
 
-def _draw(panel: Axes, found: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float) -> None:
+def _draw(
+    panel: Axes, found: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float, step: float
+) -> None:
     """Draw cables as lines with their numbers where there is room, and IPUs as circles with theirs, in inches."""
 
     def colour(number: float) -> str:
@@ -100,12 +105,13 @@ def _draw(panel: Axes, found: SystemMap, at: Mapping[int, tuple[float, float]], 
         panel.plot((x, x2), (y, y2), color="white", linewidth=7, zorder=1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=LINE, linewidth=6, zorder=1.1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=colour(number), linewidth=5, zorder=1.2)
-        told = f"{number:.2f}"
-        room = 72 * (((x2 - x) ** 2 + (y2 - y) ** 2) ** 0.5 - 2 * radius)
-        if number >= 1.005 and room > text_width(told, TEXT_SIZE) + 4:
-            how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": TEXT_SIZE, "zorder": 3}
-            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-            panel.text((x + x2) / 2, (y + y2) / 2, told, bbox=box, **how)
+        told, upright = f"{number:.2f}", x == x2
+        room = 72 * (step if upright else abs(x2 - x) - 2 * radius)
+        if number >= 1.005 and room > text_width(told, TEXT_SIZE) + 2 * _BESIDE * upright:
+            how: dict[str, Any] = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
+            offset = (_BESIDE, 0) if upright else (0, _BESIDE)
+            middle = (x + x2) / 2, (y + y2) / 2
+            panel.annotate(told, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **how)
     for ipu, number in found.ipus.items():
         face = colour(number)
         panel.add_patch(Circle(at[ipu], radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2, clip_on=False))
