@@ -79,6 +79,7 @@ class Summary(RunTimes):
 
     Attributes:
         description: of what was asked for.
+        throughput_error: between which errors throughputs of models of this kind are simulated, in words.
         ipu: name of the IPU's generation.
         notes: warnings, such as about options without an effect.
         options: name and effect of every option that changes how the pipeline runs.
@@ -105,6 +106,7 @@ class Summary(RunTimes):
     """
 
     description: str
+    throughput_error: str
     ipu: str
     notes: tuple[str, ...]
     options: Mapping[str, str]
@@ -136,6 +138,7 @@ class Summary(RunTimes):
         return {
             "schema_version": SCHEMA_VERSION,
             "description": self.description,
+            "throughput_error": self.throughput_error,
             "verdict": as_plain(self.verdict),
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             **({} if self.disturbances is None else {"disturbances": self.disturbances.to_dict()}),
@@ -165,6 +168,7 @@ def summarise(
     orders: Sequence[OrderReport],
     learning: Learning | None = None,
     description: str = "",
+    throughput_error: str = "",
     notes: Sequence[str] = (),
     steps: int = 1,
     find_waterfall: Callable[[], Waterfall | None] = lambda: None,
@@ -173,14 +177,15 @@ def summarise(
     """Return the Summary of a run of ``program`` on ``system``, with the times of its first execution.
 
     ``costs`` are what it was priced at, ``fit`` is what it holds, ``orders`` are what each selection order makes of
-    its copies, ``learning`` is what its arithmetic gave, if there was any, ``find_waterfall`` and
-    ``find_disturbances`` give the parts of its time and what disturbances cost; the rest is as it was asked for. Raises
-    TimelineError for a Timeline without an execution.
+    its copies, ``learning`` is what its arithmetic gave, if there was any, ``throughput_error`` says how far off it may
+    be, ``find_waterfall`` and ``find_disturbances`` give the parts of its time and what disturbances cost; the rest is
+    as it was asked for. Raises TimelineError for a Timeline without an execution.
     """
     times = run_times_of(timeline)
     return Summary(
         **vars(times),
         description=description,
+        throughput_error=throughput_error,
         ipu=system.ipu.name,
         notes=tuple(notes),
         options=effects_of(program, system),

@@ -18,6 +18,7 @@ from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.disturbed import disturbance_cost
+from ipusim.runs.error_ranges import error_words
 from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run
@@ -97,6 +98,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         orders=orders,
         learning=learning,
         description=job.request.description,
+        throughput_error=error_words(job),
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
         steps=job.steps,
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),

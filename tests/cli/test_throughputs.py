@@ -11,7 +11,6 @@ from fractions import Fraction
 import matplotlib.image
 import pytest
 
-from ipusim.app.fidelity.kinds import RANGES, error_words, kind_of
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_png, verdict
@@ -20,6 +19,7 @@ from ipusim.app.fidelity.throughputs import NeverFullError, prepare, prepare_row
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
+from ipusim.runs.error_ranges import RANGES, error_words, kind_of
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES

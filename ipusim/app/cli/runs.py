@@ -194,12 +194,11 @@ def _executed(
 
 def _print_run(result: Run, verbose: bool) -> None:
     """Print the verdict on a run, and on request every table."""
-    from ipusim.app.fidelity.kinds import error_words
     from ipusim.app.render.verdict import verdict_table
 
     if result.job.request.description:
         print_text(result.job.request.description)
-    print_table(verdict_table(result.summary, error_words(result.job)))
+    print_table(verdict_table(result.summary))
     if verbose:
         _print_tables(result)
     print_text(*result.summary.notes, *result.remarks)

@@ -101,6 +101,13 @@ class Row:
         return self.stored.waterfall if self.stored else None
 
     @property
+    def throughput_error(self) -> str:
+        """How far off its throughput may be, in words; empty where nothing says it, and of one that is refused."""
+        if self.result is not None:
+            return self.result.summary.throughput_error
+        return self.stored.throughput_error if self.stored else ""
+
+    @property
     def fits(self) -> bool:
         """Whether it runs, and every IPU holds what it needs for that, as far as anything says so."""
         return self.times is not None and (self.memory is None or self.memory.fits)

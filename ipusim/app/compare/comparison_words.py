@@ -53,6 +53,10 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_titled(comparison, row)}: {row.stored.older}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
             yield f"{_titled(comparison, row)}: {remark}"
+    for error in sorted({row.throughput_error for row in comparison.ran} - {""}):
+        of = [row for row in comparison.ran if row.throughput_error == error]
+        which = "" if len(of) == len(comparison.ran) else f" of {', '.join(_titled(comparison, row) for row in of)}"
+        yield f"Error of throughputs{which}: {error}."
     if all(row.memory is None for row in comparison.rows):
         one = len({row.source for row in comparison.rows}) == 1
         what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"

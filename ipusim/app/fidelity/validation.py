@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import hardware
+from ipusim.api import hardware, runs
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
-from ipusim.app.fidelity.kinds import ranges_csv
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
-from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.render.tables import Table
 
 #: Every file that a validation may write.
@@ -127,5 +126,15 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         micro.read_benchmarks() if everything else (),
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
-        ranges_csv(prepared, simulated) if everything else b"",
+        _ranges_csv(prepared, simulated) if everything else b"",
     )
+
+
+def _ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
+    """Return a table of the least and the most error of each kind of model, of rows that no input holds back."""
+    errors: dict[str, list[float]] = {}
+    for each, row in zip(prepared, rows, strict=True):
+        if row.row.use != "input":
+            errors.setdefault(runs.kind_of(each.jobs[0]), []).append(row.judged)
+    lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
+    return "\n".join([",".join(runs.COLUMNS), *lines, ""]).encode()

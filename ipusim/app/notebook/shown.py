@@ -124,6 +124,7 @@ class Shown:
         parts = [
             html.paragraph(said["description"]),
             html.paragraph(f"{html.verdict(self.times)}.", bold=True),
+            html.paragraph(f"Error of the throughput: {error}.") if (error := said.get("throughput_error")) else "",
             html.table(summary_table(self.times)),
             html.picture(self._png, default_title(self.timeline).replace("\n", ": ")),
             "" if memory["fits"] else html.paragraph(memory["verdict"], bold=True),

@@ -184,7 +184,9 @@ def _waterfall(run: StoredRun) -> Bars | None:
 
 
 def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
-    """Yield what the bar of the parts of the time does not say of them, and what would help most."""
+    """Yield how far off the throughput may be, what the bar of the parts does not say, and what would help most."""
+    if run.throughput_error:
+        yield f"Error of the throughput: {run.throughput_error}."
     if run.waterfall is None:
         yield from why.where()
     else:

@@ -14,8 +14,8 @@ from ipusim.base.units import format_figure, format_seconds
 _LEAST_SHARE: Final = 0.0005
 
 
-def verdict_table(summary: Summary, error: str = "") -> Table:
-    """Return what matters of a run, a line each; ``error`` says how far off its throughput may be."""
+def verdict_table(summary: Summary) -> Table:
+    """Return what matters of a run, a line each."""
     verdict, rates = summary.verdict, summary.throughput
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
     replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
@@ -28,7 +28,7 @@ def verdict_table(summary: Summary, error: str = "") -> Table:
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
         ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
-        *([("its error", error)] if error else []),
+        *([("its error", summary.throughput_error)] if summary.throughput_error else []),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:

@@ -122,6 +122,12 @@ class StoredRun:
         return tuple(sentences)
 
     @property
+    def throughput_error(self) -> str:
+        """How far off its throughput may be, in words; empty where the folder does not say it."""
+        said = self.summary.get("throughput_error")
+        return said if isinstance(said, str) else ""
+
+    @property
     def last_loss(self) -> float | None:
         """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
         learning = self.summary.get("learning")

@@ -1,19 +1,17 @@
-"""Kinds of models, and between which errors published trainings of each kind are simulated."""
+"""Kinds of models, and between which errors the throughputs of published trainings of each kind are simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ipusim.api import Job
 from ipusim.base.csv_table import Columns, read_table
+from ipusim.runs.job import Job
 
-if TYPE_CHECKING:
-    from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
-
-#: Errors of each kind as ``ipusim validate`` finds them; ``python -m reports`` writes it.
-RANGES: Final = Path(__file__).parent / "measured" / "ranges.csv"
+#: Errors of each kind as ``ipusim validate`` finds them, which a test holds it to.
+RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
 _MOST_BYTES: Final = 2**16
 #: Bytes of weights up to which what a program does between layers counts as much as they do.
@@ -47,23 +45,18 @@ def kind_of(job: Job) -> str:
 
 def error_words(job: Job) -> str:
     """Return between which errors throughputs of models like a Job's are simulated, or that none is known."""
-    kind = kind_of(job)
+    return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
+
+
+@cache
+def _words() -> dict[str, str]:
+    """Return the errors of each kind, in words."""
+    found = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
         said = row.cells
-        if said["kind"] == kind:
-            least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
-            return f"models of this kind ({kind}, {said['rows']} rows): {least} to {most}"
-    return "not known: no training of a model of this kind is published"
-
-
-def ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
-    """Return the file of :data:`RANGES`: least and most errors of each kind, of rows that no input holds back."""
-    errors: dict[str, list[float]] = {}
-    for each, row in zip(prepared, rows, strict=True):
-        if row.row.use != "input":
-            errors.setdefault(kind_of(each.jobs[0]), []).append(row.judged)
-    lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
-    return "\n".join([",".join(COLUMNS), *lines, ""]).encode()
+        least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
+        found[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
+    return found
 
 
 def _flat(layers: Sequence[Any]) -> Iterator[Any]:
