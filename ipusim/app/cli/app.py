@@ -39,7 +39,14 @@ PhaseName = Annotated[
     typer.Option("--phase", metavar="PHASE", help="show one phase: ramp-up, main, ramp-down or weight-update"),
 ]
 Execution = Annotated[
-    int, typer.Option("--execution", min=0, metavar="N", help="execution of the pipeline that the picture shows")
+    int | None,
+    typer.Option(
+        "--execution",
+        min=0,
+        metavar="N",
+        help="execution of the pipeline that the picture shows  [default: 0, or the loss of an IPU]",
+        show_default=False,
+    ),
 ]
 
 

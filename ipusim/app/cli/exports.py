@@ -27,7 +27,7 @@ def trace(
     start: Start = None,
     end: End = None,
     phase: PhaseName = None,
-    execution: Execution = 0,
+    execution: Execution = None,
 ) -> None:
     """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
     from ipusim.api import Timeline

@@ -54,7 +54,7 @@ def run(
     start: Start = None,
     end: End = None,
     phase: PhaseName = None,
-    execution: Execution = 0,
+    execution: Execution = None,
     trace_format: Annotated[
         str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
     ] = "perfetto",
@@ -82,7 +82,7 @@ def run(
     if is_program(scenario):
         if no_jump:
             raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
-        results.check(execution + 1)  # how many there are shows when it has run
+        results.check((execution or 0) + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
         done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
     else:
@@ -109,7 +109,7 @@ class _Results:
     start: int | None
     end: int | None
     phase: str | None
-    execution: int
+    execution: int | None
     trace_format: str
     full_trace: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class _Results:
             return picture_window(result.timeline, self.start, self.end, self.phase, self.execution)
         except (OutputError, OptionError) as error:
             # Only the run itself shows that there is no such part; its results are kept.
-            instead = min(self.execution, result.timeline.info.executions - 1)
+            instead = min(self.execution or 0, result.timeline.info.executions - 1)
             text = error.told(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing.append(f"{text}; the picture shows execution {instead} instead")
             return picture_window(result.timeline, execution=instead)

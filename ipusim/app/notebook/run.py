@@ -58,7 +58,7 @@ class Run(Shown):
 
     @checked
     def memory_figure(
-        self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
+        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
     ) -> Chart:
         """Return what each IPU holds over time as a matplotlib Figure, of the part that :meth:`figure` shows.
 

@@ -49,13 +49,13 @@ class Shown:
 
     @checked
     def figure(
-        self, phase: str | None = None, execution: int = 0, start: int | None = None, end: int | None = None
+        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
     ) -> Chart:
         """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
 
         Args:
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
-            execution: its number, from 0.
+            execution: its number, from 0; by default that, and of a run that loses an IPU what is around the loss.
             start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
 
         Returns:

@@ -83,7 +83,10 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
         low = min(int(strip.start[first]), high - _BIN * narrowest)
         stacks.append(_stack(strip, low, high, narrowest, least))
         alone[first:stop] = False
+        # What stood in the way of boxes that are stacked now has its own end again.
         end[:first] = np.minimum(end[:first], low)
+        if first:
+            end[first - 1] = max(end[first - 1], min(strip.end[first - 1], low))
     alone &= start < end
     return some(replace(strip, start=start, end=end), np.flatnonzero(alone)), stacks
 

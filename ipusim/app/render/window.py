@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.api import Timeline, analysis
+from ipusim.api import SpanKind, Timeline, analysis
 from ipusim.base.errors import OutputError
 
 #: Part of a phase's length that its window shows on either side of it.
@@ -127,10 +127,32 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
     return Window(chosen.start, max(chosen.end, chosen.start + 1), name)
 
 
+def loss_window(timeline: Timeline) -> Window | None:
+    """Return the window of the first loss of an IPU; None where none is lost.
+
+    It shows the execution before the lost work, and all up to the end of the one in which that has been done again.
+    """
+    rows = timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART)
+    if not len(rows):
+        return None
+    begin = int(timeline.start[rows].min())
+    executions, again = analysis.executions_of(timeline), analysis.done_again(timeline)
+    until = again[0][1] if again else begin + 1
+    start = max((each.start for each in executions if each.end <= begin), default=begin)
+    end = min((each.end for each in executions if each.end >= until), default=run_end(timeline))
+    return Window(start, end, "the loss of an IPU")
+
+
 def part_window(
-    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+    timeline: Timeline,
+    start: int | None = None,
+    end: int | None = None,
+    phase: str | None = None,
+    execution: int | None = None,
 ) -> Window:
-    """Return the window of a phase, of the given cycles, or by default of one execution with its weight update.
+    """Return the window of a phase, of the given cycles, or of one execution with its weight update.
+
+    By default that is the first one, and of a run that loses an IPU what comes before and behind the loss.
 
     Raises OutputError for a window outside the run, for a phase that the execution has not, and for both cycles
     and a phase; TimelineError for an execution that the run has not.
@@ -138,7 +160,8 @@ def part_window(
     if phase is not None and (start is not None or end is not None):
         raise OutputError("expected either a phase or cycles from start to end, got both")
     if phase is not None:
-        return phase_window(timeline, phase, execution)
+        return phase_window(timeline, phase, execution or 0)
     if start is not None or end is not None:
         return window(timeline, start, end)
-    return execution_window(timeline, execution)
+    shown = loss_window(timeline) if execution is None else None
+    return shown or execution_window(timeline, execution or 0)

@@ -90,9 +90,13 @@ def json_bytes(data: object) -> bytes:
 
 
 def picture_window(
-    timeline: Timeline, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+    timeline: Timeline,
+    start: int | None = None,
+    end: int | None = None,
+    phase: str | None = None,
+    execution: int | None = None,
 ) -> Window:
-    """Return what the picture of a run shows: a phase, the given cycles, or one execution with its weight update.
+    """Return what the picture of a run shows, as :func:`~ipusim.app.render.window.part_window` does.
 
     Raises OutputError for a window outside the run and a phase that the execution has not, and
     OptionError for an execution that the run has not, and for both cycles and a phase.
@@ -215,7 +219,11 @@ def _with_pictures(result: Run, shown: Window, drawing: Drawing | None, make: Ma
 
 
 def picture_name(
-    start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0, suffix: str = ".png"
+    start: int | None = None,
+    end: int | None = None,
+    phase: str | None = None,
+    execution: int | None = None,
+    suffix: str = ".png",
 ) -> str:
     """Return the name of a picture by what it shows, such as ``trace-ramp-up.png``; no run writes one of that name."""
     if start is not None or end is not None:
@@ -224,5 +232,5 @@ def picture_name(
         of = f"-execution-{execution}" if execution else ""
         shown = f"{phase_word(phase)}{of}"
     else:
-        shown = f"execution-{execution}"
+        shown = f"execution-{execution or 0}"
     return f"trace-{shown}{suffix}"

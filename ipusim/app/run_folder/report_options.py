@@ -14,7 +14,11 @@ TRACE_FILES: Final = {"perfetto": "trace.pftrace.gz", "chrome": "trace.json.gz"}
 
 
 def check_picture(
-    executions: int, start: int | None = None, end: int | None = None, phase: str | None = None, execution: int = 0
+    executions: int,
+    start: int | None = None,
+    end: int | None = None,
+    phase: str | None = None,
+    execution: int | None = None,
 ) -> None:
     """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
     for option, cycle in (("start", start), ("end", end)):
@@ -23,7 +27,7 @@ def check_picture(
                 option,
                 f"expected a cycle from 0 to {runs.MAX_CYCLES}, the most that a run lasts, got {runs.show(cycle)}",
             )
-    if not 0 <= execution < executions:
+    if execution is not None and not 0 <= execution < executions:
         raise OptionError(
             "execution", f"expected an execution {format_numbers(executions)}, got {runs.show(execution)}"
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 
+import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
@@ -14,7 +16,7 @@ from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import Sign, legend_entries
 from ipusim.app.render.style import AGAIN
 from ipusim.app.render.trace_content import TraceContent
-from ipusim.app.render.window import window
+from ipusim.app.render.window import part_window, window
 from ipusim.app.run_folder.report import trace_file
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -45,6 +47,30 @@ def test_pictures_have_a_line_over_rows_and_trace_files_a_slice_where_work_is_do
     again = [each for each in slices if each["name"] == "work done again"]
     assert [(each["ts"], each["dur"]) for each in again] == [(begin / 1000, (end - begin) / 1000)]
     assert {"lost work", "detection", "restart"} < {each["name"] for each in slices}
+
+
+def test_the_picture_of_a_run_shows_its_loss_by_default_and_an_execution_where_one_is_named():
+    run = run_of([LOST | {"lost": 50_000}])
+    shown = part_window(run.timeline)
+    assert (shown.start, shown.end, shown.name) == (30_000, 66_000, "the loss of an IPU")
+    assert part_window(run.timeline, execution=0).name == "execution 0 of 6"
+    assert part_window(run_of([]).timeline).name == "execution 0 of 6"
+
+
+@pytest.mark.parametrize("restart", [0, 10**6, 10**9, 10**12])
+def test_however_long_a_restart_is_rows_of_the_picture_have_no_gap(restart):
+    """What is far too narrow to be seen beside it is stacked, up to where the restart ends."""
+    timeline = run_of([LOST | {"lost": 50_000, "restart": restart}]).timeline
+    shown = part_window(timeline)
+    boxes = content(timeline, shown, 9.0).boxes
+    for ipu in range(2):
+        bounds = sorted(
+            {(start, end) for start, end, of in zip(boxes.start, boxes.end, boxes.ipu, strict=True) if of == ipu}
+        )
+        far = shown.cycles / 1000  # less than a pixel
+        assert bounds[0][0] - shown.start <= far
+        assert max(end for _, end in bounds) >= shown.end
+        assert all(start - end <= far for (_, end), (start, _) in pairwise(bounds))
 
 
 def test_without_a_loss_nothing_is_done_again():
