@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ipusim.app.scenario.load import load_job
@@ -103,3 +105,22 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert not (folder / "out").exists()
+
+
+def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
+    """The plan is the scenario's own, as nothing else is searched; its order is what synthesize finds."""
+    limits = ("--schedules", "grouped", "--stages", "4", "--placements", "straight", "--sync", "lock_step")
+    words = ("suggest", "uneven.yaml", *limits, "--synthesize", "--seconds", "2", "--out", "best.yaml")
+    done = ipusim(*words, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Best: synthesized in lock-step, " in done.stdout
+    job = load_job(folder / "best.yaml")
+    assert job.schedule.name == "synthesized"
+    assert f"takes {execute(job).summary.makespan_cycles:,} cycles" in done.stdout
+    text = (folder / "best.yaml").read_text()
+    assert re.search(r"\n  schedule: best\.py:synthesized +# an order for these costs; was 1f1b: ", text)
+    assert ipusim(*words, cwd=folder).returncode == 0  # over its own files
+    (folder / "best.py").write_text("mine = 1")
+    refused = ipusim(*words, cwd=folder)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "best.py: expected an order that ipusim has written, or none, got another file" in refused.stderr

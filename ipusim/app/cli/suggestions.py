@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ipusim.app.suggest.given import Given
     from ipusim.app.suggest.searched import Searched
     from ipusim.app.suggest.suggestion import Suggestion
+    from ipusim.app.synthesize.synthesis import Synthesis
+
+#: The most seconds of the search for an order.
+_SYNTHESIS_S = 10.0
 
 
 def _option(text: str, metavar: str) -> Any:
@@ -38,6 +42,14 @@ Recompute = Annotated[str | None, _option("whether activations are computed agai
 Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
 Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
 Orders = Annotated[str | None, _option("selection orders  [default: the machine's own and all]", "NAMES")]
+Synthesize = Annotated[
+    bool,
+    typer.Option(
+        "--synthesize",
+        help="search an order of passes for the plan's costs too, as `ipusim synthesize` does, for 10 s more; with "
+        "--out it stands beside the scenario, in a Python file of its name",
+    ),
+]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
 Seconds = Annotated[float, typer.Option(metavar="S", help="time for all of it; inf: until it is proven")]
 
@@ -58,6 +70,7 @@ def suggest(
     offload: Offload = None,
     sharding: Sharding = None,
     orders: Orders = None,
+    synthesize: Synthesize = False,
     simulations: Simulations = 200,
     seconds: Seconds = 60.0,
     overrides: Overrides = None,
@@ -66,7 +79,7 @@ def suggest(
 
     It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
     """
-    from ipusim.app.run_folder.output_file import SUGGESTED, check_output
+    from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.choices import Limits
 
@@ -86,14 +99,17 @@ def suggest(
     )
     if out is not None:
         check_output(out, SUGGESTED, (scenario,))
+        if synthesize:
+            check_output(out.with_suffix(".py"), ORDER, (scenario,))
     keep_watch()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
         suggestion = _searched(scenario, overrides or (), limits, simulations, budget)
         suggestion.raise_if_none()
         _print_suggestion(suggestion)
+        order = _synthesized(suggestion, min(seconds, _SYNTHESIS_S), stop) if synthesize else None
         if out is not None:
-            _write(suggestion, scenario, overrides or (), out)
+            _write(suggestion, scenario, overrides or (), out, order)
         elif suggestion.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")
 
@@ -112,11 +128,23 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
         return find(request, limits, simulations=simulations, budget=budget, told=tell)
 
 
-def _write(suggestion: Suggestion, scenario: Path, overrides: Sequence[str], out: Path) -> None:
+def _synthesized(suggestion: Suggestion, seconds: float, stop: Callable[[], bool]) -> Synthesis:
+    """Return the order that is found for the suggested plan, and print what it comes to."""
+    from ipusim.app.synthesize.synthesis import synthesize as search
+    from ipusim.app.synthesize.verdict import verdict
+
+    found = search(suggestion.job.request, seconds=seconds, stopped=stop)
+    print_text(*verdict(found))
+    return found
+
+
+def _write(
+    suggestion: Suggestion, scenario: Path, overrides: Sequence[str], out: Path, order: Synthesis | None
+) -> None:
     """Write the suggested scenario, and print where it is."""
     from ipusim.app.suggest.writing import write_suggested
 
-    write_suggested(suggestion, scenario, overrides, out)
+    write_suggested(suggestion, scenario, overrides, out, order)
     typer.echo(f"{out}")
 
 

@@ -64,6 +64,7 @@ def _yaml(words: str, mark: str) -> OutputKind:
 SCENARIO: Final = _yaml("a scenario", mark_of("scenario"))
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 IMPORTED: Final = _yaml("a scenario", mark_of("import"))
+ORDER: Final = OutputKind("an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim synthesize` found"})
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
 RATES: Final = _yaml("rates", FITTED)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from ipusim.api import KeyPath, runs
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -12,12 +14,18 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import parse_source, read_source
 from ipusim.app.suggest.scenario_text import suggested_text
 from ipusim.app.suggest.suggestion import Suggestion
+from ipusim.app.synthesize.files import words_file
+from ipusim.app.synthesize.synthesis import NAME, Synthesis
 from ipusim.base.errors import OutputError
 from ipusim.base.files import write_file
 
 
-def write_suggested(suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path) -> None:
-    """Write the scenario of the suggested plan into ``out``.
+def write_suggested(
+    suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path, order: Synthesis | None = None
+) -> None:
+    """Write the scenario of the suggested plan into ``out``, with an order that is better than the named schedules.
+
+    That stands in a Python file of the same name beside it.
 
     Raises OutputError for a file that would not run where it is to stand, as its other files are elsewhere, or that
     would run another plan.
@@ -32,5 +40,13 @@ def write_suggested(suggestion: Suggestion, scenario: Path, overrides: Iterable[
         ) from None
     if job.plan != suggestion.job.plan or job.costs != suggestion.job.costs:
         raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
+    if order is not None and order.made is not None:
+        words = out.with_suffix(".py")
+        changes = {"pipeline.schedule": f"{words.name}:{NAME}", "pipeline.sync": order.best.sync.value}
+        said: dict[KeyPath, tuple[Any, str]] = {
+            tuple(name.split(".")): (value, "an order for these costs") for name, value in changes.items()
+        }
+        text = runs.edited(text, said)
+        write_file(words, words_file(order).encode())
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())

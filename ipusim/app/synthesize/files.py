@@ -12,7 +12,7 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
-from ipusim.app.synthesize.synthesis import NAME, Synthesis, changes_of
+from ipusim.app.synthesize.synthesis import NAME, Synthesis
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
 
@@ -35,7 +35,7 @@ def synthesis_files(found: Synthesis, request: Request, folder: Path) -> dict[st
     order = run.job.whole.plan.order
     words = Path(os.path.relpath(folder, request.folder)) / WORDS_FILE
     schedule = f"{words}:{NAME}" if found.made else found.best.schedule
-    changes = {**changes_of(schedule, request, order.shape.mapping), "pipeline.sync": found.best.sync.value}
+    changes = {"pipeline.schedule": schedule, "pipeline.sync": found.best.sync.value}
     text = scenario_text(request.replace(changes), folder.absolute(), [mark_of("synthesize")])
     if text is None:
         raise OutputError(f"{folder}: expected stages that a scenario can say, got Python functions of a program")

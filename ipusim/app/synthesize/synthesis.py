@@ -284,7 +284,7 @@ def _greedy(start: _Start) -> Iterator[Words]:
 
 def _searched(
     starts: Sequence[_Start], seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]
-) -> list[tuple[int, _Start, Periodic]]:
+) -> list[tuple[int, Periodic]]:
     """Return the best words of each start that was looked at to the end, the fastest first, with periods."""
     left = sorted(starts, key=_promise)
     end = time.monotonic()
@@ -310,7 +310,7 @@ def _searched(
                 nothing = tuple(() for _ in words)
                 periodic = Periodic(start.tasks, words, nothing, nothing, whole)
             if periodic is not None:
-                found.append((periodic.makespan(whole) or 0, start, periodic))
+                found.append((periodic.makespan(whole) or 0, periodic))
     return sorted(found, key=lambda each: each[0])
 
 
@@ -322,39 +322,31 @@ def _promise(start: _Start) -> float:
 
 def _judged(
     request: Request,
-    found: Sequence[tuple[int, _Start, Periodic]],
+    found: Sequence[tuple[int, Periodic]],
     limits: Mapping[int, int],
     comparison: Comparison,
     named: Row,
 ) -> tuple[Row | None, Periodic | None]:
     """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``."""
     best: tuple[Row | None, Periodic | None] = None, None
-    for _, start, periodic in found:
+    for _, periodic in found:
         schedule = schedules.in_words(NAME, letters_of(periodic))
-        row = _simulated(request, schedule, start.job.program.shape.mapping)
+        row = _simulated(request, schedule)
         fits = row is not None and row.fits and row.result is not None and _within(row.result.job, limits)
         if row is not None and fits and comparison.cost(row) < comparison.cost(best[0] or named):
             best = row, periodic
     return best
 
 
-def _simulated(request: Request, schedule: Schedule, mapping: Sequence[int]) -> Row | None:
+def _simulated(request: Request, schedule: Schedule) -> Row | None:
     """Return the run of a request under a schedule of words; None where it is refused."""
     with schedules.kept():
         schedules.register(schedule)
         try:
-            (row,) = compare(request.replace(changes_of(NAME, request, mapping)), [NAME])
+            (row,) = compare(request, [NAME])
         except (RequestMemoryError, RequestError):
             return None
     return row
-
-
-def changes_of(schedule: str, request: Request, mapping: Sequence[int]) -> dict[str, object]:
-    """Return the options by which a request runs under a schedule of words, on the IPUs that these have."""
-    changes: dict[str, object] = {"pipeline.schedule": schedule}
-    if request.is_set(("pipeline", "device_mapping")):
-        changes["pipeline.device_mapping"] = list(mapping)
-    return changes
 
 
 def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:
