@@ -25,9 +25,9 @@ from ipusim.runs.request.request import Request
 LOST = {"ipu": 1, "lost": 40_000, "detect": 700, "restart": 300, "checkpoint_every": 3}
 
 
-def run_of(disturbances):
+def run_of(disturbances, count=4):
     stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(2)]
-    pipeline = {"gradient_accumulation_count": 4, "repeat_count": 6, "stages": stages}
+    pipeline = {"gradient_accumulation_count": count, "repeat_count": 6, "stages": stages}
     data = {"system": {"name": "free", "clock": "1 GHz"}, "pipeline": pipeline, "disturbances": disturbances}
     return execute(assemble(Request.from_dict(data)))
 
@@ -60,7 +60,7 @@ def test_the_picture_of_a_run_shows_its_loss_by_default_and_an_execution_where_o
 @pytest.mark.parametrize("restart", [0, 10**6, 10**9, 10**12])
 def test_however_long_a_restart_is_rows_of_the_picture_have_no_gap(restart):
     """What is far too narrow to be seen beside it is stacked, up to where the restart ends."""
-    timeline = run_of([LOST | {"lost": 50_000, "restart": restart}]).timeline
+    timeline = run_of([LOST | {"lost": 90_000, "restart": restart}], count=16).timeline
     shown = part_window(timeline)
     boxes = content(timeline, shown, 9.0).boxes
     for ipu in range(2):
