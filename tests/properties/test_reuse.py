@@ -28,6 +28,8 @@ CHANGES = (
     {"optimizer.learning_rate": 0.5},
     {"precision": "float16"},
     {"code_bytes": 4096},
+    {"disturbances": [{"ipu": 0, "slower": 2}, {"jitter": "5 %"}]},
+    {"disturbances": []},
     {"infeed.element_bytes": 64},
     {"pipeline.allow_recompute": True},
 )
