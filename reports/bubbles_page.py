@@ -56,6 +56,7 @@ class Form:
         wait_text, wait: cycles of an execution in which an IPU does not work.
         kept_text, kept: the most micro-batches that an IPU keeps, in shares of all its stages.
         only_equal: whether ``wait`` holds only where all three passes take equally long.
+        only_even: whether the schedule takes an even number of IPUs only.
         said: who published it, and for whom it is.
     """
 
@@ -67,6 +68,7 @@ class Form:
     kept: Callable[[Case], Fraction | int]
     said: str
     only_equal: bool = False
+    only_even: bool = False
 
 
 def _way(case: Case) -> int:
@@ -192,6 +194,28 @@ FORMS: Final[tuple[Form, ...]] = (
         only_equal=True,
     ),
     Form(
+        "dualpipe",
+        1,
+        "(N - 2) F",
+        lambda case: (case.ipus - 2) * case.forward,
+        "N + 1",
+        lambda case: case.ipus + 1,
+        "DeepSeek 2024: dualpipe_v with stages twice as long, each on two IPUs: weights twice; N even",
+        only_equal=True,
+        only_even=True,
+    ),
+    Form(
+        "chimera",
+        1,
+        "(N - 2)(m / N + 1) F",
+        lambda case: (case.ipus - 2) * (Fraction(case.count, case.ipus) + 1) * case.forward,
+        "N",
+        lambda case: case.ipus,
+        "Li and Hoefler 2021: half of 1F1B's wait where m is N, more with each N further ones; weights twice; N even",
+        only_equal=True,
+        only_even=True,
+    ),
+    Form(
         "v_half",
         2,
         "(3 N - 7) F / 2, N odd (3 N - 4) F / 2, N = 2 F / 2",
@@ -220,9 +244,10 @@ _COPY, _FORWARD, _BACKWARD = 7, 100, 200
 _ASSUMED: Final = """\
 What a schedule costs beside its arithmetic, and what it keeps, in closed form and as simulated. N IPUs, m
 micro-batches; an IPU's share of a micro-batch takes F cycles forward, I for the gradient of the input, W for those of
-the weights. Schedules with two stages an IPU have that share in two halves. Copies take no time here. The wait is what
-an execution takes longer than m (F + I + W), the work of an IPU; the bubble that `ipusim run` prints is
-wait / (wait + m (F + I + W)). Forms are for m of at least 2 N.
+the weights. Schedules with two stages an IPU have that share in two halves. Of two copies of a stage either has half of
+the micro-batches. Copying tensors takes no time here. The wait is what an execution takes longer than m (F + I + W),
+the work of an IPU; the bubble that `ipusim run` prints is wait / (wait + m (F + I + W)). Forms are for m of at least
+2 N.
 """
 _IN_WORDS: Final = """\
 The forms, in words: a ramp is the way through all IPUs but one, and as long as each of them holds up the next. Whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 
@@ -14,11 +15,23 @@ FREE = tuple(name for name in names() if find(name).syncs[0] is Sync.POINT_TO_PO
 MEETING = tuple(name for name in names() if name not in FREE)
 
 
+def shape_of(name: str, mapping: tuple[int, ...], count: int, **options: object) -> PlanShape:
+    """Return the shape of a schedule by name, or of an Order that a test makes itself."""
+    mirrored = name in names() and find(name).mirrored
+    return PlanShape(mapping=mapping, micro_batches=count, mirrored=mirrored, **options)
+
+
+def is_mirrored(name: str) -> bool:
+    """Whether there are two copies of each stage, which takes an even number of IPUs."""
+    return name in FREE and find(name).mirrored
+
+
 def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int:
     """Return the number of which any multiple is a count that a schedule has, with a stage in each place."""
     steps = 2 * stages if training else stages
     turning = steps - 1 if training else steps
-    own = {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus, "dualpipe_v": 2 * ipus}
+    own = {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus, "chimera": ipus}
+    own |= dict.fromkeys(("dualpipe", "dualpipe_v"), 2 * ipus)
     return own.get(name, 1)
 
 
@@ -38,7 +51,7 @@ def is_halved(name: str) -> bool:
 
 def takes_one_chunk(name: str) -> bool:
     """Whether the stages of an IPU follow each other."""
-    return name in ("1f1b", "eager_1f1b") or (is_halved(name) and not is_a_v(name))
+    return name in ("1f1b", "eager_1f1b") or is_mirrored(name) or (is_halved(name) and not is_a_v(name))
 
 
 def goes_around(name: str) -> bool:

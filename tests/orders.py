@@ -71,12 +71,17 @@ def random_passes(rng: random.Random, shape: PlanShape, *, halves: bool = True) 
         elif taste == "backward" and rng.random() < 0.8:
             at = max(range(len(ready)), key=lambda place: (ready[place][0] != "F", -ready[place][2]))
         one = ready.pop(at)
-        found[shape.mapping[one[1]]].append(text(one))
+        found[home_of(shape, *one[1:])].append(text(one))
         for other in behind[one]:
             left[other] -= 1
             if not left[other]:
                 ready.append(other)
     return found
+
+
+def home_of(shape: PlanShape, stage: int, micro: int) -> int:
+    """Return the IPU on which a stage runs a micro-batch: where it is mirrored, odd ones on its second copy."""
+    return shape.mapping[shape.stages - 1 - stage if shape.mirrored and micro % 2 else stage]
 
 
 def random_order(rng: random.Random, shape: PlanShape, *, halves: bool = True) -> Order:

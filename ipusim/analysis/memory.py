@@ -123,7 +123,7 @@ def product_steps(timeline: Timeline, footprint: Footprint, each: IpuFootprint) 
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == each.ipu), PASSES)
     held = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
     start, end = timeline.start[rows], timeline.end[rows]
-    loaded = sum(stage.update for stage in footprint.stages if stage.ipu == each.ipu)
+    loaded = sum(stage.update for stage in footprint.stages if each.ipu in stage.ipus)
     if loaded:
         _, rows, last = _updates(timeline, each.ipu)
         first = timeline.start[rows]
@@ -158,12 +158,14 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
 def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
     """Return the most micro-batches that ``stage`` keeps at once, in its FIFO and outside, from forward to backward.
 
-    With recomputation they end when the pass runs again.
+    Of several copies of it, the one that keeps most. With recomputation they end when the pass runs again.
     """
     timeline = timeline.peeled()
+    of_stage = footprint.stages[stage]
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)
-    return int(stage_levels(footprint.stages[stage], PASS_OF_KIND[timeline.kind[rows]]).kept.during.max(initial=0))
+    kinds = (PASS_OF_KIND[timeline.kind[rows[timeline.ipu[rows] == ipu]]] for ipu in of_stage.ipus)
+    return max(int(stage_levels(of_stage, kind).kept.during.max(initial=0)) for kind in kinds)
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:

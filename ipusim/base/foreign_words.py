@@ -123,7 +123,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "breadth_first": "looped_bfs bfs looped",
     "eager_1f1b": "eager",
     "1f1b_v": "v_1f1b v1f1b",
-    "dualpipe_v": "dualpipe dual_pipe",
+    "chimera": "bidirectional",
     "hanayo": "waves wave",
     "single": "none no_pipeline",
     "sharded": "model_parallel naive",

@@ -17,7 +17,7 @@ _ALIKE: Final = 0.55
 _FEW: Final = 3
 _MOST: Final = 5
 #: Names that a message lists at most, and of more the nearest.
-_LISTED: Final = 20
+_LISTED: Final = 24
 _NEAREST: Final = 12
 #: Digits of a number in a name that are looked at, for int() takes long over very many.
 _DIGITS: Final = 20

@@ -8,6 +8,8 @@ number is a bound; under 1F1B it is what the schedule keeps.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,35 +38,38 @@ class _Ways:
 
     def __init__(self, shape: PlanShape, passes: Column) -> None:
         self._shape = shape
-        self._at: dict[tuple[bool, int], Column] = {}
+        self._at: dict[tuple[int, bool, int], Column] = {}
         kind, stage, micro_batch = passes[:, 1], passes[:, 2], passes[:, 3]
-        for back in (False, True):
+        copy = micro_batch % len(shape.copies)
+        for of_copy, back, number in product(range(len(shape.copies)), (False, True), range(shape.stages)):
             kinds = (Pass.BACKWARD, Pass.INPUT_GRADIENT) if back else (Pass.FORWARD,)
-            for number in range(shape.stages):
-                rows = np.flatnonzero(np.isin(kind, kinds) & (stage == number))
-                at = np.full(shape.micro_batches, _NEVER)
-                at[micro_batch[rows]] = rows
-                self._at[back, number] = at
+            rows = np.flatnonzero(np.isin(kind, kinds) & (stage == number) & (copy == of_copy))
+            at = np.full(shape.micro_batches, _NEVER)
+            at[micro_batch[rows]] = rows
+            self._at[of_copy, back, number] = at
 
     def waiting(self, source: int, target: int) -> int:
         """Return the most tensors that may wait on the way from one stage to its neighbour."""
-        mapping, back = self._shape.mapping, target < source
-        made, taken = np.sort(self._at[back, source]), np.sort(self._at[back, target])
-        if mapping[source] == mapping[target]:
-            before = np.searchsorted(made, taken)
-        else:
-            before = np.searchsorted(made, self._known(mapping[target], mapping[source], taken))
-        return max(1, int((before - np.arange(len(taken))).max(initial=1)))
+        back, most = target < source, 1
+        for copy, mapping in enumerate(self._shape.copies):
+            made, taken = np.sort(self._at[copy, back, source]), np.sort(self._at[copy, back, target])
+            if mapping[source] == mapping[target]:
+                before = np.searchsorted(made, taken)
+            else:
+                before = np.searchsorted(made, self._known(mapping[target], mapping[source], taken))
+            most = max(most, int((before - np.arange(len(taken))).max(initial=1)))
+        return most
 
     def _known(self, receiver: int, sender: int, taken: Column) -> Column:
         """Return for each position of the receiver the first one of the sender that must come behind it."""
         sent, used = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for (back, stage), at in self._at.items():
+        for (copy, back, stage), at in self._at.items():
+            mapping = self._shape.copies[copy]
             target = stage - 1 if back else stage + 1
             inside = 0 <= target < self._shape.stages
-            if inside and (self._shape.mapping[stage], self._shape.mapping[target]) == (receiver, sender):
+            if inside and (mapping[stage], mapping[target]) == (receiver, sender):
                 sent.append(at)
-                used.append(self._at[back, target])
+                used.append(self._at[copy, back, target])
         order = np.argsort(np.concatenate(sent), kind="stable")
         position = np.concatenate(sent)[order]
         first = np.minimum.accumulate(np.concatenate(used)[order][::-1])[::-1]

@@ -70,18 +70,18 @@ def _tensors(
     first_of, last_of = slots
     turn = np.arange(len(passes))
     _, kind, stage, micro_batch = passes.T
-    mapping, last = np.asarray(shape.mapping), shape.stages - 1
+    ipu_of, last = shape.ipu_of, shape.stages - 1
     forward = kind == Pass.FORWARD
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     after = np.where(stage < last, stage + 1, last if shape.training else NONE)
     send = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
     for made, target in ((forward, after), (backward, stage - 1)):
         own = made & (target != NONE)
-        behind = np.where(mapping[target] != mapping[stage], last_of, turn)
+        behind = np.where(ipu_of(target, micro_batch) != passes[:, 0], last_of, turn)
         yield items(_picked(passes, own, 3, behind), send, stage[own], micro_batch[own], target[own])
     for taking, source in ((forward, stage - 1), (backward, stage + 1)):
         own = taking & (source != NONE) & (source <= last)
-        own[own] = mapping[source[own]] != mapping[stage[own]]
+        own[own] = ipu_of(source[own], micro_batch[own]) != passes[own, 0]
         yield items(_picked(passes, own, -3, first_of), Code.RECEIVE, stage[own], micro_batch[own], source[own])
 
 

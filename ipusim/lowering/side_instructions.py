@@ -31,6 +31,7 @@ class SideInstructions:
         collective: each (pass, stage) that has replicas do something together.
         host_calls: each (pass, stage) that calls the host.
         summed: whether replicas sum up their gradients.
+        copies_summed: whether the copies of each stage do, before them.
         summed_by_hosts: whether hosts do.
         updated_by_host: whether the host updates weights, in place of the IPUs.
         looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
@@ -46,6 +47,7 @@ class SideInstructions:
     collective: frozenset[tuple[int, int]] = frozenset()
     host_calls: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
+    copies_summed: bool = False
     summed_by_hosts: bool = False
     updated_by_host: bool = False
     looked_up: frozenset[int] = frozenset()
@@ -67,9 +69,7 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
             stage for stage, profile in enumerate(profiles) if offload.weights and profile.parameter_bytes
         ),
         gathered_updates=frozenset(
-            ipu
-            for ipu, profile in zip(shape.mapping, profiles, strict=True)
-            if gathers and offload.gathered_bytes(profile)
+            ipu for stage, ipu in shape.homes if gathers and offload.gathered_bytes(profiles[stage])
         ),
         looked_up=frozenset(stage for stage, profile in enumerate(profiles) if profile.tables.rows),
         rows_updated=frozenset(
@@ -88,6 +88,7 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
         updated_by_host=learns and offload.variables_on_host,
         summed=learns and replicas > 1 and program.sums_gradients,
+        copies_summed=learns and shape.mirrored,
     )
 
 
@@ -156,6 +157,8 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
     if shape.training:
         if stream.load and side.gradients_loaded:  # which are what is summed up
             yield Code.LOAD, NONE
+        if side.copies_summed:
+            yield Code.SUM_COPIES, NONE
         if side.summed:
             yield Code.ALL_REDUCE, NONE
         if side.summed_by_hosts:
@@ -167,7 +170,7 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
         yield (Code.HOST_UPDATE if side.updated_by_host else Code.UPDATE), NONE
         if stream.store:
             yield Code.STORE, NONE
-    if side.outfeed is not None and side.outfeed.accumulated and shape.mapping[-1] == ipu:
+    if side.outfeed is not None and side.outfeed.accumulated and ipu in shape.ipus_of(shape.stages - 1):
         yield Code.OUTFEED_TOTAL, NONE
     yield Code.END, NONE
     if shape.training and ipu in side.gathered_updates:

@@ -50,7 +50,8 @@ def update_streams(program: PipelineProgram) -> dict[int, Stream]:
     the weights.
     """
     updates: dict[int, Stream] = {}
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True) if program.shape.training else ():
+    for stage, ipu in program.shape.homes if program.shape.training else ():
+        profile = program.stages[stage]
         state = program.offload.stored_state_bytes(profile) + program.offload.stored_weight_bytes(profile)
         sums = program.offload.accumulator_bytes(profile)
         if state or sums:

@@ -61,7 +61,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     tensor = number.copy()
     taken = code == Code.RECEIVE
     source, target = np.where(taken, number, stage), np.where(taken, stage, number)
-    tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape.micro_batches)[of_tensor]
+    tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
     ends = np.flatnonzero(np.diff(shard)) + 1
     columns = (what, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]

@@ -24,6 +24,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.collectives import copy_groups
 from ipusim.pricing.costs import Costs
 
 Array = npt.NDArray[Any]
@@ -61,7 +62,11 @@ def replicas_of(
             executor.begin_update()
         return sum_over_hosts(executors, plan.ipus, host, ready, averaged=averaged)
 
-    found = Replicas(tuple(executors), reduce=reduce, sum_over_hosts=over_hosts)
+    def sum_copies() -> None:
+        if costs.copy_sum is not None:
+            sum_over_copies(executors, program, system, costs.copy_sum.algorithm)
+
+    found = Replicas(tuple(executors), sum_copies=sum_copies, reduce=reduce, sum_over_hosts=over_hosts)
     if costs.collectives:
         from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - it needs autograd, which takes a while
 
@@ -82,13 +87,30 @@ def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], s
     """
     for ipu in ipus:
         held = [executor.accumulators(ipu) for executor in executors]
-        group = range(ipu, system.count, system.shards)
-        for dtype in dict.fromkeys(array.dtype for array in held[0]):
-            mine = [[array for array in arrays if array.dtype == dtype] for arrays in held]
-            buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in mine]
-            plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
-            for arrays, total in zip(mine, run(plan, buffers), strict=True):
-                _spread(total / dtype.type(len(executors)), arrays)
+        _sum(held, range(ipu, system.count, system.shards), system, algorithm, len(executors))
+
+
+def sum_over_copies(
+    executors: Sequence[NumpyExecutor], program: PipelineProgram, system: System, algorithm: str
+) -> None:
+    """Set the accumulators of all copies of a stage to what one copy would have accumulated of all micro-batches.
+
+    That is their sum, or where each has a running mean of its own, as many micro-batches in all copies, the mean.
+    """
+    copies = len(program.shape.copies) if program.reduction == "RUNNING_MEAN" else 1
+    for group in copy_groups(program.shape, system):
+        held = [executors[ipu // system.shards].accumulators(ipu % system.shards) for ipu in group]
+        _sum(held, group, system, algorithm, copies)
+
+
+def _sum(held: Sequence[list[Array]], group: Sequence[int], system: System, algorithm: str, parts: int) -> None:
+    """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
+    for dtype in dict.fromkeys(array.dtype for array in held[0]):
+        mine = [[array for array in arrays if array.dtype == dtype] for arrays in held]
+        buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in mine]
+        plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
+        for arrays, total in zip(mine, run(plan, buffers), strict=True):
+            _spread(total / dtype.type(parts), arrays)
 
 
 def sum_over_hosts(

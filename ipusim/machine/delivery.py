@@ -17,18 +17,17 @@ from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.program import PlanShape
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 
 Numbers = npt.NDArray[np.int64]
 
 
-def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, count: int) -> Numbers:
-    """Return a number for each tensor that a stage makes for its neighbour, or the last stage for itself.
-
-    ``count`` is that of the micro-batches of an execution.
-    """
-    return (2 * source + (target < source)) * count + micro_batch
+def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, shape: PlanShape) -> Numbers:
+    """Return a number for each tensor that a stage makes for its neighbour, or the last stage for itself."""
+    copy = micro_batch % len(shape.copies)
+    return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
 def _plain(send: Send) -> Send:
@@ -71,7 +70,7 @@ class Delivery(Facility):
         self._count = shape.micro_batches
         self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
-        self._ipu_of = [context.ipu_of(replica, stage).number for stage in range(shape.stages)]
+        self._first_ipu = context.ipu(replica, 0).number
         #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
         #: them, and those that are on their way.
         self._here: dict[int, int] = {}
@@ -86,18 +85,19 @@ class Delivery(Facility):
         self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
         self._what = self._described(context, replica)
 
-    def _ways_by(self, sends: Mapping[tuple[int, int, int], Send], replica: int) -> list[_Way]:
+    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
         """Return where the tensors go of each stage's forward and backward passes, at what sends of replicas cost."""
         shape = self._shape
         return [
             _Way(
-                shape.mapping[source],
+                mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
-                shape.mapping[source] == shape.mapping[target],
-                send := _plain(sends.get((replica, source, target), Send())),
+                mapping[source] == mapping[target],
+                send := _plain(sends.get((replica, copy, source, target), Send())),
                 not (send.lead_cycles or send.links),
-                resources.ipus([self._ipu_of[source], self._ipu_of[target]]),
+                resources.ipus([self._first_ipu + mapping[source], self._first_ipu + mapping[target]]),
             )
+            for copy, mapping in enumerate(shape.copies)
             for source in range(shape.stages)
             for back in (False, True)
             for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
@@ -114,13 +114,13 @@ class Delivery(Facility):
     def _described(self, context: Context, replica: int) -> list[int]:
         """Return the description of the way of each tensor that an IPU sends, by its number."""
         table = context.plan.instructions
-        _, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
-        tensor = tensor_numbers(stage, number, micro_batch, self._count)
+        ipu, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
+        tensor = tensor_numbers(stage, number, micro_batch, self._shape)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
         first = context.recorder.describe_columns(
             len(tensor),
             kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
-            ipu=np.array(self._ipu_of)[stage],
+            ipu=self._first_ipu + ipu,
             stage=stage,
             micro_batch=micro_batch,
             bytes=sizes[tensor // self._count],
@@ -227,9 +227,10 @@ class Delivery(Facility):
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:
         """Return the logical IPUs that a tensor comes from and goes to, and the pass that makes it."""
         way, micro_batch = divmod(tensor, self._count)
-        source, back = divmod(way, 2)
-        kind, target = (Pass.BACKWARD, source - 1) if back else (Pass.FORWARD, source + 1)
-        return self._ipu_of[source], self._ipu_of[target], Op(kind, source, micro_batch)
+        copy, source = divmod(way // 2, self._shape.stages)
+        kind, target = (Pass.BACKWARD, source - 1) if way % 2 else (Pass.FORWARD, source + 1)
+        mapping = self._shape.copies[copy]
+        return self._first_ipu + mapping[source], self._first_ipu + mapping[target], Op(kind, source, micro_batch)
 
 
 def build(context: Context) -> list[Delivery]:

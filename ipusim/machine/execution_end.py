@@ -5,7 +5,7 @@ A run is one host's. Where the others are simulated too, each tells the others w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine import resources
@@ -49,15 +49,14 @@ class BeforeUpdate(Meeting):
         return self._describe(Description(kind, ALL_IPUS, bytes=size, replica=NONE))
 
 
-class ReplicaSum(BeforeUpdate):
-    """The sum of the gradients of all replicas over the IPU-Links."""
+class GradientSum(BeforeUpdate):
+    """The sum of the gradients of all replicas, or of the copies of each stage, over the IPU-Links."""
 
-    what = "the sum over replicas"
-
-    def __init__(self, context: Context, total: ReplicaCollective) -> None:
-        """Describe the load of each link direction in each round."""
-        super().__init__(context, Code.ALL_REDUCE)
-        self._cost, self._reduce = total.cost, context.together.reduce
+    def __init__(self, context: Context, total: ReplicaCollective, code: Code, reduce: Callable[[], object]) -> None:
+        """Describe the load of each link direction in each round; ``reduce`` is called when it is done."""
+        super().__init__(context, code)
+        self.what = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
+        self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
         self._loads = [
@@ -228,8 +227,10 @@ class ExecutionEnd(Meeting):
 def build(context: Context) -> Iterator[Facility]:
     """Yield where all IPUs meet before a weight update, what updates, and where they meet as after time-steps."""
     costs = context.costs
+    if costs.copy_sum is not None:
+        yield GradientSum(context, costs.copy_sum, Code.SUM_COPIES, context.together.sum_copies)
     if costs.gradient_sum is not None:
-        yield ReplicaSum(context, costs.gradient_sum)
+        yield GradientSum(context, costs.gradient_sum, Code.ALL_REDUCE, context.together.reduce)
     if costs.host_sum is not None:
         yield HostSumming(context, costs.host_sum)
     if costs.host_update is not None:

@@ -61,6 +61,7 @@ class Replicas:
     Attributes:
         executors: one for each replica, in order.
         begin: called before a run, which may follow one that has failed.
+        sum_copies: called when the copies of each stage have summed up their gradients, before replicas do.
         reduce: called when the replicas have summed up their gradients, before each weight update.
         sum_over_hosts: called behind that with the cycle in which this host is ready, where there are several; sums
             up over them and returns the cycle in which the last of them is.
@@ -72,6 +73,7 @@ class Replicas:
 
     executors: tuple[Executor, ...]
     begin: Callable[[], object] = lambda: None
+    sum_copies: Callable[[], object] = lambda: None
     reduce: Callable[[], object] = lambda: None
     sum_over_hosts: Callable[[int], int] = lambda ready: ready
     gather: Callable[[int, int | None, str], object] = lambda shard, stage, algorithm: None  # noqa: ARG005

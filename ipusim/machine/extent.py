@@ -23,7 +23,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     if plan.shape.training:
         spans += places * _OF_UPDATE
         spans += _OF_HANDING_OVER * ((costs.host_sum is not None) + (costs.host_update is not None))
-        if total := costs.gradient_sum:
+        for total in filter(None, (costs.copy_sum, costs.gradient_sum)):
             spans += 1 + sum(len(round_.links) for round_ in total.cost.rounds)
     else:
         spans += places  # which wait for each other at the end

@@ -127,9 +127,9 @@ class Context:
         """Return an IPU of a replica."""
         return IpuId(replica * self.system.shards + shard, replica, shard)
 
-    def ipu_of(self, replica: int, stage: int) -> IpuId:
-        """Return the IPU of a replica that holds a stage."""
-        return self.ipu(replica, self.plan.shape.mapping[stage])
+    def ipu_of(self, replica: int, stage: int, copy: int = 0) -> IpuId:
+        """Return the IPU of a replica that holds a copy of a stage."""
+        return self.ipu(replica, self.plan.shape.copies[copy][stage])
 
     def executor(self, replica: int) -> Executor:
         """Return the arithmetic of a replica."""

@@ -116,37 +116,41 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - t
 
 
 def _streams(context: Context, replica: int) -> Iterator[HostStream]:
-    """Yield a replica's infeed and outfeed, where the host or the copies cost anything."""
+    """Yield a replica's infeed and outfeed, where the host or the copies cost anything, of each copy of its stages."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
     sent, made = program.outfeed_elements, (context.clock, context.recorder)
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
     if shape.overlapped_io:
         kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
     sizes = program.infeed.element_bytes, program.outfeed.element_bytes
-    first, last = (
-        Description(kind, context.ipu_of(replica, stage).number, stage, bytes=size, replica=replica)
-        for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
-    )
-    if host.infeed or host.fill:
-        yield HostStream(
-            *(*made, first, range(shape.micro_batches), host.infeed, "the next element of the infeed"),
-            track=HostTrack.INFEED,
-            host_cycles=host.fill,
-            depth=program.infeed.prefetch_depth,
-            elements=context.executions * shape.micro_batches,
-            replica=replica,
+    for copy in range(len(shape.copies)):
+        first, last = (
+            Description(kind, context.ipu_of(replica, stage, copy).number, stage, bytes=size, replica=replica)
+            for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
         )
-    if host.outfeed or host.drain:
-        elements = sent.sent(context.executions)
-        numbers = [NONE] if sent.accumulated else sent.micro_batches
-        yield HostStream(
-            *(*made, last, numbers, host.outfeed, "room in the outfeed's buffer"),
-            track=HostTrack.OUTFEED,
-            host_cycles=host.drain,
-            depth=min(program.outfeed.buffer_depth, max(1, elements)),  # no more places than ever are taken
-            elements=elements,
-            replica=replica,
-        )
+        own = range(copy, shape.micro_batches, len(shape.copies))
+        if host.infeed or host.fill:
+            yield HostStream(
+                *(*made, first, own, host.infeed, "the next element of the infeed"),
+                track=HostTrack.INFEED,
+                host_cycles=host.fill,
+                depth=program.infeed.prefetch_depth,
+                elements=context.executions * len(own),
+                replica=replica,
+                copy=copy,
+            )
+        numbers = [NONE] if sent.accumulated else [each for each in sent.micro_batches if each in own]
+        if (host.outfeed or host.drain) and numbers:
+            elements = context.executions // sent.period * len(numbers)
+            yield HostStream(
+                *(*made, last, numbers, host.outfeed, "room in the outfeed's buffer"),
+                track=HostTrack.OUTFEED,
+                host_cycles=host.drain,
+                depth=min(program.outfeed.buffer_depth, max(1, elements)),  # no more places than ever are taken
+                elements=elements,
+                replica=replica,
+                copy=copy,
+            )
 
 
 def build(context: Context) -> list[Feeds]:

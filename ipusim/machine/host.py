@@ -44,18 +44,19 @@ class HostStream:
         depth: int,
         elements: int,
         replica: int = 0,
+        copy: int = 0,
     ) -> None:
         """Prepare a stream of ``elements`` elements; the host needs ``host_cycles`` for each.
 
         The IPU's copies are ``transfer``, for each of ``micro_batches``, and take ``transfer_cycles``; ``what`` says in
-        words what it waits for where the host is behind. Each replica has streams of its own, which the host works
-        side by side (assumed).
+        words what it waits for where the host is behind. Each replica, and each copy of its stages, has streams of its
+        own, which the host works side by side (assumed).
         """
         self._clock, self._record = clock, recorder.record
         self._host_cycles, self._cycles, self._kind = host_cycles, transfer_cycles, transfer.kind
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self.left, self.track, self.ipu = elements, track, transfer.ipu
-        self._work = recorder.describe(Description(SpanKind.HOST, link=track, replica=replica))
+        self._work = recorder.describe(Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica))
         self._transfers = {
             micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
         }

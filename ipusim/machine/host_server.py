@@ -24,8 +24,9 @@ class HostServer(Facility):
         self._port, self._kind = resources.host_ports(track, [replica]), kind
         self._worker = resources.hosts(track, [replica])
         self._busy_until, self._last = 0, NONE
-        self._ipu_of = {stage: context.ipu_of(replica, stage) for stage in stages}
-        self.ipus = tuple(dict.fromkeys(self._ipu_of.values()))
+        copies = range(len(context.plan.shape.copies))
+        self._ipus_of = {stage: [context.ipu_of(replica, stage, copy) for copy in copies] for stage in stages}
+        self.ipus = tuple(dict.fromkeys(ipu for ipus in self._ipus_of.values() for ipu in ipus))
         self._work = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
         self._waits = context.described(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
@@ -40,20 +41,26 @@ class HostServer(Facility):
             return cause
         stage, micro_batch = of
         if (stage, size) not in self._copies:
-            copy = Description(self._kind, self._ipu_of[stage].number, stage, bytes=size, replica=self._replica)
-            described = self._describe(*(copy._replace(micro_batch=number) for number in range(self._micro_batches)))
+            copy = Description(self._kind, stage=stage, bytes=size, replica=self._replica)
+            described = self._describe(
+                *(copy._replace(ipu=self._ipu(stage, of), micro_batch=of) for of in range(self._micro_batches))
+            )
             self._copies[stage, size] = described
         start = self._clock.now
         end: int = yield self._clock.spend(self._port, self._kind, cycles)
         return self._record(self._copies[stage, size] + micro_batch, step, start, end, cause)
 
-    def _call(self, stage: int, cycles: int, step: int, cause: int) -> Spans:
+    def _ipu(self, stage: int, micro_batch: int) -> int:
+        ipus = self._ipus_of[stage]
+        return ipus[micro_batch % len(ipus)].number
+
+    def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked so long on a call; returns the span of that."""
         called = self._clock.now
         ready, work = self._serve(cycles, cause)
         if ready > called:
             yield self._clock.at(ready)
-            self._record(self._waits[self._ipu_of[stage].number], step, called, ready, cause)
+            self._record(self._waits[self._ipu(*of)], step, called, ready, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
@@ -85,7 +92,7 @@ class Tables(HostServer):
         """Bring the rows that the next forward pass of a stage asks for; returns the last span."""
         cost, of = self._costs[stage], (stage, micro_batch)
         cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
-        cause = yield from self._call(stage, cost.gather, step, cause)
+        cause = yield from self._call(of, cost.gather, step, cause)
         return (yield from self._copy(cost.bytes.rows, cost.rows, of, step, cause))
 
     def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
@@ -114,7 +121,7 @@ class HostCompute(HostServer):
         of = stage, micro_batch
         for each in self._passes[kind, stage]:
             cause = yield from self._copy(each.call.sent_bytes, each.send, of, step, cause)
-            cause = yield from self._call(stage, each.host, step, cause)
+            cause = yield from self._call(of, each.host, step, cause)
             cause = yield from self._copy(each.call.returned_bytes, each.read, of, step, cause)
         return cause
 

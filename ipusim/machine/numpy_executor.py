@@ -64,10 +64,12 @@ class NumpyExecutor(PlacedVariables):
     ) -> None:
         """Place the stages' initial parameters on their IPUs; every replica begins with the same.
 
+        Raises ModelError for variables that no optimizer trains where there are two copies of each stage.
+
         The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
         each execution, with its number, and ``received`` when there is one more of the ``results``.
         """
-        super().__init__(shape.mapping, workload.optimizer)
+        super().__init__(shape.copies, workload.optimizer)
         self._shape = shape
         self._last = shape.stages - 1
         self._recomputes = [
@@ -91,15 +93,20 @@ class NumpyExecutor(PlacedVariables):
         self._before = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
-        self._results = Results(outfeed, received)
+        self._results = Results(outfeed, received, len(shape.copies) if outfeed.mode == "ALL" else 1)
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.acting = Surrounded(replica=Replica(replica, _refuse)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
-        for stage, ipu in enumerate(shape.mapping):
+        for stage, ipu in shape.homes:
             here = self._memories[ipu].stages
             here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
+        if shape.mirrored and self.untrained:
+            raise ModelError(
+                "expected variables that an optimizer trains under a schedule with two copies of each stage, which "
+                f"would differ in others, got {', '.join(sorted(self.untrained))}"
+            )
 
     def begin(self, execution: int) -> None:
         """Clear what the execution before has left."""
@@ -132,7 +139,7 @@ class NumpyExecutor(PlacedVariables):
         if stage not in memory.stages:
             raise MissingTensorError(
                 f"IPU {ipu} cannot run {Op(Pass(kind), stage, micro_batch)}: it does not hold the parameters of "
-                f"stage {stage}, which live on IPU {self._shape.mapping[stage]}"
+                f"stage {stage}, which live on IPU {self._shape.copies[micro_batch % len(self._shape.copies)][stage]}"
             )
         try:
             with self.acting or _BY_ITSELF:
@@ -150,7 +157,7 @@ class NumpyExecutor(PlacedVariables):
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
-        self._results.add(self._outputs.pop(micro_batch))
+        self._results.add(self._outputs.pop(micro_batch), micro_batch)
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         place = stage, micro_batch

@@ -20,10 +20,11 @@ class PlacedVariables:
         untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
     """
 
-    def __init__(self, mapping: Sequence[int], optimizer: Optimizer | None) -> None:
-        """Make room on the IPU of each stage."""
-        self._mapping = mapping
-        self._memories = {ipu: IpuMemory() for ipu in sorted(set(mapping))}
+    def __init__(self, copies: Sequence[Sequence[int]], optimizer: Optimizer | None) -> None:
+        """Make room on the IPU of each stage, in each copy of the pipeline."""
+        self._copies = copies
+        self._mapping = copies[0]
+        self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
         self._optimizer = optimizer
         self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
         self._updated: set[int] = set()
@@ -72,9 +73,19 @@ class PlacedVariables:
                     rest = self._rest or self._joint.begin(self._all_stages(), False)
                     self._rest = None
                     rest()
+                self._copy_to_others()
         elif self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
+
+    def _copy_to_others(self) -> None:
+        """Give the other copies of each stage what a joint update has made of the first one's variables."""
+        for mapping in self._copies[1:]:
+            for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
+                mine, right = (self._memories[at].stages[stage] for at in (ipu, first))
+                for arrays, others in ((mine.own, right.own), (mine.state, right.state)):
+                    for name, array in arrays.items():
+                        array[...] = others[name]
 
     def _all_stages(self) -> list[Updated]:
         stages = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._mapping))

@@ -122,7 +122,7 @@ def build(context: Context) -> Iterator[ReplicaMeeting]:
     """Yield where the replicas put variables together of which each stores a part, and where they join collectives."""
     shape, costs = context.plan.shape, context.costs
     for shard in context.plan.ipus:
-        mine = [stage for stage, at in enumerate(shape.mapping) if at == shard]
+        mine = [stage for stage, at in shape.homes if at == shard]
         gathers = {stage: costs.weight_gathers[stage] for stage in mine if stage in costs.weight_gathers}
         if shard in costs.update_gathers:
             gathers[NONE] = costs.update_gathers[shard]

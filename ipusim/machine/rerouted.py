@@ -31,7 +31,7 @@ class Rerouted:
     dead: frozenset[int]
     system: System
     meetings: tuple[tuple[StepCopy, ...], ...]
-    sends: dict[tuple[int, int, int], Send]
+    sends: dict[tuple[int, int, int, int], Send]
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:

@@ -144,10 +144,10 @@ class RemotePort(Facility):
 
 def build(context: Context) -> Iterator[RemotePort]:
     """Connect each IPU that keeps anything in Streaming Memory to that of its machine."""
-    system, costs, mapping = context.system, context.costs, context.plan.shape.mapping
+    system, costs, shape = context.system, context.costs, context.plan.shape
     memories: dict[int, RemoteMemory] = {}
     for ipu in context.ipus():
-        passes = {key: stream for key, stream in costs.pass_streams.items() if mapping[key[1]] == ipu.shard}
+        passes = {key: stream for key, stream in costs.pass_streams.items() if ipu.shard in shape.ipus_of(key[1])}
         update = costs.update_streams.get(ipu.shard, Stream())
         if not passes and ipu.shard not in costs.update_streams:
             continue

@@ -5,6 +5,7 @@ They come in pieces from concurrent stages to the next one, and as gradients bac
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -120,9 +121,10 @@ class Transfers:
     def __init__(self, shape: PlanShape, memories: Mapping[int, IpuMemory]) -> None:
         """Move tensors between the memories of IPUs, by their numbers within the replica."""
         self._memories, self._positions, self._concurrent = memories, shape.positions, bool(shape.sizes)
-        #: The IPUs of each step of a micro-batch's life: several for concurrent stages.
+        #: Of each copy of the pipeline the IPUs of each step of a micro-batch's life: several for concurrent stages.
         self._ipus_of_step = [
-            [shape.mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)
+            [[mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)]
+            for mapping in shape.copies
         ]
         self._widths: dict[int, tuple[int, ...]] = {}
         self._edges: Sequence[Edge] = ()
@@ -140,17 +142,21 @@ class Transfers:
                 if self._concurrent:
                     self._spread(ipu, step, target, micro_batch, payload)
                 else:
-                    self._memories[self._ipus_of_step[target][0]].arrived[target, micro_batch] = payload
+                    self._memory_of(target, micro_batch).arrived[target, micro_batch] = payload
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
         """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
-        self._memories[self._ipus_of_step[step + 1][0]].arrived[step + 1, micro_batch] = payload
+        self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
+
+    def _memory_of(self, step: int, micro_batch: int) -> IpuMemory:
+        """Return the memory of the one IPU of a step."""
+        return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
         """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
-        sources, targets = self._ipus_of_step[step], self._ipus_of_step[target]
+        sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
             parts = split(payload, self._widths[target])
@@ -184,23 +190,26 @@ class Transfers:
 
 
 class Results:
-    """The elements of an outfeed.
+    """The elements of an outfeed; those of several copies of the last stage come by turns.
 
     Attributes:
         elements: those that the host has received, in order.
     """
 
-    def __init__(self, outfeed: Outfeed, received: Callable[[], object]) -> None:
-        """Call ``received`` when there is one more."""
+    def __init__(self, outfeed: Outfeed, received: Callable[[], object], copies: int = 1) -> None:
+        """Call ``received`` when there is one more; the last stage has so many copies."""
+        self._queues: list[deque[tuple[Array, ...]]] = [deque() for _ in range(copies)]
         self._outfeed, self._received = outfeed, received
         self._total: tuple[Array, ...] | None = None
         self.elements: list[tuple[Array, ...]] = []
 
-    def add(self, results: tuple[Any, ...]) -> None:
+    def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
         """Hand the last stage's results of a micro-batch to the host, or add them up."""
         element = tuple(results[place] for place in self._outfeed.kept)
         if not self._outfeed.accumulate:
-            self._hand_over(element)
+            self._queues[micro_batch % len(self._queues)].append(element)
+            while queue := self._queues[len(self.elements) % len(self._queues)]:
+                self._hand_over(queue.popleft())
         elif self._total is None:
             dtype = self._outfeed.accumulate_dtype or None
             self._total = tuple(np.array(array, dtype=dtype or np.asarray(array).dtype) for array in element)

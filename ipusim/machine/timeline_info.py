@@ -42,4 +42,5 @@ def timeline_info_of(
         layers=layers if any(layers) else (),
         hosts=system.hosts,
         ipus_at_end=at_end if at_end != system.ipus else (),
+        mirrored=plan.shape.mirrored,
     )

@@ -156,7 +156,7 @@ def _once(rows: _Rows) -> list[Violation]:
 def _placement(rows: _Rows) -> list[Violation]:
     plan = rows.plan
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    home = np.array(plan.shape.mapping)[np.where(there, plan.stage, 0)]
+    home = plan.shape.ipu_of(np.where(there, plan.stage, 0), plan.micro_batch)
     return [
         rows.violation("placement", row, f"runs on IPU {plan.ipu[row]}, but its stage lives on IPU {home[row]}")
         for row in np.flatnonzero(there & (home != plan.ipu)).tolist()
@@ -206,9 +206,11 @@ def _dependencies(rows: _Rows) -> list[Violation]:
 
 def _repeats(rows: _Rows) -> list[Violation]:
     plan = rows.plan
-    order = np.lexsort((plan.stage, plan.kind, plan.time_step))  # stable: rows in order where all are the same
+    copy = plan.micro_batch % len(plan.shape.copies)
+    columns = (plan.time_step, plan.kind, plan.stage, copy)
+    order = np.lexsort(columns[::-1])  # stable: rows in order where all are the same
     same = np.ones(max(len(order) - 1, 0), bool)
-    for column in (plan.time_step, plan.kind, plan.stage):
+    for column in columns:
         same &= np.diff(column[order]) == 0
     first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(len(order)), 0)) if len(order) else order
     wrong = np.flatnonzero(np.r_[False, same])
@@ -234,7 +236,7 @@ def _memory(rows: _Rows) -> list[Violation]:
     again = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
     change = np.where(again, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     over: list[tuple[int, int]] = []
-    for chosen in _groups(there, plan.stage):
+    for chosen in _groups(there, plan.stage + plan.shape.stages * (plan.micro_batch % len(plan.shape.copies))):
         held = np.cumsum(change[chosen])
         depth = plan.fifo_depths[int(plan.stage[chosen[0]])]
         wrong = np.flatnonzero((plan.kind[chosen] == Pass.FORWARD) & (held > depth + 1))

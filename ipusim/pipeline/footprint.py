@@ -41,7 +41,7 @@ class StageFootprint:
     """What one stage holds of each micro-batch, in bytes.
 
     Attributes:
-        ipu: where it lives.
+        ipus: where it lives, on each of them whole.
         fifo_depth: micro-batches that its FIFO has room for.
         kept: of a micro-batch between its forward and its backward pass, or its recomputation: the
             stash, or the stage's input.
@@ -58,7 +58,7 @@ class StageFootprint:
         again: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
     """
 
-    ipu: int
+    ipus: tuple[int, ...]
     fifo_depth: int
     kept: int
     recomputed: int
@@ -127,12 +127,12 @@ def footprint(
         held: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
         held[Holder.CODE] = code_bytes + estimates.get(ipu, 0)
         for stage, profile in enumerate(program.stages):
-            if stages[stage].ipu == ipu:
+            if ipu in stages[stage].ipus:
                 for holder, size in _resident(plan, program, stage, stages[stage]):
                     held[holder] += size
                 held[Holder.CODE] += profile.code_bytes
                 held[Holder.TEMPORARY] = max(held[Holder.TEMPORARY], profile.temporary_bytes)
-        mine = [stage for stage, each in enumerate(stages) if each.ipu == ipu]
+        mine = [stage for stage, each in enumerate(stages) if ipu in each.ipus]
         remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in mine)
@@ -165,7 +165,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     keeps_nothing = again or not shape.training
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
-        ipu=shape.mapping[stage],
+        ipus=shape.ipus_of(stage),
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
         kept=kept - away,
         recomputed=profile.stash_bytes if recomputes else 0,
@@ -231,5 +231,5 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
     yield Holder.COPIES, elements * profile.output_bytes if after else 0
     for neighbour in (*before, *after):
-        if shape.mapping[neighbour] != held.ipu or merged:
+        if shape.mapping[neighbour] != held.ipus[0] or merged:
             yield Holder.COPIES, plan.waiting.get((neighbour, stage), 1) * program.sent_bytes(neighbour, stage)

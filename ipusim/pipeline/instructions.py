@@ -79,6 +79,8 @@ class Code(IntEnum):
     HOST_UPDATE = 26
     #: The host does what the next pass, the ``number`` of a Pass, has it do, and the IPU waits for that.
     OUTSIDE = 27
+    #: The copies of each stage sum up their gradients.
+    SUM_COPIES = 28
 
     @property
     def word(self) -> str:
@@ -93,6 +95,7 @@ OF_UPDATE: Final = (
     Code.LOAD,
     Code.STORE,
     Code.GATHER,
+    Code.SUM_COPIES,
     Code.ALL_REDUCE,
     Code.HOST_SUM,
     Code.UPDATE,

@@ -132,7 +132,7 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
     nothing = np.zeros(len(kind), dtype=np.int64)
     live = held = Levels(nothing, nothing)
     for number, each in enumerate(footprint.stages):
-        if each.ipu == ipu:
+        if ipu in each.ipus:
             own = stage == number
             levels = stage_levels(each, kind[own])
             live += spread(levels.live, own)
@@ -142,7 +142,7 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
     """Return the bytes alive on ``ipu`` while its weight update runs, beyond its products' room, which is free then."""
-    loaded = sum(stage.update for stage in footprint.stages if stage.ipu == ipu)
+    loaded = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
     (room,) = (dict(each.resident)[Holder.TEMPORARY] for each in footprint.ipus if each.ipu == ipu)
     return max(loaded - room, 0)
 

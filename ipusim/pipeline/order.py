@@ -173,16 +173,19 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
     """Return how deep each stage's FIFO must be: the most micro-batches that it keeps, but for one."""
     if not shape.training:
         return ()
-    kind, stage = passes[:, 1], passes[:, 2]
+    _, kind, stage, micro_batch = passes.T
+    copy = micro_batch % len(shape.copies)
     depths = []
     for number in range(shape.stages):
-        own = kind[stage == number]
-        if shape.recompute and shape.recomputes(number):
-            last = own == Pass.RECOMPUTE
-        else:
-            last = (own == Pass.BACKWARD) | (own == Pass.INPUT_GRADIENT)
-        kept = np.cumsum((own == Pass.FORWARD).astype(np.int64) - last)
-        depths.append(max(int(kept.max(initial=1)) - 1, 0))
+        most = 1
+        for of_copy in range(len(shape.copies)):
+            own = kind[(stage == number) & (copy == of_copy)]
+            if shape.recompute and shape.recomputes(number):
+                last = own == Pass.RECOMPUTE
+            else:
+                last = (own == Pass.BACKWARD) | (own == Pass.INPUT_GRADIENT)
+            most = int(np.cumsum((own == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
+        depths.append(most - 1)
     return tuple(depths)
 
 

@@ -7,6 +7,9 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Final, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from ipusim.base.errors import ProgramError
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
@@ -18,6 +21,7 @@ from ipusim.pipeline.rules import check_mapping
 
 #: The device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
+Column = npt.NDArray[np.int64]
 OutfeedMode = Literal["ALL", "LAST"]
 T = TypeVar("T")
 
@@ -42,6 +46,8 @@ class PlanShape:
             concurrent stages; empty where there are none of these.
         serialization: micro-batches that a stage runs in a row before the next stage begins (Graphcore's
             batch_serialization_iterations); ``micro_batches`` is a multiple of it.
+        mirrored: whether each stage is there twice: micro-batches of odd numbers run on its second copy, which is on
+            the IPU of the stage that is as far from the other end of the pipeline.
     """
 
     mapping: tuple[int, ...]
@@ -52,9 +58,10 @@ class PlanShape:
     overlapped_io: bool = False
     sizes: tuple[int, ...] = ()
     serialization: int = 1
+    mirrored: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse both ways of recomputation at once, and concurrent stages that do not fit; raises ProgramError."""
+        """Refuse both ways of recomputation at once, and stages that do not fit; raises ProgramError."""
         if self.sizes:
             check_mapping(len(self.mapping), sum(self.sizes))
         if min(self.sizes, default=1) < 1:
@@ -65,6 +72,12 @@ class PlanShape:
             ipus = [self.mapping[stage] for stage in parts]
             if len(set(ipus)) != len(ipus):
                 raise ProgramError(f"expected concurrent stages on an IPU each, got IPUs {', '.join(map(str, ipus))}")
+        pairs = self.alike
+        if self.mirrored and (min(map(len, pairs)) < 2 or sum(map(len, pairs)) > len(set(self.mapping))):
+            raise ProgramError(
+                "expected two copies of each stage on two IPUs that are as far from either end, as of stages on an "
+                f"even number of IPUs such as 0, 1, 2, 3, got stages on {', '.join(map(str, self.mapping))}"
+            )
         if self.recompute and self.recompute_inline:
             raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
 
@@ -72,6 +85,30 @@ class PlanShape:
     def fewest_micro_batches(self) -> PlanShape:
         """The shape with the fewest micro-batches: all that stages and prices depend on."""
         return replace(self, micro_batches=self.serialization)
+
+    @cached_property
+    def copies(self) -> tuple[tuple[int, ...], ...]:
+        """The IPU of each stage in each copy of the pipeline; micro-batches go round the copies."""
+        return (self.mapping, self.mapping[::-1]) if self.mirrored else (self.mapping,)
+
+    @property
+    def homes(self) -> tuple[tuple[int, int], ...]:
+        """Each stage with its IPU, copy by copy."""
+        return tuple(home for mapping in self.copies for home in enumerate(mapping))
+
+    def ipu_of(self, stage: Column, micro_batch: Column) -> Column:
+        """Return on which IPU each of these stages runs each of these micro-batches."""
+        found: Column = np.asarray(self.copies)[micro_batch % len(self.copies), stage]
+        return found
+
+    @property
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """The IPUs that hold the same stages: each by itself, or two where there are two copies of each stage."""
+        return tuple(sorted({tuple(sorted(set(ipus))) for ipus in zip(*self.copies, strict=True)}))
+
+    def ipus_of(self, stage: int) -> tuple[int, ...]:
+        """Return the IPUs that hold a stage, that of its first copy first."""
+        return tuple(mapping[stage] for mapping in self.copies)
 
     @property
     def stages(self) -> int:

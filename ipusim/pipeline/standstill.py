@@ -16,7 +16,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Violation
 
 #: Where all IPUs of a replica meet.
-MEETINGS: Final = frozenset(map(int, (Code.MEET, Code.ALL_REDUCE, Code.END)))
+MEETINGS: Final = frozenset(map(int, (Code.MEET, Code.SUM_COPIES, Code.ALL_REDUCE, Code.END)))
 _SENDS: Final = frozenset(map(int, (Code.SEND, Code.BLOCKING_SEND)))
 Instruction = tuple[int, int, int, int]
 

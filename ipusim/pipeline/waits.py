@@ -98,7 +98,6 @@ class _Graph:
     def __init__(self, plan: Plan) -> None:
         self.plan, shape = plan, plan.shape
         self.ipu, self.code, self.stage, self.micro, self.number = plan.instructions.T
-        self.mapping = np.asarray(shape.mapping)
         known = (self.micro >= 0) & (self.micro < shape.micro_batches)
         self.send = np.flatnonzero(np.isin(self.code, _SENDS) & known)
         self.receive = np.flatnonzero((self.code == Code.RECEIVE) & known)
@@ -183,7 +182,7 @@ class _Graph:
         ]
         rows, keys = self._wanted()
         source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
-        away = self.mapping[source] != self.ipu[rows]
+        away = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
         here = self._first(self.receive, received)
         came = np.where(away, here[keys], sent[keys])
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])

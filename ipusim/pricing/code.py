@@ -44,13 +44,13 @@ def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapp
 
 def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, system: System) -> Mapping[int, int]:
     """Return the bytes of code of each IPU for passes by kind and stage."""
-    mapping = program.shape.mapping
-    works: dict[int, set[Work]] = {ipu: set() for ipu in sorted(set(mapping))}
+    works: dict[int, set[Work]] = {ipu: set() for ipu in sorted(set(program.shape.mapping))}
     for kind, stage in passes:
-        works[mapping[stage]].update(_works(pass_costs(program, kind, stage)))
+        for ipu in program.shape.ipus_of(stage):
+            works[ipu].update(_works(pass_costs(program, kind, stage)))
     if program.shape.training:
-        for ipu, profile in zip(mapping, program.stages, strict=True):
-            works[ipu].update(_works((profile.update,)))
+        for stage, ipu in program.shape.homes:
+            works[ipu].update(_works((program.stages[stage].update,)))
     if any(isinstance(work, MeasuredWork) for of_ipu in works.values() for work in of_ipu):
         return {}
     spec, rates = system.ipu, system.rates

@@ -10,7 +10,7 @@ from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
@@ -23,9 +23,31 @@ def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
 def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
     """Return the sum of something of the stages on each IPU of a replica, in rising order of the IPUs."""
     held = dict.fromkeys(sorted(program.shape.mapping), 0)
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-        held[ipu] += of(profile)
+    for stage, ipu in program.shape.homes:
+        held[ipu] += of(program.stages[stage])
     return held
+
+
+def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
+    """Return how the copies of each stage sum up their gradients, in each replica; None where there is one copy.
+
+    Two IPUs that hold the same stages are a group, and the accumulators of either are one buffer.
+    """
+    if not side.copies_summed:
+        return None
+    held = accumulators_by_ipu(program)
+    itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
+    groups = copy_groups(program.shape, system)
+    plans, cost = fastest_all_reduce(
+        system, groups, [-(-held[group[0] % system.shards] // itemsize) for group in groups], itemsize
+    )
+    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
+
+
+def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
+    """Return the IPUs that hold the same stages, of each replica in turn."""
+    firsts = range(0, system.count, system.shards)
+    return [tuple(first + ipu for ipu in group) for first in firsts for group in shape.alike]
 
 
 def gradient_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
@@ -123,12 +145,13 @@ def _sum_over_links(
 def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
     """Return the all-gather before each pass of each stage whose weights are spread over the replicas.
 
-    Each is priced as if it had the links for itself (assumed).
+    Each is priced as if it had the links for itself (assumed); of the copies of a stage, the slowest.
     """
     found = {}
     for stage in sorted(side.gathered):
-        ipu = program.shape.mapping[stage]
-        found[stage] = all_gathers(system, {ipu: program.stages[stage].parameter_bytes})[ipu]
+        size = program.stages[stage].parameter_bytes
+        ways = [all_gathers(system, {ipu: size})[ipu] for ipu in program.shape.ipus_of(stage)]
+        found[stage] = max(ways, key=lambda way: way.cost.total_cycles)
     return found
 
 
@@ -137,9 +160,9 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
     if not side.gathered_updates:
         return {}
     held = dict.fromkeys(sorted(side.gathered_updates), 0)
-    for shard, profile in zip(program.shape.mapping, program.stages, strict=True):
+    for stage, shard in program.shape.homes:
         if shard in held:
-            held[shard] += program.offload.gathered_bytes(profile)
+            held[shard] += program.offload.gathered_bytes(program.stages[stage])
     return all_gathers(system, held)
 
 
@@ -162,7 +185,10 @@ def pass_collectives(
         return known[shard, call]
 
     return {
-        (kind, stage): tuple(priced(program.shape.mapping[stage], call) for call in program.collectives(kind, stage))
+        (kind, stage): tuple(
+            max((priced(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda each: each.cost.total_cycles)
+            for call in program.collectives(kind, stage)
+        )
         for kind, stage in sorted(side.collective)
         if kind in kinds
     }

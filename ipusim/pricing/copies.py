@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,8 +19,8 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
-#: What is sent: by replica, stage, and stage that it goes to.
-Sends = dict[tuple[int, int, int], Send]
+#: What is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
+Sends = dict[tuple[int, int, int, int], Send]
 #: Passes behind which nothing is copied.
 _HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
@@ -50,9 +51,8 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
 
     Every replica of ``system`` copies its own.
     """
-    mapping = program.shape.mapping
     total: dict[tuple[int, int], int] = {}
-    for edge in edges:
+    for mapping, edge in product(program.shape.copies, edges):
         for copy in stage_copies(program, edge):
             source, target = mapping[copy.source], mapping[copy.target]
             if source != target:
@@ -111,14 +111,14 @@ def _sends(
     """Return what is sent along ``edges``, and the link directions by number: those ``known``, then the others."""
     links = {direction: number for number, direction in enumerate(known)}
     found: Sends = {}
-    for edge in edges:
+    for (number, mapping), edge in product(enumerate(program.shape.copies), edges):
         for copy in stage_copies(program, edge):
-            source, target = (program.shape.mapping[stage] for stage in (copy.source, copy.target))
+            source, target = mapping[copy.source], mapping[copy.target]
             if source == target or not copy.bytes:
                 continue
             for replica, first in enumerate(range(0, system.count, system.shards)):
                 cost = system.merged_copy({(first + source, first + target): copy.bytes})
-                found[replica, copy.source, copy.target] = Send(
+                found[replica, number, copy.source, copy.target] = Send(
                     copy.bytes,
                     Sum(tuple((term, 1) for term in laws.fixed_terms(cost.fixed._replace(sync_cycles=0)))),
                     tuple(links.setdefault(load.direction, len(links)) for load in cost.links),

@@ -234,6 +234,7 @@ class Costs:
         tables: what the stages that have tables on the host move there and back.
         pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
         update_streams: the same of each IPU's weight update.
+        copy_sum: how the copies of each stage sum up their gradients; None where there is one, or nothing to sum up.
         gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
         host_sum: how the hosts do; None where there is one.
         host_update: the weight update on the host; None where the IPUs do it.
@@ -242,8 +243,8 @@ class Costs:
         collectives: what replicas do together in each (pass, stage), one after the other.
         host_calls: what the host does in each (pass, stage), one after the other.
         links: the link directions that carry anything, by number: those of the copies, then those of
-            ``gradient_sum`` alone.
-        sends: in point-to-point, what each replica sends: by replica, stage, and stage that it goes to.
+            ``copy_sum`` and ``gradient_sum`` alone.
+        sends: in point-to-point, what is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
         instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
 
     Example:
@@ -262,6 +263,7 @@ class Costs:
     tables: Mapping[int, TableCosts] = field(default_factory=dict)
     pass_streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     update_streams: Mapping[int, Stream] = field(default_factory=dict)
+    copy_sum: ReplicaCollective | None = None
     gradient_sum: ReplicaCollective | None = None
     host_sum: HostSum | None = None
     host_update: HostUpdate | None = None
@@ -270,5 +272,5 @@ class Costs:
     collectives: Mapping[tuple[int, int], tuple[PassCollective, ...]] = field(default_factory=dict)
     host_calls: Mapping[tuple[int, int], tuple[PassHostCall, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
-    sends: Mapping[tuple[int, int, int], Send] = field(default_factory=dict)
+    sends: Mapping[tuple[int, int, int, int], Send] = field(default_factory=dict)
     instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.collectives import (
+    copy_sum,
     gradient_sum,
     host_sum,
     host_update,
@@ -40,7 +41,9 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
     summed = cache(gradient_sum, program, system, side)
-    summed_on = () if summed is None else tuple(direction for direction, _ in summed.cost.link_bytes)
+    of_copies = cache(copy_sum, program, system, side)
+    sums = [each for each in (of_copies, summed) if each is not None]
+    summed_on = [direction for each in sums for direction, _ in each.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
     return Costs(
@@ -51,6 +54,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         tables=_tables(program, system),
         pass_streams={key: stream for key, stream in side.streams.items() if key[0] in kinds},
         update_streams=side.updates,
+        copy_sum=of_copies,
         gradient_sum=summed,
         host_sum=cache(host_sum, program, system, side),
         host_update=cache(host_update, program, system, side),
@@ -87,7 +91,8 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     host updates them, IPUs do nothing.
     """
     updates: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
-    for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
+    for stage, ipu in program.shape.homes:
+        profile = program.stages[stage]
         if counts_update(profile, program, system):
             updates[ipu].append((pass_cycles(profile.update, system.ipu, system.rates), 1))
     return {ipu: Sum(tuple(parts)) for ipu, parts in updates.items()}

@@ -147,9 +147,11 @@ def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             parts = (*laws.fixed_terms(step.fixed), *link)
             spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
             yield Thing(f"{of} of replica {replica}" if len(meetings) > 1 else of, parts, after[which], spans)
-    for (replica, source, target), send in costs.sends.items():
+    for (replica, copy, source, target), send in costs.sends.items():
         of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
-        yield Thing(of, (send.lead_cycles, send.cycles), plan.shape.micro_batches, 1 + len(send.links))
+        of += f" in copy {copy}" if plan.shape.mirrored else ""
+        times = len(range(copy, plan.shape.micro_batches, len(plan.shape.copies)))
+        yield Thing(of, (send.lead_cycles, send.cycles), times, 1 + len(send.links))
 
 
 def _spans(cycles: Sequence[int]) -> int:
@@ -207,6 +209,8 @@ def _streamed(stream: Stream, system: System) -> Sequence[int]:
 
 
 def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    if costs.copy_sum is not None:
+        yield _collective(f"all-reduce of copies ({costs.copy_sum.algorithm})", costs.copy_sum.cost)
     if costs.gradient_sum is not None:
         yield _collective(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost)
     if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None:

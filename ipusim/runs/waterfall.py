@@ -62,21 +62,23 @@ def priced(job: Job, cuts: int) -> tuple[Costs, System]:
 def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     """Return the cycles of passes were every IPU given an equal part of all passes of a kind.
 
+    IPUs that hold copies of the same stages count as one.
+
     The stages of an IPU share its part equally. All is in whole cycles: what is left over of a kind goes to the IPUs
     in their order, a cycle each, from where that of the kind before ended; and in an IPU to its first stages. Four
     stages of 10, 10, 10 and 14 cycles on four IPUs have 11 each.
     """
-    mapping = job.plan.shape.mapping
-    ipus = sorted(set(mapping))
+    shape = job.plan.shape
+    groups = shape.alike
     found: dict[tuple[int, int], int] = {}
     begin = 0
     for kind in sorted({kind for kind, _ in passes}):
-        own, over = divmod(sum(cycles for (of, _), cycles in passes.items() if of == kind), len(ipus))
-        more = {ipus[(begin + number) % len(ipus)] for number in range(over)}
+        own, over = divmod(sum(cycles for (of, _), cycles in passes.items() if of == kind), len(groups))
+        more = {groups[(begin + number) % len(groups)] for number in range(over)}
         begin += over
-        for ipu in ipus:
-            stages = [stage for stage, of in enumerate(mapping) if of == ipu]
-            each, left = divmod(own + (ipu in more), len(stages))
+        for group in groups:
+            stages = [stage for stage in range(shape.stages) if shape.mapping[stage] in group]
+            each, left = divmod(own + (group in more), len(stages))
             found |= {(kind, stage): each + (number < left) for number, stage in enumerate(stages)}
     return found
 

@@ -72,6 +72,17 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
     return {ipu: chunks[0] for ipu, chunks in found.items()}
 
 
+def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
+    """Return of each IPU its chunk of the first copy of the pipeline, and that of the second, in the first's order.
+
+    Raises UnsupportedProgramError where there is one copy, or a micro-batch comes back to an IPU.
+    """
+    if not shape.mirrored:
+        raise UnsupportedProgramError(f"The schedule '{schedule}' needs two copies of each stage: a mirrored shape.")
+    first = one_chunk_of(shape, schedule)
+    return {ipu: [own, other] for (ipu, own), other in zip(first.items(), reversed(first.values()), strict=True)}
+
+
 def order_of(
     schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass]]]
 ) -> Order:

@@ -18,8 +18,9 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import (
     breadth_first,
+    chimera,
     controllable_memory,
-    dualpipe_v,
+    dualpipe,
     gpipe,
     grouped,
     hanayo,
@@ -54,6 +55,7 @@ class Schedule:
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
         per_ipu: how many stages an IPU has where nobody says.
+        mirrored: whether there are two copies of each stage.
         notes: what whoever runs it should know.
 
     Example:
@@ -75,6 +77,7 @@ class Schedule:
     period: Callable[[PlanShape], int] | None = None
     placement: Callable[[int, int], tuple[int, ...]] = around
     per_ipu: int = 1
+    mirrored: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -177,14 +180,21 @@ def _serialized_in_a_row(shape: PlanShape) -> int:
 
 
 def _free(
-    name: str, order: Callable[[PlanShape], Order], summary: str, supports: frozenset[Feature], **more: Any
+    name: str,
+    order: Callable[[PlanShape], Order],
+    summary: str,
+    supports: frozenset[Feature],
+    multiple: Callable[[PlanShape], int] = any_count,
+    **more: Any,
 ) -> Schedule:
-    """Return a schedule of the GPU world that has any count, and repeats itself with each micro-batch."""
-    return Schedule(name, order, any_count, True, summary, supports, _FREE, **{"period": any_count, **more})
+    """Return a schedule of the GPU world that repeats itself with each multiple of micro-batches."""
+    return Schedule(name, order, multiple, True, summary, supports, _FREE, **{"period": multiple, **more})
 
 
 #: Stages that go over the IPUs and back, two on each of them.
 _zigzag: Final = partial(_free, placement=zigzag, per_ipu=2)
+#: Micro-batches that come from both ends, to two copies of each stage.
+_mirrored: Final = partial(_free, mirrored=True)
 
 
 _SCHEDULES: Final[dict[str, Schedule]] = {
@@ -234,15 +244,12 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE, period=any_count),
         Schedule("gpipe", gpipe.order, any_count, True, "all forward passes, then all backward passes", _GPU, _FREE),
         _free("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
-        Schedule(
+        _free(
             "interleaved_1f1b",
             interleaved_1f1b.order,
-            interleaved_1f1b.multiple,
-            True,
             "1f1b with stages that go round the IPUs several times",
             _GPU_TRAINING,
-            _FREE,
-            period=interleaved_1f1b.multiple,
+            interleaved_1f1b.multiple,
         ),
         _free(
             "eager_1f1b",
@@ -287,9 +294,17 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES),
         _zigzag(
             "dualpipe_v",
-            dualpipe_v.order,
+            dualpipe.v_order,
             "zbv with the forward pass of one stage and the backward pass of the other in one slot",
             _HALVES,
+        ),
+        _mirrored("dualpipe", dualpipe.order, "dualpipe_v with two copies of each stage", _HALVES, dualpipe.multiple),
+        _mirrored(
+            "chimera",
+            chimera.order,
+            "1f1b from both ends, to two copies of each stage",
+            _GPU_TRAINING,
+            chimera.multiple,
         ),
         _zigzag("v_half", controllable_memory.v_half, "zbv with half the activations, and a bubble for it", _HALVES),
         _zigzag(

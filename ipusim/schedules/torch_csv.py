@@ -44,8 +44,10 @@ _EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty ce
 def write_torch_csv(order: Order) -> str:
     """Return the text of an Order, in the time-steps of passes that all take one, with copies that take none.
 
-    Raises PlanError for passes that torch has not.
+    Raises PlanError for passes, and for copies of stages, that torch has not.
     """
+    if order.shape.mirrored:
+        raise PlanError("expected one copy of each stage, as torch has it, got two")
     ranks = max(order.shape.mapping) + 1
     rows: list[list[str]] = [[] for _ in range(ranks)]
     steps = earliest(order, one_at_a_time=True)

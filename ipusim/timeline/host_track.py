@@ -14,11 +14,18 @@ class HostTrack(IntEnum):
     NETWORK = 3
     VARIABLES = 4
     OUTSIDE = 5
+    #: The feeds of the second copies of stages.
+    SECOND_INFEED = 6
+    SECOND_OUTFEED = 7
 
     @property
     def word(self) -> str:
         """Its name in trace files."""
         return self.name.lower()
+
+    def of_copy(self, copy: int) -> HostTrack:
+        """Return the track of this feed for a copy of the stages."""
+        return HostTrack[f"SECOND_{self.name}"] if copy else self
 
     @property
     def always(self) -> bool:

@@ -35,6 +35,7 @@ class TimelineInfo:
         links: name of each link direction that carries traffic, such as ``0→1 rung``.
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
+        mirrored: whether each stage is there twice, the second time on the IPU of its mirror image in ``mapping``.
         hosts: hosts that run the same, each on a device of its own.
         title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
             differ in it alone are equal.
@@ -65,6 +66,7 @@ class TimelineInfo:
     layers: tuple[str, ...] = ()
     hosts: int = 1
     ipus_at_end: tuple[int, ...] = ()
+    mirrored: bool = False
     title: str = field(default="", compare=False)
 
     @property
@@ -106,8 +108,9 @@ class TimelineInfo:
         held: dict[int, tuple[int, ...]] = {}
         for replica in range(self.replicas):
             for stage, ipu in enumerate(self.mapping):
-                place = replica * self.shards + ipu
-                held[place] = (*held.get(place, ()), stage)
+                for at in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
+                    place = replica * self.shards + at
+                    held[place] = (*held.get(place, ()), stage)
         return dict(sorted(held.items()))
 
 

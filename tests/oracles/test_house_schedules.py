@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -10,10 +11,12 @@ import pytest
 
 from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
-from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
+from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
+from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check_plan, violations
+from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
@@ -28,7 +31,9 @@ from ipusim.schedules import controllable_memory, v_1f1b
 from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
+from ipusim.timeline.kinds import SpanKind
 from tests import torch_schedules
+from tests.house_schedules import shape_of
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
 from tests.price_and_run import price_and_run
@@ -275,6 +280,91 @@ def test_dualpipe_v_has_torchs_order():
     for line, right in zip(write_torch_csv(order).splitlines(), TORCHS_DUALPIPE_V, strict=False):
         cells = [cell.replace(")OVERLAP_F_B", "").lstrip("(").replace(";", "+") for cell in line.split(",") if cell]
         assert cells == right.split()
+
+
+#: Of four IPUs and eight micro-batches the first two, as their authors' code gives them: copy.stage.micro-batch of the
+#: copy, x+y for two passes in one slot.
+DUALPIPE = {
+    0: "F0.0.0 F0.0.1 F0.0.2 F1.3.0 I1.3.0 W1.3.0 F1.3.1 F0.0.3+B1.3.1 F1.3.2+B0.0.0 B1.3.2 F1.3.3+B0.0.1 B1.3.3 "
+    "I0.0.2 W0.0.2 I0.0.3 W0.0.3",
+    1: "F0.1.0 F1.2.0 F0.1.1 F1.2.1 F0.1.2 B1.2.0 F1.2.2+B0.1.0 F0.1.3+B1.2.1 F1.2.3+B0.1.1 B1.2.2 B0.1.2 I1.2.3 "
+    "I0.1.3 W1.2.3 W0.1.3",
+}
+#: Of four and four micro-batches: a unit.
+CHIMERA = {
+    0: "F0.0.0 F0.0.1 F1.3.0 B1.3.0 F1.3.1 B1.3.1 B0.0.0 B0.0.1",
+    1: "F0.1.0 F1.2.0 F0.1.1 F1.2.1 B1.2.0 B0.1.0 B1.2.1 B0.1.1",
+}
+
+
+@pytest.mark.parametrize(("schedule", "count", "rows"), [("dualpipe", 8, DUALPIPE), ("chimera", 4, CHIMERA)])
+def test_two_copies_have_their_authors_order(schedule, count, rows):
+    order = find(schedule).laid_out(shape_of(schedule, (0, 1, 2, 3), count))
+    found = dict.fromkeys(range(4), "")
+    for (ipu, kind, stage, micro), joined in zip(order.passes.tolist(), order.joined.tolist(), strict=True):
+        found[ipu] += f"{'FBRIW'[kind]}{micro % 2}.{stage}.{micro // 2}{'+' if joined else ' '}"
+    assert {ipu: found[ipu].split() for ipu in rows} == {ipu: text.split() for ipu, text in rows.items()}
+    # The other half has the same passes of the other copies.
+    for ipu, text in rows.items():
+        other = re.sub(r"([FBIW])([01])", lambda word: f"{word[1]}{1 - int(word[2])}", text)
+        assert found[3 - ipu].strip() == other
+
+
+@pytest.mark.parametrize(("ipus", "count"), [(2, 4), (4, 8), (4, 20), (8, 16), (8, 20), (8, 40), (16, 32)])
+def test_dualpipe_waits_the_way_to_the_middle_and_keeps_a_micro_batch_more(ipus, count):
+    """3 m + N - 2 passes of a stage; of 8 IPUs and 20 micro-batches 66, as in its authors' picture; N + 1 kept."""
+    mapping = tuple(range(ipus))
+    assert free("dualpipe", mapping, count, EQUAL) == 3 * count + ipus - 2
+    assert most_kept("dualpipe", mapping, count, "BW") == [ipus + 1] * ipus
+
+
+@pytest.mark.parametrize(("ipus", "units"), [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4), (16, 1)])
+def test_chimera_waits_half_of_the_way_and_keeps_least_at_the_ends(ipus, units):
+    """Li and Hoefler 2021, table 2: N - 2 passes of 2 m + N - 2 where all take equally long; N / 2 + 1 to N kept."""
+    mapping, count = tuple(range(ipus)), ipus * units
+    assert free("chimera", mapping, count, (1, 1)) == 2 * count + ipus - 2
+    assert free("chimera", mapping, count, (1, 2)) == 3 * count + (ipus - 2) * (units + 1)
+    half = [ipus // 2 + 1 + rank for rank in range(ipus // 2)]
+    assert most_kept("chimera", mapping, ipus, "B") == [*half, *half[::-1]]
+
+
+def test_two_copies_are_refused_where_stages_have_no_mirror_image():
+    with pytest.raises(ProgramError, match=r"on two IPUs that are as far from either end.*got stages on 0, 1, 2$"):
+        shape_of("chimera", (0, 1, 2), 6)
+    with pytest.raises(ProgramError, match=r"got stages on 0, 0, 0, 1$"):
+        shape_of("dualpipe", (0, 0, 0, 1), 6)
+    with pytest.raises(UnsupportedProgramError, match="needs two copies of each stage"):
+        find("dualpipe").order(PlanShape(mapping=(0, 1), micro_batches=4))
+    with pytest.raises(UnsupportedProgramError, match="has the stages of an IPU follow each other"):
+        find("dualpipe").order(shape_of("dualpipe", (0, 1, 0, 1), 8))
+    with pytest.raises(CountError, match="must be a multiple of 2, but it is 9"):
+        find("dualpipe").order(shape_of("dualpipe", (0, 1, 2, 3), 9))
+    with pytest.raises(CountError, match="needs twice as many micro-batches as IPUs, 8 or more, got 6"):
+        find("dualpipe").order(shape_of("dualpipe", (0, 1, 2, 3), 6))
+    with pytest.raises(CountError, match="must be a multiple of 4, but it is 6"):
+        find("chimera").order(shape_of("chimera", (0, 1, 2, 3), 6))
+
+
+def test_copies_of_stages_sum_up_their_gradients_over_the_links():
+    """Each IPU has the weights of two stages; the sum is the all-reduce of what both accumulate, two IPUs at a time."""
+    stage = {"forward": 1000, "backward": 2000, "parameter_bytes": 4 << 20, "accumulator_bytes": 8 << 20}
+    found = {}
+    for schedule in ("1f1b", "chimera"):
+        stages = [{"name": f"s{number}", **stage} for number in range(4)]
+        pipeline = {"schedule": schedule, "gradient_accumulation_count": 8, "stages": stages}
+        request = Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline}, name="copies")
+        found[schedule] = assemble(request)
+    held = {name: dict(job.memory.footprint.ipus[1].resident) for name, job in found.items()}
+    for holder in (Holder.PARAMETERS, Holder.ACCUMULATORS):
+        assert held["chimera"][holder] == 2 * held["1f1b"][holder] > 0
+    job = found["chimera"]
+    assert found["1f1b"].costs.copy_sum is None
+    _, cost = fastest_all_reduce(job.system, [(0, 3), (1, 2)], [(16 << 20) // 4] * 2, 4)
+    assert job.costs.copy_sum.cost == cost
+    timeline = timeline_of(job)
+    (row,) = timeline.rows(SpanKind.ALL_REDUCE)
+    assert timeline.end[row] - timeline.start[row] == cost.total_cycles
+    assert job.costs.copy_sum.bytes == 4 * (16 << 20)
 
 
 def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():

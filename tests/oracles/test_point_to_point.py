@@ -30,8 +30,8 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
 from tests.effort import share
-from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, multiple_of, trains_only
-from tests.orders import needs_of, passes_of, random_order, read
+from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_mirrored, multiple_of, shape_of, trains_only
+from tests.orders import home_of, needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
 LETTERS = {
@@ -45,7 +45,7 @@ LETTERS = {
 
 def free(schedule, mapping, count, cycles, training=True):
     """The makespan on the free system; ``cycles`` are those of a stage's passes."""
-    shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
+    shape = shape_of(schedule, mapping, count, training=training)
     program = PipelineProgram(tuple(profile(index, *cycles) for index in range(shape.stages)), shape, schedule)
     plan = plan_of(find(schedule), shape, Sync.POINT_TO_POINT)
     check_plan(plan)
@@ -93,7 +93,7 @@ def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
 def most_kept(schedule, mapping, count, until):
     """The most micro-batches of all its stages that each IPU has run forward, and not through a pass of ``until``."""
     found = []
-    for words in passes_of(find(schedule).order(PlanShape(mapping=mapping, micro_batches=count))).values():
+    for words in passes_of(find(schedule).order(shape_of(schedule, mapping, count))).values():
         kept = np.cumsum([(word[0] == "F") - (word[0] in until) for word in words])
         assert kept[-1] == 0
         found.append(int(kept.max()))
@@ -141,9 +141,9 @@ class Case:
             "W": each.backward_weights,
         }[letter]
 
-    def way(self, source, target):
+    def way(self, source, target, micro):
         """Lead cycles, bytes, and the exact bytes per cycle of each link from one stage to the next; None within."""
-        here, there = self.shape.mapping[source], self.shape.mapping[target]
+        here, there = (home_of(self.shape, stage, micro) for stage in (source, target))
         size = (
             self.program.stages[source].output_bytes
             if target > source
@@ -198,20 +198,19 @@ def graph_of(case):
     blocking = not case.program.overlap_copies
     ways, pair = {}, pairs(case.order)
     for word in words:
-        letter, stage, _ = read(word)
+        letter, stage, micro = read(word)
         graph.add_edge("begin", read(word), cycles=0)
         target = tensor_of(case.shape, letter, stage)
-        ways[read(word)] = None if target is None else case.way(stage, target)
+        ways[read(word)] = None if target is None else case.way(stage, target, micro)
     # Of two passes in one slot, the first one's tensors leave behind the second, and the second waits for nothing.
     sent = {one: case.cycles(*one[:2]) for one in ways}
     for first, second in pair.items():
         sent[first] += case.cycles(*second[:2])
         sent[second] += carrying(ways[first]) if blocking else 0
     of_slot = {second: first for first, second in pair.items()}
-    mapping = case.shape.mapping
     for one, before in needs_of(case.shape, words).items():
         for other in before:
-            if mapping[other[1]] == mapping[one[1]]:
+            if home_of(case.shape, *other[1:]) == home_of(case.shape, *one[1:]):
                 graph.add_edge(other, one, cycles=case.cycles(*other[:2]))
             else:
                 graph.add_edge(other, of_slot.get(one, one), cycles=sent[other] + carrying(ways[other]))
@@ -294,7 +293,7 @@ def settle(case, now, running, leading, flows, ready, free_at, rates_of_links):
             moved = True
             _, ipu, one, needs = each
             target = tensor_of(case.shape, *one[:2])
-            way = None if target is None else case.way(one[1], target)
+            way = None if target is None else case.way(one[1], target, one[2])
             for other, before in needs.items():
                 if one in before and (other[1] == one[1] or way is None):
                     ready[other][one] = now
@@ -352,6 +351,7 @@ def drawn_case(seed):
     schedule = rng.choice((*NAMED, "drawn", "drawn", "drawn"))
     machine, most, order = rng.choice(SYSTEMS)
     ipus = rng.randint(2, min(most, 5))
+    ipus -= ipus % 2 if is_mirrored(schedule) else 0
     chunks = rng.choice((1, 2)) if schedule in ("gpipe", "grouped", "drawn") or goes_around(schedule) else 1
     mapping = tuple(rng.sample(range(most), ipus)) * chunks
     mapping += mapping[::-1] if is_a_v(schedule) else ()
@@ -366,7 +366,7 @@ def drawn_case(seed):
         forward, first, second = (rng.randint(1, scale) for _ in range(3))
         bytes_of = (rng.randint(*sizes) for _ in range(2))
         profiles.append(profile(index, forward, first + second, first, second, *bytes_of))
-    shape = PlanShape(mapping=mapping, micro_batches=count, training=training)
+    shape = shape_of(schedule, mapping, count, training=training)
     program = PipelineProgram(tuple(profiles), shape, schedule, overlap_copies=rng.random() < 0.7)
     made = random_order(rng, shape) if schedule == "drawn" else find(schedule).order(shape)
     return Case(made, program, build_system(machine, mapping=mapping, ipus=most, selection_order=order))

@@ -61,7 +61,7 @@ def test_equal_stages_have_no_imbalance_and_fill_and_drain_is_the_closed_form(na
     count = 48 if name == "grouped" else COUNT
     for sync in schedule.syncs:
         parts = parts_of(job_of(name, [(FORWARD, BACKWARD)] * len(mapping), sync, mapping, count))
-        fill = parts.pop(TimePart.FILL_AND_DRAIN)
+        fill = parts.pop(TimePart.FILL_AND_DRAIN, 0)
         assert parts == {TimePart.USEFUL: len(mapping) // ipus * count * (FORWARD + BACKWARD)}
         known = FILL | (FREE if sync is Sync.POINT_TO_POINT else {})
         if name in known:

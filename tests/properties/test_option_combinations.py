@@ -28,7 +28,7 @@ from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import share, slowest
 from tests.explained import check_changes, check_explained, check_waterfall
-from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_halved, multiple_of, trains_only
+from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_halved, is_mirrored, multiple_of, trains_only
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
@@ -174,7 +174,7 @@ def scenarios(draw):
     schedule = draw(among(*MEETING, *FREE))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
-    if is_a_v(schedule) and len(splits) % 2 == 0:
+    if (is_a_v(schedule) or is_mirrored(schedule)) and len(splits) % 2 == 0:
         splits.pop()
     stages, training = len(splits) + 1, trains_only(schedule) or draw(often)
     mapping = places(draw, schedule, stages)
@@ -318,7 +318,7 @@ def places(draw, schedule, stages):
     if goes_around(schedule) and stages == 4 and draw(often):
         return draw(st.sampled_from([[0, 1, 0, 1], [2, 0, 2, 0]]))
     if schedule in FREE and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
-        return [mapping[0], *mapping[:-1]]
+        return [mapping[0], mapping[0], *(mapping[1:2] * 2 if is_mirrored(schedule) else mapping[1:-1])]
     return mapping
 
 

@@ -43,7 +43,12 @@ def plan_for(
     ipus, sizes = _mapping(mapping, stages, chosen)
     training = not inference and schedules.Feature.TRAINING in chosen.supports
     shape = pipelines.PlanShape(
-        mapping=ipus, micro_batches=1, training=training, recompute=recompute and training, sizes=sizes
+        mapping=ipus,
+        micro_batches=1,
+        training=training,
+        recompute=recompute and training,
+        sizes=sizes,
+        mirrored=chosen.mirrored,
     )
     overlap = chosen.multiple(shape)
     count = overlap if count is None else count

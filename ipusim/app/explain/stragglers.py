@@ -99,7 +99,7 @@ class Stragglers:
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     """Return how much of the time of the run of a Job goes to stragglers: it is simulated for each word."""
-    mapping, passes, disturbances = job.plan.shape.mapping, list(job.costs.passes), job.system.disturbances
+    shape, passes, disturbances = job.plan.shape, list(job.costs.passes), job.system.disturbances
     cycles, ideal = analysis.throughput_of(timeline).run_cycles, _cycles(job)
     kinds = sorted(set(job.plan.kind.tolist()))
     by_type = {_name(kind): _cycles(job, [key for key in passes if key[0] == kind]) for kind in kinds}
@@ -107,17 +107,17 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
         by_type["copies"] = _cycles(job, copies=True)
     if disturbances:
         by_type["disturbances"] = _cycles(job, disturbed=disturbances)
-    on = {ipu: [key for key in passes if mapping[key[1]] == ipu] for ipu in sorted(set(mapping))}
+    on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
     of = {ipu: [each for each in disturbances if _shard(each, job) == ipu] for ipu in on}
     by_ipu = {ipu: _cycles(job, on[ipu], disturbed=of[ipu]) for ipu in on}
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
     without_slowest = _cycles(
         job,
-        [key for key in passes if mapping[key[1]] not in slowest],
+        [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))],
         copies=True,
         disturbed=[each for each in disturbances if _shard(each, job) not in slowest],
     )
-    others = [key for key in passes if key[1] != len(mapping) - 1]
+    others = [key for key in passes if key[1] != shape.stages - 1]
     without_last = _cycles(job, others, copies=True, disturbed=disturbances)
     lost = cycles - ideal
     return Stragglers(
@@ -169,11 +169,11 @@ def _cycles(
     return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=priced)).run_cycles
 
 
-def _median(costs: Costs) -> dict[tuple[int, int, int], pricing.Send]:
+def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
     """Return the sends of a run, each as long as the median of those in its direction."""
     found = {}
     for forward in (True, False):
-        alike = {key: send for key, send in costs.sends.items() if (key[2] > key[1]) is forward}
+        alike = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
         for key, send in alike.items():
             lead = median_low(each.lead_cycles for each in alike.values())
             cycles = median_low(each.cycles for each in alike.values())

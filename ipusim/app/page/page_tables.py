@@ -27,7 +27,9 @@ def _stage_table(run: StoredRun) -> Table:
         for stage, (cycles, kept) in enumerate(zip(run.summary["stage_cycles"], memory, strict=True)):
             yield (
                 info.stages[stage],
-                f"{info.mapping[stage]}",
+                " and ".join(
+                    str(ipu) for ipu, stages in info.stages_of_ipu.items() if stage in stages and ipu < info.shards
+                ),
                 f"{cycles['forward_cycles']:,}",
                 f"{cycles['backward_cycles']:,}",
                 f"{kept['fifo_depth']}",

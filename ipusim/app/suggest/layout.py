@@ -83,18 +83,22 @@ class Layouts:
 
     def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
         """Return the schedule, and the least shape that a choice could have."""
-        return schedules.schedule_of(choice.schedule, self._given.request.folder), pipelines.PlanShape(
+        schedule = schedules.schedule_of(choice.schedule, self._given.request.folder)
+        return schedule, pipelines.PlanShape(
             mapping=choice.mapping,
             micro_batches=self._given.serialization,
             training=self._given.training,
             recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
             recompute_inline=choice.recompute == rules.INTERLEAVED,
             serialization=self._given.serialization,
+            mirrored=schedule.mirrored,
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
         """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
         schedule = schedules.schedule_of(choice.schedule, request.folder)
+        if schedule.mirrored:
+            return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot weigh up."
         try:
             system, plan = runs.device_and_plan(request, schedule, self._given.training)
         except RequestError as error:

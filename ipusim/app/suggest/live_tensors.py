@@ -35,7 +35,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
             own = plan.stage[rows] == stage
             kind = plan.kind[rows][own]
             nothing = pipelines.StageFootprint(
-                ipu=ipu,
+                ipus=(ipu,),
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
                 kept=0,
                 recomputed=0,

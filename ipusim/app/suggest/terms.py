@@ -197,7 +197,7 @@ def _sender(plan: Plan, edge: pipelines.Edge) -> tuple[int, int]:
 
 def _sends(plan: Plan, system: System) -> Numbers:
     sends = np.zeros((2, 2, plan.shape.stages))
-    for (replica, source, target), send in pricing.send_costs(plan, _program(plan, _LARGE), system, {}).items():
+    for (replica, _, source, target), send in pricing.send_costs(plan, _program(plan, _LARGE), system, {}).items():
         if replica == 0:
             sends[:, int(target < source), source] = send.lead_cycles, max(send.cycles - 1, 0) / _LARGE
     return sends

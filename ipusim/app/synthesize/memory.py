@@ -75,5 +75,5 @@ def memory_of(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> Memory:
     footprint = job.memory.footprint
     base = {each.ipu: each.resident_bytes - each.assumed_bytes for each in footprint.ipus}
     for stage in footprint.stages:
-        base[stage.ipu] -= stage.fifo_bytes
+        base[stage.ipus[0]] -= stage.fifo_bytes
     return Memory(tasks, footprint.stages, [base[ipu] for ipu in tasks.ipus], [limits.get(ipu) for ipu in tasks.ipus])

@@ -178,14 +178,22 @@ def synthesize(
 def _rows(request: Request, named: Sequence[str]) -> tuple[Row, ...]:
     """Return the runs of named schedules that have as many IPUs as the scenario's own, which is among them.
 
-    On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
+    None has two copies of a stage, which the search has not. On other numbers of IPUs there are other numbers of
+    replicas, and another work behind a weight update.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
     job = assemble(request.replace(_REPORTED))
     ipus = len(set(job.program.shape.mapping))
     jobs = [(row, _job(request, row)) for row in rows]
-    return tuple(row for row, of in jobs if of is not None and len(set(of.program.shape.mapping)) == ipus)
+    found = tuple(
+        row
+        for row, of in jobs
+        if of is not None and len(set(of.program.shape.mapping)) == ipus and not of.program.shape.mirrored
+    )
+    if not found:
+        raise ProgramError("expected a schedule to begin with that has one copy of each stage, got none: name others")
+    return found
 
 
 def _sync(request: Request) -> Sync:
@@ -268,7 +276,7 @@ def _greedy(start: _Start) -> Iterator[Words]:
     for depth in _DEPTHS:
         room = []
         for word, ipu in enumerate(tasks.ipus):
-            own = [number for number, stage in enumerate(stages) if stage.ipu == ipu]
+            own = [number for number, stage in enumerate(stages) if ipu in stage.ipus]
             most = depth * sum(kept[number] * (len(stages) - number) for number in own) / len(own)
             most = max(most, sum(kept[number] for number in own))
             limit = memory.limits[word]

@@ -66,7 +66,7 @@ def lay_out(
     with findings.at(("pipeline", "allow_recompute")):
         check_recomputation(recomputed is not None, schedule.recomputation_modes, schedule.name)
     shape = None
-    with findings.at(MAPPING):
+    with findings.at(MAPPING if findings.is_set(MAPPING) or not schedule.mirrored else ("pipeline", "schedule")):
         shape = PlanShape(
             mapping=mapping.ipus,
             micro_batches=pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
@@ -76,6 +76,7 @@ def lay_out(
             overlapped_io=overlapped_io,
             sizes=mapping.sizes,
             serialization=pipeline.batch_serialization_iterations,
+            mirrored=schedule.mirrored,
         )
     system = system_for(mapping)
     return system, None if shape is None else resolve_plan(options, schedule, shape, findings, shorter=shorter)

@@ -125,14 +125,14 @@ def _feed(job: Job, found: Fit) -> str | None:
     More stages do not help there: the element comes to one IPU, or leaves it, in any case.
     """
     program, worst = job.program, found.too_large[0]
-    mapping = program.shape.mapping
+    shape = program.shape
     if found.largest == Holder.STREAMS:
         sizes = {
-            "infeed": program.infeed.element_bytes if mapping[0] == worst.ipu else 0,
-            "outfeed": program.outfeed.element_bytes if mapping[-1] == worst.ipu else 0,
+            "infeed": program.infeed.element_bytes if worst.ipu in shape.ipus_of(0) else 0,
+            "outfeed": program.outfeed.element_bytes if worst.ipu in shape.ipus_of(shape.stages - 1) else 0,
         }
         return max(sizes, key=lambda name: sizes[name])
-    here = [stage for stage in found.footprint.stages if stage.ipu == worst.ipu]
+    here = [stage for stage in found.footprint.stages if worst.ipu in stage.ipus]
     first = found.footprint.stages[0]
     if found.largest == Holder.FIFOS and program.shape.recomputes(0) and first in here:
         return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in here) else None

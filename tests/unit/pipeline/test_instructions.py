@@ -18,6 +18,7 @@ from ipusim.pipeline.plan import Sync, parse_listing
 from ipusim.pipeline.program import OutfeedElements, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find, names
+from tests.house_schedules import shape_of
 from tests.orders import random_order
 
 TEXTS = {
@@ -48,6 +49,7 @@ TEXTS = {
     (Code.GATHER, NONE, NONE, NONE): "gather update",
     (Code.RELEASE, 2, NONE, NONE): "release 2",
     (Code.RELEASE, NONE, NONE, NONE): "release update",
+    (Code.SUM_COPIES, NONE, NONE, NONE): "sum-copies",
     (Code.ALL_REDUCE, NONE, NONE, NONE): "all-reduce",
     (Code.COLLECTIVE, 1, 3, Pass.BACKWARD): "collective B1.3",
     (Code.UPDATE, NONE, NONE, NONE): "update",
@@ -107,6 +109,7 @@ def plans():
         gathered_updates=frozenset({0, 1}),
         collective=frozenset({(Pass.FORWARD, 1)}),
         host_calls=frozenset({(Pass.BACKWARD, 0)}),
+        copies_summed=True,
         summed=True,
         summed_by_hosts=True,
         looked_up=frozenset({0}),
@@ -115,7 +118,7 @@ def plans():
     )
     for sync in Sync:
         for name in names():
-            yield plan_of(find(name), PlanShape(mapping=find(name).mapping(2), micro_batches=12), sync)
+            yield plan_of(find(name), shape_of(name, find(name).mapping(2), 12), sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
         yield lower(drawn, sync, side)
         yield lower(drawn, sync, replace(side, updated_by_host=True))

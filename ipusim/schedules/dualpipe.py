@@ -1,8 +1,10 @@
-"""DualPipeV: a V whose forward and backward passes run together in one slot, so that either's copies are hidden.
+"""DualPipe: micro-batches come from both ends, and forward and backward passes run together in one slot.
 
-DeepSeek-AI, DualPipe (dualpipev.py), 2025; ScheduleDualPipeV of torch.distributed.pipelining. In its main phase an IPU
-runs the forward pass of one of its two stages with the backward pass of the other. On an IPU both compute one after the
-other, and what they need and make is exchanged around them.
+DeepSeek-AI, DualPipe (dualpipe.py, dualpipev.py), 2025; ScheduleDualPipeV of torch.distributed.pipelining. In its main
+phase an IPU runs the forward pass of one of its two stages with the backward pass of the other, so that either's copies
+are hidden. On an IPU both compute one after the other, and what they need and make is exchanged around them.
+
+DualPipe has two copies of each stage, one for either direction. DualPipeV is either half of it: a V.
 """
 
 from __future__ import annotations
@@ -15,16 +17,46 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, joined_order_of, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_of, zigzag_chunks_of
 
-#: The two stages of an IPU: on a micro-batch's way there, and on its way back.
+#: The two stages of an IPU: on a micro-batch's way there, and on its way back; of DualPipe, of the direction in which
+#: micro-batches come to it first, and of the other.
 _THERE, _BACK = 0, 1
 #: A pass of a chunk, and whether it runs in one slot with the next one.
 Turn = tuple[ChunkPass, bool]
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Return the Order of DualPipe; stages that follow each other on an IPU run as one.
+
+    An IPU keeps a micro-batch more than there are IPUs.
+
+    Raises ProgramError for fewer than two stages, CountError for an odd number of micro-batches or fewer than twice the
+    IPUs and UnsupportedProgramError for stages that have no mirror image.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, multiple(shape))
+    chunks = mirrored_chunks_of(shape, "dualpipe")
+    _check_least("dualpipe", shape, len(chunks))
+    half, passes = len(chunks) // 2, {}
+    for rank, (ipu, own) in enumerate(chunks.items()):
+        nearer = min(rank, len(chunks) - 1 - rank)
+        copies = (0, 1) if rank < half else (1, 0)
+        turns = _Turns(shape.micro_batches // 2, nearer, half).passes()
+        passes[ipu] = (
+            own,
+            [((kind, copies[chunk], 2 * number + copies[chunk]), joined) for (kind, chunk, number), joined in turns],
+        )
+    return joined_order_of("dualpipe", shape, passes)
+
+
+def multiple(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
+    """Return 2: a micro-batch from either end."""
+    return 2
+
+
+def v_order(shape: PlanShape) -> Order:
+    """Return the Order of DualPipeV; stages that follow each other on an IPU on the way there, or back, run as one.
 
     Raises ProgramError for fewer than two stages, CountError for fewer micro-batches than twice the IPUs and
     UnsupportedProgramError for stages that are not placed as a V.
@@ -32,16 +64,20 @@ def order(shape: PlanShape) -> Order:
     check_stages(shape.positions)
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, "dualpipe_v")
-    if shape.micro_batches < 2 * len(chunks):
-        raise CountError(
-            f"The schedule 'dualpipe_v' needs twice as many micro-batches as IPUs, {2 * len(chunks)} or more, got "
-            f"{shape.micro_batches}."
-        )
+    _check_least("dualpipe_v", shape, len(chunks))
     passes = {
         ipu: (own, list(_Turns(shape.micro_batches, rank, len(chunks)).passes()))
         for rank, (ipu, own) in enumerate(chunks.items())
     }
     return joined_order_of("dualpipe_v", shape, passes)
+
+
+def _check_least(schedule: str, shape: PlanShape, ipus: int) -> None:
+    if shape.micro_batches < 2 * ipus:
+        raise CountError(
+            f"The schedule '{schedule}' needs twice as many micro-batches as IPUs, {2 * ipus} or more, got "
+            f"{shape.micro_batches}."
+        )
 
 
 class _Turns:
