@@ -195,6 +195,32 @@ def test_behind_a_loss_a_run_takes_the_routes_of_the_spare_ipu(sync, ipu):
     assert execute(run.job, jump=False).timeline == timeline
 
 
+@pytest.mark.parametrize("slower", [1, 10])
+def test_a_spare_ipu_uses_the_streaming_memory_beside_it(slower):
+    """That of the second machine, which may be slow: executions are those of a pipeline whose stage is there."""
+    dense = [{"name": name, "type": "dense", "units": 64, "activation": "tanh"} for name in "abcd"]
+    far = [{"name": "scores", "type": "dense", "units": 3}, {"name": "far", "type": "softmax_cross_entropy"}]
+    system = {"name": "bow_pod16", "auto_select_ipus": 8, "enable_remote_buffers": True, "selection_order": "SNAKE"}
+    pipeline = {"splits": ["b", "c", "d", "scores"], "gradient_accumulation_count": 10, "repeat_count": 4}
+    data = {
+        "system": system,
+        "data": {"type": "synthetic", "shape": [64], "classes": 3, "samples": 80},
+        "model": {"layers": [*dense, *far]},
+        "pipeline": pipeline | {"offload_weight_update_variables": True},
+        "optimizer": {"type": "adam", "learning_rate": 0.01},
+        "numerics": "off",
+        "disturbances": [{"streaming_memory": 1, "slower": slower}],
+    }
+    plain, there = (
+        execute(assemble(Request.from_dict(data | {"pipeline": {**data["pipeline"], "device_mapping": mapping}})))
+        for mapping in ([0, 1, 2, 3, 4], [0, 5, 2, 3, 4])
+    )
+    lost = {"ipu": 1, "lost": plain.timeline.makespan_cycles // 2, "checkpoint_every": 2, "spare": True}
+    run = execute(assemble(Request.from_dict(data | {"disturbances": [*data["disturbances"], lost]})))
+    lengths = [find_execution(of.timeline, 3).execution_cycles for of in (plain, there, run)]
+    assert lengths[0] != lengths[1] == lengths[2]
+
+
 @pytest.mark.parametrize(("slow", "behind"), [({"ipu": 1, "slower": 2}, 1), ({"ipu": 3, "slower": 3}, 3)])
 def test_what_slows_an_ipu_stays_behind_where_it_is_replaced(slow, behind):
     """A slow IPU no longer counts where a spare one takes its place, and a slow spare one counts from then on."""

@@ -49,7 +49,7 @@ def drawn_disturbances(rng, system, length):
     ipus = range(system.count)
     links = [(one, other) for one in ipus for other in system.cables[one]]
     parts = ("infeed", "outfeed", "tables", "variables", "outside", "network", "program")
-    saved = {"checkpoint": rng.randrange(100), "checkpoint_every": rng.randint(1, 3)}
+    saved = {"checkpoint": rng.randrange(100), "checkpoint_every": rng.randint(1, 3), "spare": rng.random() < 0.5}
     makers = [
         lambda: {"ipu": rng.choice(ipus), "slower": rng.choice((1, 1.3, 2, 7.5)), **during()},
         lambda: {"ipu": rng.choice(ipus), "jitter": f"{rng.randint(0, 30)} %", "seed": rng.randrange(100)},
