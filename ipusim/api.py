@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ipusim.runs.request.request import Request
     from ipusim.runs.run import Run
     from ipusim.runs.session import Session
-    from ipusim.schedules.registry import Schedule
+    from ipusim.schedules.schedule import Schedule
     from ipusim.timeline.kinds import SpanKind
     from ipusim.timeline.timeline import Span, Timeline
 else:

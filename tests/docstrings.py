@@ -35,15 +35,15 @@ def public() -> dict[str, Any]:
 
 
 def methods() -> dict[str, Any]:
-    """Return the public methods with parameters of the classes that ``ipusim`` itself offers."""
+    """Return the public methods with parameters of the classes that ``ipusim`` and its door offer."""
     chosen = {}
-    for name in ipusim.__all__:
-        made = getattr(ipusim, name)
+    for path, made in public().items():
         for attribute in dir(made) if inspect.isclass(made) else ():
             method = inspect.getattr_static(made, attribute)
             method = getattr(method, "__func__", method)  # of a class method
-            if not attribute.startswith("_") and inspect.isfunction(method) and parameters(method):
-                chosen[f"ipusim.{name}.{attribute}"] = method
+            own = inspect.isfunction(method) and method.__module__.startswith("ipusim")
+            if own and not attribute.startswith("_") and parameters(method):
+                chosen[f"{path}.{attribute}"] = method
     return chosen
 
 

@@ -87,7 +87,14 @@ class RunTimes:
         return self.throughput.effective_batch_size // (self.micro_batch_size * self.count * self.replicas)
 
     def seconds(self, cycles: int) -> float:
-        """Return cycles of this run's clock as seconds."""
+        """Return cycles of this run's clock as seconds.
+
+        Args:
+            cycles: of the tile clock.
+
+        Returns:
+            Seconds.
+        """
         return cycles / self.clock_hz
 
     def times_dict(self) -> dict[str, Any]:

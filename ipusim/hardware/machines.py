@@ -64,7 +64,14 @@ class Machine:
         return "machine rung" if self.connection == "Fabric" else "rung"
 
     def id_at(self, position: int) -> int:
-        """Return the single-IPU id of the IPU at a ladder position."""
+        """Return the single-IPU id of the IPU at a ladder position.
+
+        Args:
+            position: on the ladder, counted from 0.
+
+        Returns:
+            The id, as Graphcore's tools number the IPUs of a machine.
+        """
         return self.pcie_ids[position] if self.pcie_ids else position
 
 

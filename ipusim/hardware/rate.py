@@ -11,6 +11,9 @@ from ipusim.base.units import format_rate, format_seconds
 #: What a rate prices: passes on an IPU, what IPUs do together, or what the host does between session runs; or code,
 #: in memory.
 Part = Literal["computation", "links", "host", "memory"]
+#: Source, and bounds, of several rates.
+PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
+SHARE: Final = (Fraction(1, 100), 1)
 _SUFFIXES: Final = ("_ns", "_bytes_per_s")
 
 

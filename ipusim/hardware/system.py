@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
@@ -93,7 +93,14 @@ class System:
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
 
     def cable(self, link: tuple[int, int]) -> tuple[int, int]:
-        """Return the physical IPU numbers of the ends of a cable between two logical IPUs, in ascending order."""
+        """Return the ends of a cable between two logical IPUs.
+
+        Args:
+            link: the two logical IPUs.
+
+        Returns:
+            Their physical numbers, the smaller one first.
+        """
         one, other = sorted(self.ipus[ipu] for ipu in link)
         return one, other
 
@@ -181,9 +188,13 @@ class System:
         return 0 if self.framework is None else self._duration(self.rates.session_run_ns)
 
     def offchip_state_cycles(self, weight_bytes: int) -> int:
-        """Return the cycles of a weight update for whose ``weight_bytes`` the optimizer's state lies off chip.
+        """Return the cycles of the host at a weight update whose optimizer state lies off chip, beside its streams.
 
-        Its streams are beside them.
+        Args:
+            weight_bytes: of the weights whose state that is.
+
+        Returns:
+            Cycles of the tile clock.
         """
         if self.framework is None:
             return 0
@@ -195,13 +206,27 @@ class System:
         return self._duration(self.host.sync_ns)
 
     def streaming_memory_of(self, ipu: int) -> int:
-        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours."""
+        """Return whose Streaming Memory a logical IPU shares with its neighbours.
+
+        Args:
+            ipu: a logical IPU.
+
+        Returns:
+            The number of the machine.
+        """
         return self.ipus[ipu] // SHARING_IPUS
 
     def route(self, source: int, target: int) -> Route:
-        """Return the link directions, in physical IPU numbers, from one logical IPU to another.
+        """Return the link directions from one logical IPU to another.
 
-        Raises DeviceError for an IPU that the device does not have.
+        Args:
+            source, target: logical IPUs.
+
+        Returns:
+            The route, in physical IPU numbers.
+
+        Raises:
+            DeviceError: for an IPU that the device does not have.
         """
         for ipu in (source, target):
             if not 0 <= ipu < self.count:
@@ -211,10 +236,15 @@ class System:
     def merged_copy(self, traffic: Traffic) -> CopyCost:
         """Return the cost of one merged inter-IPU copy.
 
-        ``traffic`` has the bytes from one logical IPU to another; entries of 0
-        bytes are no copy. Without any copy only the sync is left. Raises
-        DeviceError for a copy from an IPU to itself or to an IPU that the device
-        does not have, QuantityError for a negative number of bytes.
+        Args:
+            traffic: bytes from one logical IPU to another; entries of 0 bytes are no copy.
+
+        Returns:
+            The parts of its time; without any copy only the sync is left.
+
+        Raises:
+            DeviceError: for a copy from an IPU to itself or to an IPU that the device does not have.
+            QuantityError: for a negative number of bytes.
         """
         routed: list[tuple[Route, int]] = []
         for (source, target), byte_count in traffic.items():
@@ -245,58 +275,78 @@ class System:
         return CopyCost(fixed, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which one IPU reads ``byte_count`` bytes from the host's buffer."""
+        """Return the cycles in which one IPU reads bytes from the host's buffer.
+
+        Args:
+            byte_count: how many.
+
+        Returns:
+            Cycles of the tile clock; 0 on the free system.
+        """
         return self.transfer_cycles(byte_count, self.host.infeed_bytes_per_s)
 
     def outfeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which one IPU writes ``byte_count`` bytes to the host's buffer."""
+        """Return the cycles in which one IPU writes bytes to the host's buffer.
+
+        Args:
+            byte_count: how many.
+
+        Returns:
+            Cycles of the tile clock; 0 on the free system.
+        """
         return self.transfer_cycles(byte_count, self.host.outfeed_bytes_per_s)
 
     def host_fill_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which the host writes ``byte_count`` bytes of an infeed into its buffer."""
+        """Return the cycles in which the host writes bytes of an infeed into its buffer.
+
+        Args:
+            byte_count: how many.
+
+        Returns:
+            Cycles of the tile clock; 0 on the free system.
+        """
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
     def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
-        """Return the cycles in which the host does floating-point operations in so many calls of a library."""
+        """Return the cycles in which the host does floating-point operations.
+
+        Args:
+            calls: of a library, in which they are done.
+            operations: of all calls together.
+
+        Returns:
+            Cycles of the tile clock.
+        """
         begun = self._duration(calls * self.host.operation_ns)
         return joined(begun, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which the host reads ``byte_count`` bytes of an outfeed from its buffer."""
+        """Return the cycles in which the host reads bytes of an outfeed from its buffer.
+
+        Args:
+            byte_count: how many.
+
+        Returns:
+            Cycles of the tile clock; 0 on the free system.
+        """
         return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)
-
-    def network_sum_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which all hosts sum up ``byte_count`` bytes of each, by a ring.
-
-        Each of its 2 (n - 1) rounds passes on an n-th; additions take no time (assumed).
-        """
-        return self._messages_cycles(2 * (self.hosts - 1), -(-byte_count // self.hosts))
-
-    def network_gather_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which every host gets what each of the others has, at most ``byte_count`` bytes.
-
-        A ring, in each of whose n - 1 rounds a host passes on what it has got last.
-        """
-        return self._messages_cycles(self.hosts - 1, byte_count)
-
-    def network_broadcast_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which ``byte_count`` bytes of one host come to all.
-
-        A binomial tree: in each round all that have them send them to one more each.
-        """
-        return self._messages_cycles((self.hosts - 1).bit_length(), byte_count)
-
-    def _messages_cycles(self, count: int, byte_count: int) -> int:
-        """Return the cycles of so many messages from host to host, one after the other."""
-        sent = self.transfer_cycles(byte_count, self.host.network_bytes_per_s)
-        return Cycles(_messages, count, self._duration(self.host.network_ns), sent)
 
     def without_io_tiles(self) -> System:
         """Return the same device with all tiles of its IPUs computing."""
         return replace(self, ipu=self.ipu.without_tiles(-self.io_tiles), io_tiles=0)
 
     def reordered(self, order: str) -> System:
-        """Return the same device with its IPUs in another selection order. Raises DeviceError for an unknown one."""
+        """Return the same device with its IPUs in another selection order.
+
+        Args:
+            order: SNAKE, HOOF, ZIGZAG or AUTO.
+
+        Returns:
+            The device; logical IPUs are other physical ones.
+
+        Raises:
+            DeviceError: for an unknown order.
+        """
         return replace(
             self,
             ipus=laid_out(self.topology.ipus, order, self.shards),
@@ -305,10 +355,16 @@ class System:
         )
 
     def replica(self, number: int) -> System:
-        """Return the part of the device that replica ``number`` runs on, as a device of its own.
+        """Return the part of the device that a replica runs on, as a device of its own.
 
         Its routes are those that it has in the whole: a replica's IPUs are whole rungs side by side, at
         most half of a torus unless they are all of it, so that no shortest path leaves them but round dead cables.
+
+        Args:
+            number: of the replica, from 0.
+
+        Returns:
+            A device of one replica.
         """
         if self.replicas == 1:
             return self
@@ -325,13 +381,17 @@ class System:
         )
 
     def transfer_cycles(self, byte_count: int | Fraction, bytes_per_s: Fraction) -> int:
-        """Return the cycles in which ``byte_count`` bytes pass at ``bytes_per_s``; 0 on the free system."""
+        """Return the cycles in which bytes pass at a rate.
+
+        Args:
+            byte_count: how many.
+            bytes_per_s: the rate.
+
+        Returns:
+            Cycles of the tile clock, rounded up; 0 on the free system.
+        """
         cycles = transfer_cycles(byte_count, bytes_per_s, self.clock_hz)
         return 0 if self.free else cycles
 
     def _duration(self, nanoseconds: Fraction) -> int:
         return 0 if self.free else duration_cycles(nanoseconds, self.clock_hz)
-
-
-def _messages(count: Any, begun: Any, sent: Any) -> Any:
-    return count * (begun + sent)

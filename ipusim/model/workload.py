@@ -66,12 +66,26 @@ class Workload:
             raise ModelError(f"the dataset is {data} but the workload computes in {self.dtype}: convert with astype")
 
     def accumulators(self, parameters: Parameters) -> dict[str, Array]:
-        """Return a zero accumulator for each parameter, in the dtype that the workload says."""
+        """Return a zero accumulator for each parameter, in the dtype that the workload says.
+
+        Args:
+            parameters: arrays by name.
+
+        Returns:
+            Arrays of the same names and shapes.
+        """
         chosen = self.accumulation_dtype
         if callable(chosen) and not isinstance(chosen, type):  # np.float32 is a dtype, and may be called as well
             return {name: np.zeros_like(array, dtype=chosen(name)) for name, array in parameters.items()}
         return {name: np.zeros_like(array, dtype=chosen) for name, array in parameters.items()}
 
     def initial_parameters(self, stage_index: int) -> dict[str, Array]:
-        """Draw the initial weights of one stage, keyed ``layer/W``; the same under every split."""
+        """Draw the initial weights of one stage; they are the same under every split.
+
+        Args:
+            stage_index: the stage's number.
+
+        Returns:
+            Arrays keyed ``layer/W``.
+        """
         return self.stages[stage_index].initial_parameters(self.seed, self.dtype)

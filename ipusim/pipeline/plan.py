@@ -117,7 +117,14 @@ class Plan:
         return made
 
     def instructions_of(self, code: int) -> Counter[int]:
-        """Return how many instructions of a code each stage has; those of stage -1 have none."""
+        """Return how many instructions of a code each stage has.
+
+        Args:
+            code: of the instructions, as :class:`Code` numbers it.
+
+        Returns:
+            A count for each stage; those of stage -1 belong to no stage.
+        """
         table = self.instructions
         return Counter(table[table[:, COLUMNS.index("code")] == code, COLUMNS.index("stage")].tolist())
 
@@ -127,7 +134,14 @@ class Plan:
         return {} if self._count_waiting is None else self._count_waiting()
 
     def with_waiting(self, waiting: Mapping[tuple[int, int], int]) -> Plan:
-        """Return the Plan with other numbers of tensors that wait: those of the longer one that it stands for."""
+        """Return the Plan with other numbers of tensors that wait: those of the longer Plan that it stands for.
+
+        Args:
+            waiting: tensors that wait at most, by source stage and target stage.
+
+        Returns:
+            The same Plan otherwise.
+        """
         return Plan(
             self.order,
             self.sync,

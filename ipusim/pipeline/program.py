@@ -284,18 +284,41 @@ class PipelineProgram:
         return sum(each.parameter_bytes for each in self.stages if self.offload.state_bytes(each))
 
     def recomputes_inside(self, stage: int) -> bool:
-        """Whether the backward pass of ``stage`` computes activations again; in the last stage up to a checkpoint."""
+        """Return whether the backward pass of ``stage`` computes activations again.
+
+        Args:
+            stage: the stage's number.
+
+        Returns:
+            Whether it does; in the last stage up to a checkpoint.
+        """
         shape = self.shape
         by_itself = shape.training and self.stages[stage].recompute is not None
         return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
 
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
-        """Return what a pass of ``stage`` has replicas do together, in its order."""
+        """Return what a pass of ``stage`` has replicas do together, in its order.
+
+        Args:
+            kind: of the pass, as :class:`Pass` numbers it.
+            stage: the stage's number.
+
+        Returns:
+            Collective calls of one micro-batch; none where the pass has none.
+        """
         profile = self.stages[stage]
         return self._of_pass(kind, stage, profile.forward_collectives, profile.backward_collectives)
 
     def host_calls(self, kind: int, stage: int) -> tuple[HostCall, ...]:
-        """Return what a pass of ``stage`` has the host do, in its order."""
+        """Return what a pass of ``stage`` has the host do, in its order.
+
+        Args:
+            kind: of the pass, as :class:`Pass` numbers it.
+            stage: the stage's number.
+
+        Returns:
+            Host calls of one micro-batch; none where the pass has none.
+        """
         profile = self.stages[stage]
         return self._of_pass(kind, stage, profile.forward_host_calls, profile.backward_host_calls)
 
@@ -310,7 +333,14 @@ class PipelineProgram:
                 return forward
 
     def kept_bytes(self, stage: int) -> int:
-        """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass; 0 in inference."""
+        """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass.
+
+        Args:
+            stage: the stage's number.
+
+        Returns:
+            Bytes; 0 in inference.
+        """
         profile = self.stages[stage]
         if not self.shape.training:
             return 0
@@ -323,6 +353,12 @@ class PipelineProgram:
 
         Forward its output, labels included while they travel on. Backward the gradient of its input,
         of which concurrent stages get a part each, in proportion to what they had put out.
+
+        Args:
+            source, target: numbers of neighbouring stages; backward where ``target`` is the smaller one.
+
+        Returns:
+            Bytes of one micro-batch.
         """
         if source < target:
             return self.stages[source].output_bytes

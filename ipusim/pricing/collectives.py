@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ipusim.hardware import host_network
 from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
 from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
@@ -93,7 +94,7 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
         return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
-        network=laws.NETWORK_SUM(system.network_sum_cycles(every)),
+        network=laws.NETWORK_SUM(host_network.sum_cycles(system, every)),
         read=0 if side.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
         bytes=every,
     )

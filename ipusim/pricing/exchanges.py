@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ipusim.hardware import host_network
 from ipusim.hardware.system import System
 from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
@@ -29,7 +30,7 @@ class HostExchange:
 
 
 _CYCLES: Final[Mapping[Law, Callable[[System, int], int]]] = {
-    laws.NETWORK_SUM: System.network_sum_cycles,
-    laws.NETWORK_GATHER: System.network_gather_cycles,
-    laws.NETWORK_BROADCAST: System.network_broadcast_cycles,
+    laws.NETWORK_SUM: host_network.sum_cycles,
+    laws.NETWORK_GATHER: host_network.gather_cycles,
+    laws.NETWORK_BROADCAST: host_network.broadcast_cycles,
 }

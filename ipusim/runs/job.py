@@ -19,7 +19,7 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 _Figure = TypeVar("_Figure", int, npt.NDArray[np.int64])
 

@@ -147,9 +147,13 @@ class Session:
             )
 
     def set_state(self, state: SessionState) -> None:
-        """Go on from ``state``, as :meth:`state` gave it for a program of the same form; parts may be left out.
+        """Go on from a state that :meth:`state` gave for a program of the same form.
 
-        Raises ModelError for variables that there are not, or of another shape or type.
+        Args:
+            state: variables, slots of the optimizer and position in the data; parts may be left out.
+
+        Raises:
+            ModelError: for variables that there are not, or of another shape or type.
         """
         if self._together is None:
             return
@@ -177,7 +181,14 @@ class Session:
         return [list(self._executors[0].variables(ipu, stage)) for stage, ipu in enumerate(shape.mapping)]
 
     def set_variables(self, values: Mapping[str, Array]) -> None:
-        """Set variables of all replicas, trained or not; raises ModelError as :meth:`set_state` does."""
+        """Set variables of all replicas, trained or not.
+
+        Args:
+            values: arrays by the variables' names, of the shapes and types that they have.
+
+        Raises:
+            ModelError: for variables that there are not, or of another shape or type.
+        """
         if self._executors:
             free = self._executors[0].untrained.keys()
             trained = {name: value for name, value in values.items() if name not in free}
@@ -185,9 +196,13 @@ class Session:
             self.set_state(SessionState(trained, (), (others,) * len(self._executors)))
 
     def variables(self, names: Collection[str] | None = None) -> dict[str, Array]:
-        """Return copies of variables as they are now, by default of all, by name.
+        """Return copies of variables as they are now.
 
-        Of those that no optimizer trains they are the first replica's.
+        Args:
+            names: of the variables; None for all.
+
+        Returns:
+            Arrays by name; of variables that no optimizer trains those of the first replica.
         """
         if self._together is None:
             return {}
@@ -205,13 +220,25 @@ class Session:
         *,
         jump: bool = True,
     ) -> Timeline:
-        """Run that many executions, by default those of one step; return the Timeline.
+        """Run the pipeline.
 
-        ``hooks`` look on, and ``sink`` gets the results while the run goes on. ``before`` is what hosts have done
-        together since the last run, and stands at the beginning of it.
+        Args:
+            executions: how many, by default those of one step.
+            progress: is told how far the run is.
+            hooks: look on.
+            sink: gets the results while the run goes on.
+            before: what hosts have done together since the last run, which stands at the beginning of it.
+            jump: whether a run without arithmetic that repeats itself may be simulated in part.
 
-        Raises MissingTensorError and DeadlockError as the machine does, UnsupportedProgramError for replicas that have
-        learnt by themselves, and what hooks and functions raise.
+        Returns:
+            The Timeline of the run.
+
+        Raises:
+            MissingTensorError: where an operation starts without its tensor, as the machine does.
+            DeadlockError: where processes wait for what never happens.
+            UnsupportedProgramError: for replicas that have learnt by themselves.
+
+        What hooks and functions raise comes through.
         """
         for executor in self._executors:
             executor.results.clear()

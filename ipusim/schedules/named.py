@@ -14,7 +14,8 @@ from ipusim.model.functions.users_code import first_line, line_of, told
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
-from ipusim.schedules.registry import Schedule, any_count
+from ipusim.schedules.registry import any_count
+from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import read_schedule
 
 #: What names a schedule in a file, as a pattern of Python and of a JSON Schema.

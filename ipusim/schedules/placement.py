@@ -11,7 +11,12 @@ V: Final = "v"
 def around(stages: int, per_ipu: int) -> tuple[int, ...]:
     """Return the IPU of each stage where stages go round the IPUs ``per_ipu`` times, as 0, 1, 0, 1.
 
-    ``per_ipu`` divides ``stages``.
+    Args:
+        stages: how many there are.
+        per_ipu: stages on each IPU, a divisor of ``stages``.
+
+    Returns:
+        An IPU for each stage, from 0.
 
     >>> around(6, 2)
     (0, 1, 2, 0, 1, 2)

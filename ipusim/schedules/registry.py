@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final
 
-from ipusim.base.errors import CountError, PlanError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
-from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
@@ -33,112 +30,9 @@ from ipusim.schedules import (
     zbv,
     zero_bubble,
 )
-from ipusim.schedules.features import PLAIN, Feature, check_supported, recomputation_modes
-from ipusim.schedules.placement import around, zigzag
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A named way to lay a pipeline out.
-
-    Attributes:
-        name: as scenarios and the command line say it, lower case.
-        order: from a program's shape to its Order; raises ProgramError or CountError for a shape that it refuses.
-        multiple: from a shape to the number of which the count must be a multiple.
-        pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
-        summary: one line for people.
-        supports: what of a program it can lay out; the rest is refused.
-        syncs: how IPUs may wait for each other under it, its default first.
-        shallower: the name of one whose FIFOs are half as deep; empty where there is none.
-        period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
-            where it does not, or where that is to be found in the Order.
-        written: the one shape that it can lay out, where its Order is written down in a file; else None.
-        placement: from a number of stages and how many of them an IPU has to the IPU of each.
-        per_ipu: how many stages an IPU has where nobody says.
-        mirrored: whether there are two copies of each stage.
-        notes: what whoever runs it should know.
-
-    Example:
-        >>> from ipusim.api import schedules
-        >>> zbv = schedules.find("zbv")
-        >>> zbv.mapping(8), [sync.value for sync in zbv.syncs]
-        ((0, 1, 2, 3, 3, 2, 1, 0), ['point_to_point', 'lock_step'])
-    """
-
-    name: str
-    order: Callable[[PlanShape], Order]
-    multiple: Callable[[PlanShape], int]
-    pipelined: bool
-    summary: str
-    supports: frozenset[Feature] = PLAIN
-    syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
-    shallower: str = ""
-    written: PlanShape | None = None
-    period: Callable[[PlanShape], int] | None = None
-    placement: Callable[[int, int], tuple[int, ...]] = around
-    per_ipu: int = 1
-    mirrored: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def recomputation_modes(self) -> tuple[str, ...]:
-        """The modes of recomputation that it has, Auto's choice first."""
-        return recomputation_modes(self.supports)
-
-    def mapping(self, stages: int, per_ipu: int | None = None) -> tuple[int, ...]:
-        """Return the IPU of each of ``stages``, with ``per_ipu`` of them on each IPU, by default its own number.
-
-        All are on one IPU under a schedule of one, and where its Order is written down they are where that has them.
-        Raises ProgramError where a number of stages on each IPU does not divide ``stages``.
-        """
-        if per_ipu is None and self.written is not None:
-            return self.written.mapping
-        if per_ipu is None and Feature.SEVERAL_IPUS not in self.supports:
-            return (0,) * stages
-        per_ipu = per_ipu or self.per_ipu
-        if stages % per_ipu:
-            raise ProgramError(f"The schedule '{self.name}' has {per_ipu} stages on each IPU, got {stages} stages.")
-        return self.placement(stages, per_ipu)
-
-    def check(self, shape: PlanShape) -> None:
-        """Refuse what it does not support; raises UnsupportedProgramError.
-
-        An Order that is written down is refused for another mapping in the same way, and for another count by a
-        CountError.
-        """
-        check_supported(self.name, self.supports, shape)
-        if self.written is not None:
-            _check_written(self.name, self.written, shape)
-
-    def step(self, shape: PlanShape) -> int:
-        """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
-        period = 1 if self.period is None else self.period(shape)
-        return math.lcm(self.multiple(shape), period, shape.serialization)
-
-    def ramps(self, shape: PlanShape) -> int:
-        """Return how many micro-batches its Order has at least beside whole periods."""
-        return shape.steps
-
-    def laid_out(self, shape: PlanShape) -> Order:
-        """Return the Order of ``shape``; raises what ``order`` does, and PlanError for an Order of another shape."""
-        made = self.order(shape)
-        if not isinstance(made, Order):
-            raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
-        for asked in fields(shape):
-            right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
-            if got != right:
-                raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
-        return made
-
-
-def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
-    if shape.mapping != written.mapping:
-        right, got = mapping_text(written), mapping_text(shape)
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {got}")
-    if shape.micro_batches != written.micro_batches:
-        raise CountError(
-            f"expected as many micro-batches as {name} has, {written.micro_batches}, got {shape.micro_batches}"
-        )
+from ipusim.schedules.features import PLAIN, Feature
+from ipusim.schedules.placement import zigzag
+from ipusim.schedules.schedule import Schedule
 
 
 def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:

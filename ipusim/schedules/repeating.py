@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ipusim.base.errors import CountError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 Rows = npt.NDArray[np.int64]
 #: Periods that are left where others are cut out, at least.

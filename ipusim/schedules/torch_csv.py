@@ -23,7 +23,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.time_steps import earliest
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_copies import Copy, check_copies, copy_of
 
 #: A file with more is no schedule that a simulated run of a pod could hold.

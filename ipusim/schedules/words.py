@@ -22,7 +22,8 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule, any_count
+from ipusim.schedules.registry import any_count
+from ipusim.schedules.schedule import Schedule
 
 _LETTER: Final = re.compile(r"([FBIW])(\d{1,9})")
 _KINDS: Final = {kind.letter: kind for kind in Pass}

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from ipusim.timeline.copies import (
     Choice,
     Chosen,
-    Copies,
     Gap,
     cause_rows,
     copies_in,
@@ -27,6 +26,7 @@ from ipusim.timeline.copies import (
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
 from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.moved_rows import alone, moved, written
 from ipusim.timeline.records import Records
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
@@ -159,7 +159,14 @@ class Timeline:
         return int((self.end + self.blocks.cycles_to_last()).max()) if len(self) else 0
 
     def about(self, info: TimelineInfo) -> Timeline:
-        """Return the same spans with another info."""
+        """Return the same spans with another info.
+
+        Args:
+            info: what the spans are of.
+
+        Returns:
+            A Timeline of the same columns.
+        """
         return Timeline(info, self._table, self.repeats)
 
     @cached_property
@@ -189,7 +196,7 @@ class Timeline:
     @cached_property
     def _contiguous(self) -> Timeline:
         added = self.blocks.added(self.execution)
-        table = self._moved(added, -1)
+        table = moved(self._table, added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
             self.info,
@@ -228,24 +235,12 @@ class Timeline:
         Args:
             info: of the longer run.
             repeats: blocks of this Timeline's rows, which has none yet.
-        """
-        table = self._moved(Blocks(repeats, len(self)).added(self.execution), 1)
-        return Timeline(info, table, repeats)
 
-    def _moved(self, added: tuple[Column, Column, Column, Column], sign: int) -> npt.NDArray[np.int64]:
-        """Return the columns with cycles, micro-batches, time-steps and executions added to their numbers."""
-        cycles, micro_batches, time_steps, executions = added
-        table = self._table.copy(order="F")
-        for names, more in (
-            (("start", "end"), cycles),
-            (("micro_batch",), micro_batches),
-            (("time_step",), time_steps),
-            (("execution",), executions),
-        ):
-            for name in names:
-                column = table[:, Span._fields.index(name)]
-                column += np.where(column == NONE, 0, sign * more)
-        return table
+        Returns:
+            The longer run, of the same rows.
+        """
+        table = moved(self._table, Blocks(repeats, len(self)).added(self.execution), 1)
+        return Timeline(info, table, repeats)
 
     def rows_alone(self) -> Timeline:
         """Return the rows as they are, without the copies of blocks that are no rows: where these are, nothing is."""
@@ -266,20 +261,21 @@ class Timeline:
         """
         copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
         inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
-        return self._alone(copies, inside)
+        return Timeline(self.info, alone(self._table, self.blocks, copies, inside))
 
     def numbered(self, first: int, last: int) -> Timeline:
-        """Return the spans from one number up to another, among all; causes are as :meth:`spans` has them."""
-        copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
-        return self._alone(copies, (copies.position >= first) & (copies.position < last))
+        """Return the spans from one number up to another, among all.
 
-    def _alone(self, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Timeline:
-        """Return chosen spans without blocks, and without the causes that are not among them."""
-        table, cause = self._table_of(Copies(*(column[chosen] for column in copies)))
-        position = copies.position[chosen]
-        row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
-        table[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
-        return Timeline(self.info, table)
+        Args:
+            first, last: numbers of spans with all blocks written out; the last one is not among them.
+
+        Returns:
+            A Timeline of the same info; causes are as :meth:`spans` has them.
+        """
+        copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
+        return Timeline(
+            self.info, alone(self._table, self.blocks, copies, (copies.position >= first) & (copies.position < last))
+        )
 
     def peeled(self, execution: int | None = None) -> Timeline:
         """Return the same run with the first and the last copies of each block as rows of their own.
@@ -290,6 +286,9 @@ class Timeline:
 
         Args:
             execution: one whose spans are to be rows of their own.
+
+        Returns:
+            A Timeline that is equal when both are expanded.
         """
         if execution is None:
             return self._peeled
@@ -328,6 +327,9 @@ class Timeline:
             begin, end: of the window, in cycles from the start of the run.
             most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
             micro_batches: that these are at least, of one end.
+
+        Returns:
+            A Timeline that is equal when both are expanded.
         """
 
         def choose(repeat: Repeat, added: Column) -> Chosen:
@@ -341,32 +343,30 @@ class Timeline:
 
     def _written_out(self, choose: Choice) -> Timeline:
         copies, gaps = written_out(self.blocks, choose)
-        table, cause = self._table_of(copies)
+        table, cause = written(self._table, self.blocks, copies)
         table[:, Span._fields.index("cause")] = cause_rows(cause, gaps)
         return Timeline(self.info, table, [gap.block for gap in gaps])
 
-    def _table_of(self, copies: Copies) -> tuple[npt.NDArray[np.int64], Column]:
-        """Return the columns of spans written out, and the position of the cause of each among all spans."""
-        table = np.empty((len(copies.row), len(Span._fields)), dtype=np.int64, order="F")
-        added = {
-            "start": copies.cycles,
-            "end": copies.cycles,
-            "micro_batch": copies.micro_batches,
-            "time_step": copies.time_steps,
-            "execution": copies.executions,
-        }
-        for index, name in enumerate(Span._fields):
-            column = getattr(self, name)[copies.row]
-            table[:, index] = np.where(column == NONE, NONE, column + added[name]) if name in added else column
-        cause = self.blocks.causes(self.cause)[copies.row]
-        return table, np.where(cause == NONE, NONE, cause + copies.causes)
-
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
-        """Return the row numbers of all spans of these kinds, in order."""
+        """Return the row numbers of all spans of some kinds.
+
+        Args:
+            *kinds: of spans.
+
+        Returns:
+            Row numbers, rising, shape (n,).
+        """
         return np.flatnonzero(of_kinds(self.kind, kinds))
 
     def on_each_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return ``rows``, those of all IPUs once for each that they occupy, and the logical IPU of each."""
+        """Return rows once for each IPU that they occupy.
+
+        Args:
+            rows: numbers of rows, shape (n,).
+
+        Returns:
+            The rows and the logical IPU of each, both of shape (m,), m >= n.
+        """
         shared = self.ipu[rows] == ALL_IPUS
         replica = self.replica[rows]
         whole = replica == NONE
@@ -376,13 +376,25 @@ class Timeline:
         return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
 
     def save(self, file: Path | BinaryIO) -> None:
-        """Write the Timeline as an npz archive; equal Timelines of one title give equal bytes."""
+        """Write the Timeline as an npz archive; equal Timelines of one title give equal bytes.
+
+        Args:
+            file: a path, or an open binary file.
+        """
         write_timeline(file, self.info, self._table, self.repeats)
 
     @classmethod
     def load(cls, file: Path | BinaryIO) -> Timeline:
         """Read back what :meth:`save` wrote.
 
-        Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
+        Args:
+            file: a path, or an open binary file.
+
+        Returns:
+            The Timeline.
+
+        Raises:
+            TimelineError: for a file that is no Timeline.
+            OSError: for one that cannot be read.
         """
         return cls(*read_timeline(file))

@@ -10,6 +10,7 @@ import pytest
 
 from ipusim import ipu
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.hardware import host_network
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
@@ -195,7 +196,7 @@ def test_hosts_learn_what_numpy_learns_from_whole_batches(kind, strategy, hosts,
         assert set(timeline.bytes[sums]) == {sum(array.size for array in variables.values()) * 4}
         calls = timeline.rows(SpanKind.HOST_CALL)  # the mean of the losses of the run before, of 4 bytes
         assert sorted(timeline.ipu[calls]) == list(range(2 if kind is PIPELINE else 1))
-        assert set(timeline.end[calls]) == {program.system.network_sum_cycles(4)}
+        assert set(timeline.end[calls]) == {host_network.sum_cycles(program.system, 4)}
         assert program.system.hosts == hosts
 
 

@@ -13,6 +13,7 @@ import pytest
 from ipusim import ipu
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.hardware import host_network
 from ipusim.ipu import config, ipu_multi_worker_strategy, optimizers, pipelining_ops
 from ipusim.ipu import horovod as hvd
 from ipusim.ipu import tensorflow as tf
@@ -156,7 +157,7 @@ def test_the_time_of_what_hosts_do_between_runs():
     size = sum(array.nbytes for array in found[0][1].values())
     first = 2 * (latency + ceil(size * rate))
     loss = 2 * 2 * (latency + ceil(2 * rate))
-    assert (system.network_broadcast_cycles(size), system.network_sum_cycles(4)) == (first, loss)
+    assert (host_network.broadcast_cycles(system, size), host_network.sum_cycles(system, 4)) == (first, loss)
     calls = timeline.rows(SpanKind.HOST_CALL)
     assert [int(timeline.end[row] - timeline.start[row]) for row in calls] == [first, first, loss, loss, loss, loss]
     assert timeline.start[calls[0]] == 0

@@ -19,8 +19,9 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
-from ipusim.schedules.registry import Schedule, any_count, find
+from ipusim.schedules.registry import any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
+from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import write_torch_csv
 from tests.effort import draws_everything
 from tests.properties.test_jump import held, jobs
@@ -30,7 +31,7 @@ from tests.replay.requests import scenario_of
 FILE = """import numpy as np
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 TABLE = np.array({table})
 

@@ -47,7 +47,7 @@ SYNCS = ("lock_step", "point_to_point")
 #: The file of a drawn Order.
 ORDER = """from ipusim.pipeline.order import Order
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 PASSES = {passes}
 

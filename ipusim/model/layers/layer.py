@@ -72,7 +72,14 @@ class LayerCost:
         return self.apart or Halves(self.backward, Work(itemsize=self.backward.itemsize))
 
     def with_partials(self, itemsize: int) -> LayerCost:
-        """Return the cost of the layer where a partial sum of its products has so many bytes."""
+        """Return the cost of the layer where a partial sum of its products has so many bytes.
+
+        Args:
+            itemsize: bytes of a partial sum: 2 or 4.
+
+        Returns:
+            The same cost with that size in all of its products.
+        """
         apart = self.apart and Halves(*(replace(half, partials_itemsize=itemsize) for half in self.apart))
         forward, backward = (replace(work, partials_itemsize=itemsize) for work in (self.forward, self.backward))
         return LayerCost(forward, backward, apart)

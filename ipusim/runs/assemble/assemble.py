@@ -39,8 +39,8 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 from ipusim.schedules.named import schedule_of
-from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import Repeating
+from ipusim.schedules.schedule import Schedule
 
 
 @sharing

@@ -15,7 +15,7 @@ from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 
 def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tuple[System, Plan]:

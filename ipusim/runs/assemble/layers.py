@@ -23,7 +23,7 @@ from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.schema import Options
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
 from ipusim.schedules.placement import V, zigzag
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 

@@ -6,7 +6,7 @@ from ipusim.base.errors import UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 
 def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Sync:

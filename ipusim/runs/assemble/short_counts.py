@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ipusim.pipeline.program import PlanShape
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 
 #: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and
 #: some to settle in.

@@ -38,8 +38,8 @@ from ipusim.runs.request.disturbance_spec import disturbance_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import Schedule
 from ipusim.schedules.repeating import with_period
+from ipusim.schedules.schedule import Schedule
 
 _NANOSECONDS = 10**9
 #: Options of a weight update on IPUs.

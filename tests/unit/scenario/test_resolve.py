@@ -22,7 +22,7 @@ from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
 from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
-from ipusim.schedules.registry import Schedule
+from ipusim.schedules.schedule import Schedule
 from tests.own_schedules import registered
 
 TRAINING = """\

@@ -18,7 +18,8 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
-from ipusim.schedules.registry import Schedule, find
+from ipusim.schedules.registry import find
+from ipusim.schedules.schedule import Schedule
 from tests.grids import parse_grid, time_steps_with_work
 from tests.own_schedules import registered
 from tests.table_names import SCHEDULES
