@@ -250,23 +250,8 @@ class Session:
         # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # A training that diverges is a result: its losses say so, and NumPy need not.
         alone = one_blas_thread() if self.computes else nullcontext()
-        between = {0: self.before} if before else job.between
-        together = self._on_time()
         with alone, np.errstate(all="ignore"):
-            if self._together is None:
-                timeline = timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
-            else:
-                lost = loses(job.system)
-                timeline = simulate(
-                    job.plan,
-                    job.program,
-                    with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
-                    costs=job.costs,
-                    executor=together,
-                    executions=count,
-                    progress=progress,
-                    between=between,
-                )
+            timeline = self._simulated(count, progress, jump=jump)
             self.executions += count
             for hook in hooks:
                 hook.after(self)
@@ -274,6 +259,24 @@ class Session:
             with self._together.all_gathered():
                 self._check_alike()
         return timeline.about(replace(timeline.info, title=title_of(job.request.description)))
+
+    def _simulated(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
+        """Return the Timeline of so many executions, with the arithmetic where there is any."""
+        job, together = self.job, self._on_time()
+        between = {0: self.before} if self.before else job.between
+        if self._together is None:
+            return timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
+        lost = loses(job.system)
+        return simulate(
+            job.plan,
+            job.program,
+            with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
+            costs=job.costs,
+            executor=together,
+            executions=count,
+            progress=progress,
+            between=between,
+        )
 
     def _on_time(self) -> Replicas | None:
         """Return the arithmetic, which notes for how long hosts wait for each other, or what the job says of that."""
