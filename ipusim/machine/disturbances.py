@@ -270,6 +270,11 @@ def speeds_of(system: System) -> Speeds | None:
     return Speeds(rules, [each for each in system.disturbances if isinstance(each, Skip)]) if rules else None
 
 
+def disturbs(system: System) -> bool:
+    """Whether any disturbance of a system changes anything: not one of factor 1, or of no length."""
+    return bool(_rules(system) or system.topology.dead) or any(isinstance(each, Lost) for each in system.disturbances)
+
+
 def steady_from(system: System) -> int | None:
     """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
     found = [each.steady_from for each in _rules(system)]

@@ -14,6 +14,7 @@ from ipusim.analysis.learning import Learning, received
 from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.summary import summarise
 from ipusim.analysis.waterfall import Waterfall
+from ipusim.machine.disturbances import disturbs
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
@@ -102,7 +103,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
         steps=job.steps,
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
-        find_disturbances=lambda: disturbance_cost(job, timeline) if job.system.disturbances else None,
+        find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
     )
     return Run(job, timeline, summary, learning)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import autograd.numpy as anp
@@ -114,6 +115,22 @@ def test_what_never_ends_is_never_as_before_and_what_nothing_disturbs_has_no_cos
     plain = execute(assemble(request_of())).summary
     assert plain.disturbances is None
     assert "disturbances" not in plain.to_dict()
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"ipu": 2, "slower": 1},
+        {"ipu": 2, "slower": 3, "from": 7, "until": 7},
+        {"jitter": 0},
+        {"link": [0, 1], "dead": False},
+        {"host": "infeed", "stall": 0, "at": 3},
+    ],
+)
+def test_a_disturbance_that_changes_nothing_changes_no_byte_of_the_summary(nothing):
+    plain, same = (execute(assemble(request_of(*of))) for of in ((), (nothing,)))
+    assert json.dumps(same.summary.to_dict()) == json.dumps(plain.summary.to_dict())
+    assert verdict_table(same.summary) == verdict_table(plain.summary)
 
 
 def test_slack_that_is_used_up_does_not_come_back():
