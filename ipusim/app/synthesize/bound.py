@@ -19,6 +19,8 @@ from ipusim.app.synthesize.tasks import Tasks
 
 #: Passes that need a later stage's, where there is one.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
+#: Micro-batches up to which each is a piece of its own.
+_APART: Final = 512
 #: Earliest begin, cycles, and the least that follows.
 _Piece = tuple[int, int, int]
 
@@ -52,27 +54,41 @@ class Bound:
 
 
 def lower_bound(tasks: Tasks, count: int) -> Bound:
-    """Return the least cycles in which ``count`` micro-batches can run, and what needs so long."""
-    heads, comes = _heads(tasks, count)
-    tails, behind = _tails(tasks, count)
+    """Return the least cycles in which ``count`` micro-batches can run, and what needs so long.
+
+    Of very many the passes of a letter are taken together, which costs what one of them does and is hardly less.
+    """
+    turns, times = (count, 1) if count <= _APART else (1, count)
+    heads, comes = _heads(tasks, turns)
+    tails, behind = _tails(tasks, turns)
     # Where IPUs meet, each of these steps ends with a meeting: as many as the longest chain of passes has.
     meetings = 0 if tasks.meeting is None else tasks.meeting * _steps(tasks, count)
     pieces: dict[str, list[_Piece]] = {}
     for letter, (word, way) in enumerate(zip(tasks.word_of, tasks.ways, strict=True)):
-        of = zip(heads[letter], [tasks.cycles[letter]] * count, tails[letter], strict=True)
+        of = zip(heads[letter], [tasks.cycles[letter]] * turns, tails[letter], strict=True)
         pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(of)
         if way is not None and way.cycles:
             source, target = tasks.pairs[way.pair]
             begins = [come - way.cycles for come in comes[letter]]
-            sent = zip(begins, [way.cycles] * count, behind[letter], strict=True)
+            sent = zip(begins, [way.cycles] * turns, behind[letter], strict=True)
             pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(sent)
     best = Bound(max(sum(piece) for of in pieces.values() for piece in of) + meetings)
     for what, own in pieces.items():
-        least = _preempted(own) + meetings
+        least = meetings + (_preempted(own) if times == 1 else _together(own, times))
         if least > best.cycles:
-            busy, first = sum(cycles for _, cycles, _ in own), min(head for head, _, _ in own)
+            busy, first = times * sum(cycles for _, cycles, _ in own), min(head for head, _, _ in own)
             best = Bound(least, what, busy, first, least - busy - first)
     return best
+
+
+def _together(pieces: Sequence[_Piece], times: int) -> int:
+    """Return the least end of pieces that are each there so many ``times``, none before its head or behind its tail."""
+    every = [
+        (head, tail, sum(cycles for begin, cycles, after in pieces if begin >= head and after >= tail))
+        for head, _, _ in pieces
+        for _, _, tail in pieces
+    ]
+    return max(head + tail + times * cycles for head, tail, cycles in every)
 
 
 def _order(tasks: Tasks) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,6 @@ def synthesis_files(found: Synthesis, request: Request, folder: Path) -> dict[st
     """
     run = found.best.result
     assert run is not None, "of a row that ran"
-    order = run.job.whole.plan.order
     words = Path(os.path.relpath(folder, request.folder)) / WORDS_FILE
     schedule = f"{words}:{NAME}" if found.made else found.best.schedule
     changes = {"pipeline.schedule": schedule, "pipeline.sync": found.best.sync.value}
@@ -42,7 +42,9 @@ def synthesis_files(found: Synthesis, request: Request, folder: Path) -> dict[st
     files = {SCENARIO_FILE: text.encode()}
     if found.made:
         files[WORDS_FILE] = words_file(found).encode()
-        files[TORCH_FILE] = schedules.write_torch_csv(order).encode()
+        made = schedules.in_words(NAME, found.words)
+        shape = replace(run.job.program.shape, micro_batches=found.torch_count)
+        files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
         files |= comparison_files(Comparison((found.named, found.made)))
     return files
 

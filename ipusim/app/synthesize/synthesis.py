@@ -36,6 +36,8 @@ _PART: Final = 1000
 #: Rounds of the search, by their shares of its time and how many placements and kinds of passes go on behind them:
 #: whole backward passes lead for a while where IPUs meet, and those in halves may end ahead.
 _ROUNDS: Final = ((0.1, 2), (0.7, 2))
+#: Passes of torch's CSV, at most.
+_IN_CSV: Final = 50_000
 #: By how many times what 1F1B keeps words are begun with, and for which part of a half for the weights they wait.
 _DEPTHS: Final = (1.0, 1.5, 2.0, 1e9)
 _WAITS: Final = (0.0, 0.5, 1.0)
@@ -77,6 +79,13 @@ class Synthesis:
     def is_periodic(self) -> bool:
         """Whether the words have periods."""
         return all(period for _, period, _ in self.words.values())
+
+    @property
+    def torch_count(self) -> int:
+        """The micro-batches of torch's CSV: the scenario's, or the least where a file of all passes would be large."""
+        assert self.best.times is not None, "of a row that ran"
+        passes = sum(len(head.split()) + len(tail.split()) for head, _, tail in self.words.values())
+        return self.best.times.count if self.best.times.count * passes <= _IN_CSV * self.least else self.least
 
     @property
     def is_optimal(self) -> bool:

@@ -39,4 +39,4 @@ def verdict(found: Synthesis) -> Iterator[str]:
     yield f"What binds: {found.bound.words}. The bound leaves out memory, and links that several copies share."
     if found.made is not None:
         counts = f"every count from {found.least} on" if found.is_periodic else f"a count of {found.least} alone"
-        yield f"It serves {counts}."
+        yield f"It serves {counts}; the CSV for torch is of {found.torch_count} micro-batches."

@@ -141,6 +141,15 @@ def test_no_schedule_beats_the_bound(schedule, sync):
     assert lower_bound(tasks, job.plan.shape.micro_batches).cycles <= execute(job).summary.makespan_cycles
 
 
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+def test_the_bound_of_very_many_micro_batches_is_hardly_less(sync):
+    _, tasks, _ = case("zbv", 4, sync, "m2000")
+    apart, together = lower_bound(tasks, 512), lower_bound(tasks, 513)
+    busy = max(sum(tasks.cycles[letter] for letter in letters) for letters in tasks.of_word)
+    assert 0.999 * (apart.cycles + busy) <= together.cycles <= apart.cycles + 1.01 * busy + (tasks.meeting or 0)
+    assert lower_bound(tasks, 10**6).cycles >= 10**6 * busy
+
+
 def test_a_bound_says_what_binds():
     tasks = tasks_of(job_of("1f1b", [(10, 20), (90, 180), (10, 20)], 10))
     bound = lower_bound(tasks, 10)
