@@ -30,10 +30,15 @@ def kind_of(job: Job) -> str:
     model = job.request.options.model
     if model is None or job.request.options.pipeline.cycles is not None:
         return ""
-    layers = list(_flat(model.layers))
+    if job.system.pods > 1:
+        return "models on several pods"
+    small = sum(stage.parameter_bytes for stage in job.program.stages) <= _SMALL
+    return "small networks" if small else _kind_of_layers(list(_flat(model.layers)))
+
+
+def _kind_of_layers(layers: Sequence[Any]) -> str:
+    """Return what kind of large model layers make."""
     kinds = {layer.type for layer in layers}
-    if sum(stage.parameter_bytes for stage in job.program.stages) <= _SMALL:
-        return "small networks"
     if "relative_multi_head_attention" in kinds:
         return "Conformers"
     if "multi_head_attention" in kinds:

@@ -61,14 +61,15 @@ def validate_products(
     return [
         ValidatedRow(
             row,
-            _tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES),
-            _tflops(row, ipu, unseen[row.m, row.k]) if fitted else None,
+            tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES),
+            tflops(row, ipu, unseen[row.m, row.k]) if fitted else None,
         )
         for row in rows
     ]
 
 
-def _tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) -> float:
+def tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) -> float:
+    """Return TFLOP/s of a row's product by these rates."""
     return pricing.plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
 
 

@@ -33,6 +33,7 @@ _USES: Final = {
     "incomplete": "lacks a part",
     "small": "small network",
     "input": "bound by input",
+    "pods": "several pods",
 }
 #: What a verdict calls the rows of each use.
 _KINDS: Final = {
@@ -40,6 +41,7 @@ _KINDS: Final = {
     "incomplete": "models that lack a part",
     "small": "small networks",
     "input": "trainings that their input may hold back",
+    "pods": "trainings on several pods",
 }
 
 
@@ -195,7 +197,9 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
 
 def _family(row: ThroughputRow) -> str:
     """Return what a picture calls a row's model: those of one family alike, and all small networks."""
-    return "small networks" if row.use == "small" else row.model.partition("_")[0]
+    if row.use in {"small", "pods"}:
+        return _KINDS[row.use]
+    return row.model.partition("_")[0]
 
 
 def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:

@@ -10,8 +10,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from ipusim.api import Request, assemble, execute
 from ipusim.app.scenario import ScenarioError, load_job
-from ipusim.base.near_names import listed
+from ipusim.base.near_names import one_of
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -228,7 +229,7 @@ WRONG = {
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
-        f"{listed(INNER_LAYERS, 'embedding')}, which `ipusim schema` lists",
+        + one_of(INNER_LAYERS),
     ),
     "table of no layer": (
         TOKENS,
@@ -325,3 +326,20 @@ def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-
         "s.yaml:5:7: model.layers.0: expected a layer that makes at most 268435456 elements at once, got 2 samples x "
         f"{128 * 128 * 64 * 64 * 3}: make it smaller, or simulate time alone with numerics: off"
     )
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_ctc_takes_as_long_without_arithmetic(timed) -> None:  # type: ignore[no-untyped-def]
+    """Its labels are not there then, so that their room in the time steps is not looked at."""
+    scores: dict[str, object] = {"name": "scores", "type": "dense", "units": 9}
+    options: dict[str, object] = {
+        "system": {"name": "m2000"},
+        "data": {"type": "synthetic", "shape": [12, 4], "classes": 8, "label_count": 2 + timed, "samples": 8},
+        "model": {"layers": [scores, {"name": "loss", "type": "ctc", "labels": 2, "timed": timed}]},
+        "pipeline": {"schedule": "single", "splits": [], "micro_batch_size": 2, "gradient_accumulation_count": 2},
+        "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
+    }
+    modes = ("off",) if timed else ("off", "on")  # drawn labels are no number of time steps
+    found = [execute(assemble(Request.from_dict(options | {"numerics": mode}))).summary for mode in modes]
+    assert len({each.execution_cycles for each in found}) == 1
+    assert found[0].execution_cycles > 2 * 12 * 600, "a compute set for each time step, there and back"
