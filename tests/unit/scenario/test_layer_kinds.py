@@ -12,7 +12,6 @@ import pytest
 
 from ipusim.api import Request, assemble, execute
 from ipusim.app.scenario import ScenarioError, load_job
-from ipusim.base.near_names import one_of
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -26,6 +25,7 @@ from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
+from ipusim.runs.problems import one_of
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
 from tests.table_names import INNER_LAYERS
 
