@@ -101,8 +101,9 @@ class Clock(simpy.Environment):
             self.end, self.spend = lambda workers, what, start, cycles: start + cycles, spend  # noqa: ARG005
             return
         self._speeds = speeds
+        end_of = self._end_of
         self.end = lambda workers, what, start, cycles: max(
-            (self._end_of(worker, what, start, cycles) for worker in workers), default=start + cycles
+            [end_of(worker, what, start, cycles) for worker in workers] or [start + cycles]
         )
         self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
 
@@ -158,7 +159,7 @@ class Clock(simpy.Environment):
 
     def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource has done its part of work."""
-        if not self._speeds.touching(worker):
+        if not self._speeds.touching(worker, what):
             return start + cycles
         start += self._speeds.delay(worker, what, start)
         left: int | Fraction = cycles

@@ -65,6 +65,7 @@ class Rule(NamedTuple):
         delay: of work of a resource that begins in a cycle; None where it delays nothing.
         changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
         touches: whether it ever slows or delays a resource, at any work; by default any of them.
+        passes: whether passes alone are slowed, and no other work of a resource.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
@@ -72,6 +73,7 @@ class Rule(NamedTuple):
     delay: Callable[[Resource, Work, int], int] | None = None
     changes: tuple[int, ...] = ()
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
+    passes: bool = False
 
 
 @singledispatch
@@ -118,11 +120,9 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
         return worker.kind == "IPU" and disturbance.ipu in (None, worker.name)
 
     def pace(worker: Resource, work: Work, _: int) -> Pace:
-        if work.stage == NONE:
-            return _FULL, None
         return drawn.speed(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
 
-    return Rule(pace, None, touches=touches)
+    return Rule(pace, None, touches=touches, passes=True)
 
 
 @rule.register
@@ -227,18 +227,27 @@ class Speeds:
         """Take what disturbances do, in which cycles are left out."""
         self._rules, self._skips = rules, skips
         self._late = any(each.delay is not None for each in rules)
-        self._of: dict[Resource, list[Rule]] = {}
+        self._of_passes: dict[Resource, list[Rule]] = {}
+        self._of_others: dict[Resource, list[Rule]] = {}
 
-    def touching(self, worker: Resource) -> list[Rule]:
-        """Return what slows or delays a resource at some time; where nothing does, it is at full speed for ever."""
-        found = self._of.get(worker)
+    def touching(self, worker: Resource, what: What | None = None) -> list[Rule]:
+        """Return what slows or delays a resource at some time; where nothing does, it is at full speed for ever.
+
+        Args:
+            worker: the resource.
+            what: it works at; None for anything.
+        """
+        is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
+        known = self._of_passes if is_pass else self._of_others
+        found = known.get(worker)
         if found is None:
-            found = self._of[worker] = [each for each in self._rules if each.touches(worker)]
+            rules = (each for each in self._rules if is_pass or not each.passes)
+            found = known[worker] = [each for each in rules if each.touches(worker)]
         return found
 
     def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
         """Return the pace of a resource at some work, from a cycle on."""
-        rules = self.touching(worker)
+        rules = self.touching(worker, what)
         if not rules:
             return _FULL, None
         work = what if isinstance(what, Work) else Work(what)
@@ -252,7 +261,7 @@ class Speeds:
 
     def delay(self, worker: Resource, what: What, cycle: int) -> int:
         """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
-        delays = [each.delay for each in self.touching(worker) if each.delay is not None] if self._late else ()
+        delays = [each.delay for each in self.touching(worker, what) if each.delay is not None] if self._late else ()
         if not delays:
             return 0
         work = what if isinstance(what, Work) else Work(what)
