@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from ruamel.yaml import YAML
 
 import ipusim
+from ipusim.app.page.page import report_page
 from ipusim.app.run_folder.report import RESULT_FILES
 from ipusim.app.scenario import ScenarioError, load_request
 from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
@@ -488,3 +489,22 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
     assert ipusim.load(timed.save(tmp_path)).explain(0).found.to_dict() == timed.explain(0).found.to_dict()
     with pytest.raises(TimelineError, match="got 7"):
         timed.explain(7)
+
+
+def test_every_verdict_on_a_run_says_how_far_off_models_of_its_kind_are(tmp_path):
+    """The notebook, the page and comparisons, of a run and of its folder alike; an older folder does not say it."""
+    run = ipusim.run(SCENARIOS[0].parent / "mnist_cnn.yaml")
+    error = run.summary.throughput_error
+    assert error.startswith("models of this kind (small networks, ")
+    folder = run.save(tmp_path / "run")
+    shown = f"Error of the throughput: {error}."
+    assert shown in run._repr_html_()
+    assert shown in ipusim.load(folder)._repr_html_()
+    assert json.dumps(shown)[1:-1] in report_page([folder]).decode()
+    timed = ipusim.compare([TIMED | {"name": "cycles"}, ipusim.load(folder)])._repr_html_()
+    assert f": {error}." in timed
+    assert ": not known: no training of a model of this kind is published." in timed
+    said = json.loads((folder / "summary.json").read_text())
+    del said["throughput_error"]
+    (folder / "summary.json").write_text(json.dumps(said))
+    assert "Error of the throughput" not in ipusim.load(folder)._repr_html_()
