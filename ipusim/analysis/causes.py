@@ -211,7 +211,7 @@ def _own(track: _Track) -> _Intervals:
 
 
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:
-    """Return the time of IPUs without a stage, and of those that are done while other replicas still run."""
+    """Return the idle time of IPUs without a stage, and of finished ones while other replicas still run."""
     info = track.timeline.info
     holders = set(info.stages_of_ipu)
     idle = np.array([ipu for ipu in range(len(info.ipus)) if ipu not in holders], dtype=np.int64)

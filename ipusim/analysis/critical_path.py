@@ -172,7 +172,7 @@ class _Walk:
 
 
 def _last(timeline: Timeline) -> int:
-    """Return the span on an IPU that ends last, or what it waits for then; of several the last that was recorded."""
+    """Return the last span to end on an IPU, or the cause of its last wait; among ties the last recorded."""
     here, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
     if not here.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")

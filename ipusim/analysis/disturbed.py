@@ -1,4 +1,4 @@
-"""What disturbances cost a run: against the same run without them, by who waits for whom, and until when."""
+"""The cost of disturbances: slowdown against the undisturbed run, longer waits by IPU and cause, and recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of Graphcore's options are in effect in a run, in a line each: what was asked for as it came out."""
+"""Graphcore's options in effect in a run, a line each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:
-    """Yield what lies in Streaming Memory, of what there is."""
+    """Yield the offloaded tensors: weights, optimizer state, accumulators, activations."""
     offload, parts = program.offload, " in parts" if program.offload.replicas > 1 else ""
     if any(offload.state_bytes(profile) for profile in program.stages):
         yield f"optimizer state{parts if offload.sharded_state else ''}"

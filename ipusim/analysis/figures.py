@@ -75,7 +75,7 @@ class Figure:
 
 
 def _at(data: Any, path: str) -> Any:
-    """Return what dotted keys lead to; raises LookupError where there is none of it."""
+    """Return the value at dotted keys; raises LookupError where it is missing."""
     here = data
     for key in filter(None, path.split(".")):
         here = _item(here, key) if isinstance(here, list) else _key(here, key)

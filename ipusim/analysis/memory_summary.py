@@ -12,7 +12,7 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class IpuMemory:
-    """What one IPU that holds a stage holds.
+    """Memory of one IPU that has a stage: its peak, by holder, and when.
 
     Attributes:
         ipu: logical IPU.
@@ -37,7 +37,7 @@ class IpuMemory:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """What one stage keeps of micro-batches: slots and bytes of its FIFO, and how many it really keeps at once."""
+    """The stash of one stage: slots and bytes of its FIFO, and how many slots are used at once."""
 
     name: str
     fifo_depth: int
@@ -48,7 +48,7 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class MemorySummary:
-    """What the IPUs hold against what they have; ``sram_bytes`` is None where that is not limited."""
+    """Memory of all IPUs against their capacity; ``sram_bytes`` is None without a limit."""
 
     sram_bytes: int | None
     fits: bool

@@ -1,4 +1,4 @@
-"""The waterfall of a run: the parts that its time is the sum of, told apart by what it takes without them.
+"""The waterfall of a run: the parts of its time, each measured by simulating the run without it.
 
 From nothing on, one part after the other comes in, in the order of :class:`TimePart`, and the cycles that the run then
 takes more are the part's. So they add up to the run, to the cycle; who simulates the runs without some of the parts is

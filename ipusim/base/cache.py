@@ -54,7 +54,7 @@ class Cache:
             _ENTERED.reset(token)
 
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
-        """Return what is kept of ``make`` for equal arguments: one result, or none."""
+        """Return the cached result of ``make`` for equal arguments."""
         key = self._key(arguments)
         return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
 

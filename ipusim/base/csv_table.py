@@ -207,5 +207,5 @@ def _no_titles(titles: Sequence[str], columns: Columns) -> str:
 
 
 def _separator(text: str) -> str:
-    """Return what stands between cells of a line that has no commas, in words; nothing where nothing does."""
+    """Return the separator of a line that has no commas, in words; empty without one."""
     return next((called for separator, called in _SEPARATORS.items() if separator in text), "")

@@ -18,7 +18,7 @@ _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
 def bounded(text: str) -> str:
-    """Return a message as it is, but for what is far longer than anybody reads: that loses its middle."""
+    """Return a message; one that is far too long to read loses its middle."""
     if len(text) <= _WORD:
         return text
     lines = _LONG_WORD.sub(lambda word: _without_middle(word[0], _WORD), text).splitlines()

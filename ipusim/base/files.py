@@ -54,7 +54,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
-    """Open a file of a run folder, which anybody may have made, to read its bytes.
+    """Open a file of an untrusted run folder to read its bytes.
 
     Args:
         path: of the file; from the folder of that descriptor on, where ``folder`` is one.

@@ -1,4 +1,4 @@
-"""What others call our things: words of PyTorch, DeepSpeed, Megatron, Keras and papers, for whoever writes them here.
+"""Synonyms in PyTorch, DeepSpeed, Megatron, Keras and papers, for messages about keys that ipusim does not know.
 
 They are no second names: a scenario with one is refused, and the message says ours.
 """
@@ -176,7 +176,7 @@ def _ours() -> Mapping[str, tuple[str, ...]]:
 
 
 def ours(word: str) -> tuple[str, ...]:
-    """Return what others' ``word`` is here, of several the likeliest first; nothing for a word that is none of theirs.
+    """Return the keys of ipusim for a foreign word, the likeliest first; empty for an unknown word.
 
     >>> ours("lr"), ours("BatchNorm2d")
     (('learning_rate',), ('batch_norm',))

@@ -1,4 +1,4 @@
-"""The nearest name, for whoever wrote another: a misspelt one, or what others call the same thing."""
+"""The nearest known name for an unknown one: a misspelling, or a synonym."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` with those that look most like ``wrong`` first; as they are where it is no text."""
+    """Return ``names`` sorted by likeness to ``wrong``, the most similar first; unsorted where that is no text."""
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())

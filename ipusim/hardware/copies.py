@@ -41,7 +41,7 @@ def nominal_sync_ns(rates: Rates, ipus: int, pods: int = 1) -> Fraction:
 
 @dataclass(frozen=True, order=True)
 class LinkLoad:
-    """What one merged copy puts on one link direction.
+    """The load of one merged copy on one link direction.
 
     Attributes:
         direction: the link direction.

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
+from ipusim.hardware.cached_hash import CachedHash
 from ipusim.hardware.computation_rates import ComputationRates
-from ipusim.hardware.hashed_once import HashedOnce
 from ipusim.hardware.rate import PODS, SHARE, Rate, described
 
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
@@ -27,7 +27,7 @@ _LINKS: Final = (1, 10)
 
 
 @dataclass(frozen=True)
-class Rates(ComputationRates, HashedOnce):
+class Rates(ComputationRates, CachedHash):
     """The value of every rate; :data:`RATES` says what each is.
 
     Attributes:
@@ -228,7 +228,7 @@ class Rates(ComputationRates, HashedOnce):
     )
 
     file: str = field(default="", compare=False, kw_only=True)
-    __hash__ = HashedOnce.__hash__  # else a dataclass makes its own
+    __hash__ = CachedHash.__hash__  # else a dataclass makes its own
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""

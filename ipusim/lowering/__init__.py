@@ -1,1 +1,1 @@
-"""From an Order to a Plan: each sync mode is one lowering, and what stands around passes is put in by others."""
+"""From an Order to a Plan: one lowering for each sync mode, and passes that add side instructions."""

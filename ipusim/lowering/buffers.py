@@ -22,7 +22,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
-    """Return for each stage, and each that takes what it makes, the most micro-batches that may wait between them.
+    """Return the most micro-batches that may wait between each stage and each consumer of its output.
 
     ``passes`` has the columns of an Order, shape (passes, 4), in the order of each IPU.
     """

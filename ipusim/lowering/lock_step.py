@@ -32,7 +32,7 @@ class _Rank(IntEnum):
 
 
 def lock_step(order: Order, side: SideInstructions) -> Plan:
-    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of those that it is given."""
+    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of explicit time-steps."""
     table, emitted = order.table, order.emitted
     if emitted is None:
         steps = earliest(order, one_at_a_time=False)

@@ -1,4 +1,4 @@
-"""Point-to-point: an IPU goes on as soon as what it needs has come, and sends what it has made as soon as it has.
+"""Point-to-point: an IPU runs a pass as soon as its inputs have arrived, and sends the output at once.
 
 No Poplar program runs like this, as all of its IPUs meet to exchange; it is what schedules of the GPU world assume.
 """

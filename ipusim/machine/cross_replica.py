@@ -163,7 +163,7 @@ class Shards:
         self._system = system
         self._offload = offload
         self._plans: dict[tuple[int, int, int, str], Collective] = {}
-        self._let_go_of_all()
+        self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
         """Put together the weights of ``stage`` on ``shard``, or (None) all that its weight update needs."""
@@ -190,9 +190,9 @@ class Shards:
         try:
             yield
         finally:
-            self._let_go_of_all()
+            self._release_all()
 
-    def _let_go_of_all(self) -> None:
+    def _release_all(self) -> None:
         """Keep each replica's own parts alone."""
         for shard in self._shards:
             for replica in range(len(self._executors)):

@@ -1,4 +1,4 @@
-"""Point-to-point: tensors go from IPU to IPU by themselves, and whoever needs one waits until it is there."""
+"""Point-to-point delivery: tensors travel by themselves, and a pass waits for its inputs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Way(NamedTuple):
 
 
 class Delivery(Facility):
-    """What is on its way, or has come, within one replica; tensors go by their numbers."""
+    """The tensors in flight or arrived within one replica, by their numbers."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
         """Prepare for the sends between the stages of a replica."""
@@ -104,7 +104,7 @@ class Delivery(Facility):
         ]
 
     def _reroute(self, ways: list[_Way], dead: frozenset[int], _: object) -> None:
-        """Send along other ways from now on, and once more what is on its way over links that are dead."""
+        """Use other routes from now on, and resend the tensors in flight over dead links."""
         self._ways = ways
         for tensor, coming in [*self._on_way.items()]:
             if dead.intersection(coming.send.links):
@@ -203,7 +203,7 @@ class Delivery(Facility):
         return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return what has come and is not taken, what is on its way, who waits for it, and all that is on the links."""
+        """Return the tensors that have arrived or are in flight, the waiting IPUs, and the load of the links."""
 
         def told(tensors: Iterable[int]) -> tuple[tuple[int, int], ...]:
             ways = (divmod(tensor, self._count) for tensor in tensors)

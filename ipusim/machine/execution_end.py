@@ -31,7 +31,7 @@ class BeforeUpdate(Meeting):
         self._step = context.steps - 1
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Do what all IPUs do together behind the last span of the last of them; returns the last span."""
+        """Run the joint work of all IPUs behind the last span of the last one; return the last span."""
         raise NotImplementedError
 
     def _meet(self, cause: int) -> None:
@@ -82,7 +82,7 @@ class GradientSum(BeforeUpdate):
 
 
 class ByHost(BeforeUpdate):
-    """What all IPUs hand over to the host: they copy there at once, wait while it works, and copy back."""
+    """A host update of all IPUs: gradients go to the host at once, IPUs wait, and weights come back."""
 
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
         """Prepare for copies that are spans of a kind, and for the host's work on a track."""

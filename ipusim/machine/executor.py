@@ -67,7 +67,7 @@ class Replicas:
             up over them and returns the cycle in which the last of them is.
         gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
             of the algorithm, when the replicas have put together the variables that it needs.
-        let_go: called with a replica, a place and a stage or None when it needs them no more.
+        release: called with a replica, a place and a stage or None when it needs them no more.
         all_gathered: returns a block in which all variables are put together, outside of simulated time, for the host.
     """
 

@@ -1,4 +1,4 @@
-"""What a facility of the machine is: it carries out instructions of some IPUs, says who waits in it, and for whom.
+"""Facilities of the machine: handlers of instructions, with the IPUs that wait in them and for whom.
 
 All facilities of a run are built from one context.
 """

@@ -77,7 +77,7 @@ class HostStream:
         return Wait(self._what) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:
-        """Return the places that are ready for the IPU and for the host, who waits, and what the host has to do.
+        """Return the free and the filled slots, the waiting side, and the host's pending work.
 
         That is for how long it is busy, and whether there are elements that it has not begun.
         """

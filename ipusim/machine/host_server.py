@@ -1,4 +1,4 @@
-"""A host that IPUs call in the middle of their work: they send to it, wait for it, and read what it has for them."""
+"""The host server: IPUs call it within a pass, send inputs, wait, and read results."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Tables(HostServer):
 
 
 class HostCompute(HostServer):
-    """What the passes of one replica have its host compute: its IPUs send, wait, and read what comes of it.
+    """Host compute of one replica's passes: its IPUs send inputs, wait, and read results.
 
     They do so before the pass: its parts are as long in any order.
     """

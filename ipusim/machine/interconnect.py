@@ -132,7 +132,7 @@ class Interconnect(Meeting):
         return dying.cycle if last > dying.cycle else None
 
     def _send_again(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
-        """Note what has been of a copy up to now, as a cable of its routes dies, and begin it once more."""
+        """Record the part of a copy that was under way as a cable of its route dies, and begin the copy again."""
         now = self._clock.now
         cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
         for bundle in self._bundles[self._at] if now > first_byte else ():

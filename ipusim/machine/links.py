@@ -226,7 +226,7 @@ class Links:
             self._share_anew(tensor, {link for each in together for link in each.send.links})
 
     def _share_anew(self, tensor: Tensor, links: Iterable[int]) -> None:
-        """Share ``links`` anew, of which ``tensor`` is on one, when the first of them becomes slower or faster."""
+        """Schedule a new sharing of ``links``, one of which carries ``tensor``, at the next change of a speed."""
         changes = [until for link in links if (until := self._speed(link)[1]) is not None]
         if changes:
             self._clock.call_at(min(changes), partial(self._changed, tensor, tensor.since))

@@ -1,4 +1,4 @@
-"""Where IPUs meet: the last that comes begins what they do together, and all go on when that is done."""
+"""Meetings of IPUs: the last to arrive begins the joint work, and all go on at its end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Meeting(Facility):
         return waiting, self._busy
 
     def _meet(self, cause: int) -> None:
-        """Do what is done when all are here, ``cause`` being the last span of the last one."""
+        """Run the joint work once all have arrived, ``cause`` being the last arrival's last span."""
         raise NotImplementedError
 
     def _do_together(self, process: Process) -> None:
@@ -74,7 +74,7 @@ class Meeting(Facility):
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of those who were here before now, let the next ones arrive, and return each one's span."""
+        """Record the waits of earlier arrivals, open the next meeting, and return the span of each IPU."""
         now = self._clock.now
         spans = {}
         for ipu in self._numbers:

@@ -93,7 +93,7 @@ def size_of(state: Hashable) -> int:
 
 
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
-    """Return who is called when an event happens: an IPU by its number, anything else by its function."""
+    """Return the name of an event's callback: an IPU by its number, anything else by its function."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, simpy.Process):
         generator = owner._generator

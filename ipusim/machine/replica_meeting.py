@@ -54,7 +54,7 @@ class ReplicaMeeting(Meeting):
         return describe(*(Description(self._kind, ipu.number, replica=ipu.replica, **fields) for ipu in self.ipus))
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
-        """Note that ``ipu`` is here, and wait for the end of it all; returns the span behind it."""
+        """Register the arrival of ``ipu`` and wait for the end of the joint work; return the span behind it."""
         self._parts, self._step = self._parts_of(stage, micro_batch, number), step
         spans = yield self.arrive(ipu.number, cause)
         return spans[ipu.number]

@@ -32,7 +32,7 @@ def host_ports(track: HostTrack, replicas: Iterable[int]) -> Workers:
 
 
 def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
-    """Return what the host does on a track for each of ``replicas``; of all of them together with the first."""
+    """Return the host's resource on a track for each of ``replicas``; a joint one is the first replica's."""
     return tuple(Resource("host", replica, track) for replica in replicas)
 
 

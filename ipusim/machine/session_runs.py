@@ -1,4 +1,4 @@
-"""What hosts do behind executions of a program while IPUs wait: its own work, means of losses, first variables."""
+"""Host work between executions while IPUs wait: the program's own, means of losses, first variables."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SessionRuns:
         return self._recorder.record(self._waits[ipu.number], step, start, end, cause)
 
     def _exchanged(self, execution: int, cause: int) -> int:
-        """Return when hosts have done what they do together before an execution, if they begin now.
+        """Return the end of the hosts' collectives before an execution, if these begin now.
 
         What the network does is recorded once for all IPUs.
         """

@@ -1,4 +1,4 @@
-"""What one stage keeps on its IPU: parameters, optimizer state, and gradients as they are accumulated."""
+"""Tensors of one stage on its IPU: parameters, optimizer state and gradient accumulators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StageMemory:
             return self.bound.forward(x, labels, key)
 
     def seen(self) -> Untrained | None:
-        """Return untrained variables as they are now, for a pass that runs again; its changes of them are its own."""
+        """Return copies of untrained variables for a recomputed pass, whose changes to them are discarded."""
         return None if self._untrained is None else self._untrained.copy()
 
     def forward_again(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:

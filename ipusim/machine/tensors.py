@@ -27,7 +27,7 @@ class Payload(NamedTuple):
 
 
 class Pieces:
-    """What concurrent stages send to one stage, until all of it is there."""
+    """Parts of a stage's input from concurrent stages, until all have arrived."""
 
     def __init__(self, count: int) -> None:
         """Wait for ``count`` pieces."""
@@ -99,7 +99,7 @@ class IpuMemory:
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
     def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
-        """Keep the last of what a pass has made under ``names``, and return the rest of it."""
+        """Store the last outputs of a pass under ``names``, and return the other outputs."""
         if not names:
             return made
         for name, array in zip(names, made[-len(names) :], strict=True):

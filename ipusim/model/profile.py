@@ -1,4 +1,4 @@
-"""What one computational stage asks of an IPU for one micro-batch: the work of its passes, and memory."""
+"""The profile of a computational stage: the work of its passes for one micro-batch, and its memory."""
 
 from __future__ import annotations
 

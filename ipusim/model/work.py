@@ -1,4 +1,4 @@
-"""Work: what one layer's pass over one micro-batch asks of an IPU, in products, vector work by kind, and bytes.
+"""Work of one layer's pass over one micro-batch: products, vector operations by kind, and bytes.
 
 Work knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a given IPU.
 """
@@ -168,7 +168,7 @@ class MappingWork(Work):
 
 @dataclass(frozen=True)
 class MeasuredWork(Work):
-    """A layer's pass that is not stated but measured, by whoever gives its cycles: the same on any IPU."""
+    """A layer's pass of measured cycles, the same on any IPU."""
 
     cycles: int = 0
 
@@ -191,7 +191,7 @@ class WorkSequence(Work):
 
 
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
-    """Return ``parts`` as one pass, which asks what they ask one after another."""
+    """Return the work of ``parts`` one after another as one pass."""
     return WorkSequence(
         products=tuple(product for work in parts for product in work.products),
         vector=sum((work.vector for work in parts), NO_VECTOR_WORK),

@@ -74,7 +74,7 @@ class Alive(NamedTuple):
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
-    """Return what is alive of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run.
+    """Return the live bytes of ``stage`` along its passes, whose kinds (see Pass) are in execution order.
 
     It does not depend on bytes.
     """

@@ -80,7 +80,7 @@ class Offload:
         return profile.accumulator_bytes if self.gradient_accumulation_buffers else 0
 
     def remote_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of these stages that lie in Streaming Memory."""
+        """Return the bytes of these stages in Streaming Memory."""
         return sum(
             self.stored_state_bytes(profile) + self.stored_weight_bytes(profile) + self.accumulator_bytes(profile)
             for profile in profiles

@@ -1,4 +1,4 @@
-"""Where IPUs stand still for ever: their instructions walked through, and who waits for whom in the end.
+"""Deadlock detection: a walk through the IPUs' instructions, and the circle of waiting IPUs.
 
 To walk is slow, an instruction at a time, and is for Plans that are known not to come to their end.
 """

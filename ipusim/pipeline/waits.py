@@ -42,7 +42,7 @@ def meetings(plan: Plan) -> list[Violation]:
 
 
 def waits(plan: Plan) -> list[Violation]:
-    """Return what is waited for and never sent, what is sent and never made, and circles of IPUs that wait."""
+    """Return tensors awaited but never sent, tensors sent but never produced, and circles of waiting IPUs."""
     graph = _Graph(plan)
     found = [*graph.unsent(), *graph.unordered()]
     return found or (standstill(plan) if graph.circles() else [])

@@ -58,7 +58,7 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:
-    """Return what the code of each IPU takes at least, however the stages of these profiles lie; 0 where unknown."""
+    """Return a lower bound of each IPU's code in bytes for any placement of these stages; 0 where unknown."""
     costs = (
         cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
     )

@@ -170,7 +170,7 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
 def pass_collectives(
     kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
 ) -> dict[tuple[int, int], tuple[PassCollective, ...]]:
-    """Return what replicas do together in each (pass, stage) of these kinds, one after the other.
+    """Return the collectives of each (pass, stage) of these kinds, in order.
 
     A pass of a stage does it in all replicas at once, and in all groups of them; each is priced as if the other
     stages left the links to it (assumed). The fastest algorithm for all groups is taken.

@@ -152,7 +152,7 @@ class ReplicaCollective:
 
 @dataclass(frozen=True)
 class PassCollective(ReplicaCollective):
-    """What the replicas do together in the middle of a pass, all groups of them at once.
+    """A collective in the middle of a pass, all groups of replicas at once.
 
     Attributes:
         call: what a replica calls.

@@ -24,7 +24,7 @@ from ipusim.pricing.passes import leaves, operations
 def host_calls(
     kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
 ) -> dict[tuple[int, int], tuple[PassHostCall, ...]]:
-    """Return what the host does in each (pass, stage) of these kinds, one after the other."""
+    """Return the host calls of each (pass, stage) of these kinds, in order."""
     return {
         (kind, stage): tuple(_priced(call, system) for call in program.host_calls(kind, stage))
         for kind, stage in sorted(side.host_calls)

@@ -45,7 +45,7 @@ class Law:
 
 
 class Term(int):
-    """Cycles of one law: a number that knows what it is and where it comes from.
+    """Cycles of one law, with their inputs and source.
 
     >>> Term(LAUNCHES, 40) + 2
     42

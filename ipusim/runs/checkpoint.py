@@ -127,7 +127,7 @@ def slot_names(stage: Sequence[str], key: str) -> list[str]:
 
 
 def slots_of(variable: str, arrays: Arrays, wanted: Wanted = everything) -> dict[str, Array]:
-    """Return what an optimizer keeps of a variable, by name, of those arrays that are wanted."""
+    """Return an optimizer's slots of a variable by name, out of the expected arrays."""
     begin = f"{OPTIMIZER}{variable}"
     return {
         name: array

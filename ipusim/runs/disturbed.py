@@ -49,7 +49,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
 
 
 def _ends(system: System) -> bool:
-    """Whether every disturbance ends: none of them is there for good from some cycle on."""
+    """Whether every disturbance ends, and none is permanent from some cycle on."""
     return all(getattr(each, "until", 0) is not None and not isinstance(each, Dead) for each in system.disturbances)
 
 

@@ -109,7 +109,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 
 
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
-    """Return the parts of the run's time; None of a long run that does not repeat itself, which is for who asks."""
+    """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes it."""
     long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
     if long and not jump and job.workload is None:  # whether it repeats itself was not looked at
         long = not timeline_of(job, timeline.info.executions).repeats

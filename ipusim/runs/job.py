@@ -26,7 +26,7 @@ _Figure = TypeVar("_Figure", int, npt.NDArray[np.int64])
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A program, what it runs on, in which order, and what it computes.
+    """A program with its system, Plan, costs, memory and workload: all that a run needs.
 
     Attributes:
         request: what was asked for.

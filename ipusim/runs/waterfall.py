@@ -135,7 +135,7 @@ def _without_streams(_: Job, costs: Costs) -> Costs:
 
 
 def with_host(costs: Costs, takes: Callable[[int], int]) -> Costs:
-    """Return costs in which everything of the host takes as many cycles as ``takes`` says of those that it takes."""
+    """Return costs with the cycles of every host operation mapped by ``takes``."""
 
     def alike(value: _Value, *names: str) -> _Value:
         return replace(value, **{name: takes(getattr(value, name)) for name in names})  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""Breadth first: all micro-batches go through a stage of an IPU before any of them comes to its next.
+"""Breadth first: an IPU runs all micro-batches through one of its stages before the first through its next.
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
 takes micro-batches backward from the last one, as here. Its ramps are those of interleaved 1F1B, one stage of an IPU

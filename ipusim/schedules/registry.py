@@ -251,7 +251,7 @@ def check(schedule: Schedule) -> None:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Take out again, behind the block, what is registered in it."""
+    """Unregister schedules registered within the block when it ends."""
     before = dict(_SCHEDULES)
     try:
         yield

@@ -53,7 +53,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(Schedule):
-    """A schedule of one count, and of those that whole periods of its Order are missing from.
+    """A schedule for one count, and for counts that differ from it by whole periods of its Order.
 
     Attributes:
         count: its micro-batches.
@@ -130,7 +130,7 @@ def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
 
 
 def _stretch(order: Order) -> Stretch | None:
-    """Return where an Order repeats itself with its shortest period; None unless half of it may be cut out."""
+    """Return the repeated part and the shortest period of an Order; None unless half of it may be cut out."""
     count = order.shape.micro_batches
     ipus, starts = np.unique(np.sort(order.passes[:, 0]), return_index=True)
     parts = np.split(np.argsort(order.passes[:, 0], kind="stable"), starts[1:])

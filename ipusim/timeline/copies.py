@@ -1,4 +1,4 @@
-"""Copies of a Timeline's blocks as rows: all of them, those of a window, or those at either end of each block."""
+"""Expanding a Timeline's blocks into rows: all copies, those in a window, or the first and last of each block."""
 
 from __future__ import annotations
 

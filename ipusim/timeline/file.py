@@ -1,4 +1,4 @@
-"""A Timeline as a file: what is written, and what is refused of a file that anybody made."""
+"""Reading and writing a Timeline's file, with checks of an untrusted one."""
 
 from __future__ import annotations
 

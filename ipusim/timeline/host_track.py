@@ -1,4 +1,4 @@
-"""The tracks of the host, on which its own work stands in a Timeline: the value of ``link`` in HOST spans."""
+"""The host's tracks in a Timeline: values of ``link`` in HOST spans."""
 
 from __future__ import annotations
 

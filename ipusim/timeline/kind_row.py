@@ -22,7 +22,7 @@ class Track(Enum):
 
     @property
     def of_ipu(self) -> bool:
-        """Whether it is an IPU's; what lies elsewhere runs ahead of the pipeline and behind it."""
+        """Whether spans of the kind occupy an IPU; others run ahead of the pipeline and behind it."""
         return self in (Track.IPU, Track.IO_TILES)
 
 

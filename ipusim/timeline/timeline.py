@@ -243,7 +243,7 @@ class Timeline:
         return Timeline(info, table, repeats)
 
     def rows_alone(self) -> Timeline:
-        """Return the rows as they are, without the copies of blocks that are no rows: where these are, nothing is."""
+        """Return the rows without their blocks' further copies, whose time is then empty."""
         return Timeline(self.info, self._table) if self.repeats else self
 
     def expanded(self) -> Timeline:

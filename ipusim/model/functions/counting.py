@@ -176,7 +176,7 @@ class Tally:
         return self if where is None else self.placements.tally_of(where)
 
     def note_done(self, work: Work, read: Sequence[Any], written: Sequence[Any]) -> None:
-        """Add a pass of an operation, and what it reads and writes, where it runs."""
+        """Add a pass of an operation, its reads and its writes to the current scope."""
         self.placements.use_plain(read)
         self.here.note_operation(work, read, written)
 

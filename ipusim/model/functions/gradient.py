@@ -123,7 +123,7 @@ def _traced(
     wanted: Sequence[int],
     node: type[VJPNode] = VJPNode,
 ) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
-    """Evaluate under a trace; return the roots by argument, the results, and which of these hang on a root."""
+    """Evaluate under a trace; return the roots by argument, the results, and which results depend on a root."""
     roots = {index: node.new_root() for index in wanted}
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))

@@ -60,7 +60,7 @@ class _Call(Generic[T]):
 
 
 class Placements(Generic[T]):
-    """What each scope does in the pass that is counted."""
+    """Placement of the work of one counted pass: each scope with its operations."""
 
     def __init__(self, tally: Callable[[], T], plain: Iterable[Array] = (), widest: int = 8) -> None:
         """Begin a forward pass; ``tally`` makes what counts the host's work.
@@ -109,7 +109,7 @@ class Placements(Generic[T]):
                 self.use(self._plain[id(root_of(array))][1], here)
 
     def turn(self, itemsize: int) -> tuple[HostCall, ...]:
-        """End a pass: return what each scope did in it, in their order."""
+        """End a pass; return the work of each scope in order."""
         calls, self._calls = self._calls, {}
         found = (
             HostCall(where.name, call.tally.works(itemsize), call.sent, call.returned) for where, call in calls.items()

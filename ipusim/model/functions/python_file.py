@@ -46,7 +46,7 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
 
 
 def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
-    """Run a file and return what it is as a module, and its resolved path; ``reference`` is what messages call it.
+    """Run a file; return its module and its resolved path. Messages call it ``reference``.
 
     Raises ModelError for a missing file, and for an error in it, with its line.
     """

@@ -1,4 +1,4 @@
-"""The replica in which a stage's function runs: which it is, and what it does together with the others."""
+"""The replica in which a stage's function runs: its number, and its collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds a stage's function while it runs: one value, which whoever runs the function enters."""
+"""The context in which a stage's function runs: one value, entered by its caller."""
 
 from __future__ import annotations
 

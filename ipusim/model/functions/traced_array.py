@@ -1,4 +1,4 @@
-"""Arrays under a trace, which refuse plain NumPy: from what it makes of them no gradient would come back.
+"""Arrays under a trace, which refuse plain NumPy functions: no gradient would flow back through these.
 
 autograd's own arrays let themselves be taken apart: ``numpy.maximum(x, 0)`` gave an array of objects, ``numpy.dot``
 one of thousands, and a pipeline whose stages before never learned.

@@ -42,7 +42,7 @@ def draw_key(name: str | int) -> Key | None:
 
 
 class Readable:
-    """What stands for a variable wherever it is used; the arrays of a trace read it."""
+    """A readable stand-in for a variable; arrays of a trace read its value."""
 
     def read_value(self) -> Any:
         """Return what the caller computes with."""

@@ -94,7 +94,7 @@ def halves(costs: Sequence[LayerCost], itemsize: int, before: Work | None = None
 
 
 def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:
-    """Return what chains on one input make: what all layers keep, outputs included, and the most that one passes."""
+    """Return the sizes inside parallel chains: the stash of all layers with outputs, and the largest tensor."""
     kept, passing = 0, 0
     for chain in chains:
         shapes = chain_shapes(chain, input_shape)

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of labels in order, of which no one says when they come."""
+"""Connectionist temporal classification: the loss of a label sequence without an alignment to the time steps."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class GRU(Recurrent):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Go back through the time steps; the parameters need the gradients of x @ W and h @ U of all of them."""
+        """Run backward through the time steps; return the gradients of x @ W and h @ U, for the parameters' ones."""
         x, gates, outputs, inner, states = saved
         steps, wide = x.shape[1], 2 * self.units
         given, score, mask = self._parts(x)

@@ -22,7 +22,7 @@ def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
 
 
 def root_of(array: Array) -> Array:
-    """Return the array whose memory ``array`` lies in: a view keeps all of it alive."""
+    """Return the array that owns the memory of ``array``: a view keeps its whole base alive."""
     while isinstance(array.base, np.ndarray | Outline):
         array = array.base
     return array

@@ -1,4 +1,4 @@
-"""What the annotations of a layer's fields say of them, from which scenarios, their messages and the docs are made.
+"""Annotations of a layer's fields, from which scenario keys, their messages and their documentation are generated.
 
 A field's annotation is its kind, then bounds (``annotated_types``) and its meaning
 (``annotated_doc.Doc``), as in ``Annotated[int, Ge(1), Le(128), Doc("rows")]``. They bound what

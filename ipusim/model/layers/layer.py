@@ -86,7 +86,7 @@ class LayerCost:
 
 
 def all_later(backward: Work) -> Halves:
-    """Return the halves of a backward pass whose input needs no gradient: the second is all of it."""
+    """Return the halves of a backward pass whose input needs no gradient: all work is in the weight half."""
     return Halves(Work(itemsize=backward.itemsize), backward)
 
 
@@ -279,7 +279,7 @@ class _Whole(Protocol):
 
 
 class Undivided:
-    """What a layer or loss that has its backward pass as a whole says of the halves: the first is all of it.
+    """Mixin of a layer or loss with an undivided backward pass: all work is in the input half.
 
     The gradients of its parameters wait until the second half hands them out, which costs nothing.
     """
@@ -297,7 +297,7 @@ class Undivided:
 
 
 class Parameterless(Undivided):
-    """What a layer or loss without parameters says of them."""
+    """Mixin of a layer or loss without parameters."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return no parameters."""

@@ -65,7 +65,7 @@ class LSTM(Recurrent):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Go back through the time steps; the gradients of the gates of all of them are what the parameters need."""
+        """Run backward through the time steps; return the gates' gradients, which those of the parameters need."""
         x, gates, outputs, cells, squashed, states = saved
         steps = x.shape[1]
         U = parameters["U"]

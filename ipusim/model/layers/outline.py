@@ -194,7 +194,7 @@ class Outline(NDArrayOperatorsMixin):
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what one of NumPy's functions makes, of those that are known here."""
+        """Return the outline of the result of a supported NumPy function."""
         known = _FUNCTIONS.get(function)
         return NotImplemented if known is None else known(*args, **kwargs)
 

@@ -54,7 +54,7 @@ class TakePositions(Parameterless):
         return dx, {}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: what is taken is read and written, and comes to other tiles than it was made on.
+        """Return the cost: the selected positions are read, exchanged between tiles and written.
 
         Backward its gradient does, and all of the input's is written.
         """

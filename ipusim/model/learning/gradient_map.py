@@ -19,7 +19,7 @@ _Bound = Annotated[float, Gt(0), Le(1e9)]
 
 @dataclass(frozen=True)
 class GradientMap:
-    """What is done to each micro-batch's gradient of each variable before it is accumulated, in this order.
+    """The operations on each micro-batch's gradients before accumulation, in order.
 
     Each variable is taken by itself. Gradients are mapped where they are made: the norm is that of one
     variable in one micro-batch, and the reduction over micro-batches comes after.

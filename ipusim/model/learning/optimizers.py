@@ -26,7 +26,7 @@ class Optimizer(Protocol):
 
     @property
     def gradient_map(self) -> GradientMap | None:
-        """What is done to each micro-batch's gradients before they are accumulated."""
+        """The operations on each micro-batch's gradients before accumulation."""
         ...
 
     def initial_state(self, parameters: Parameters) -> State:
@@ -62,7 +62,7 @@ class JointOptimizer(Optimizer, Protocol):
     """An optimizer that is given the variables of all stages at once, such as to clip by their global norm."""
 
     def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
-        """Change the gradients in place as they are to be averaged over replicas; return what does the update then."""
+        """Scale the gradients in place for averaging over replicas; return the function that applies the update."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""Computational stages: what of a model one IPU runs as one program, what it keeps, and how it is bound and cut."""
+"""Computational stages: the parts of a model that an IPU runs, their stash, and how models are cut and bound."""

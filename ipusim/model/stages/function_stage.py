@@ -186,7 +186,7 @@ class BoundFunction:
     def backward_input(
         self, saved: Saved, grad: Arrays | None, need_input_gradient: bool
     ) -> tuple[tuple[Array | None, ...] | None, list[Array]]:
-        """Do all of it, for autograd goes back through the function once; the variables' gradients are left."""
+        """Run the whole backward pass, as autograd goes back once; keep the variables' gradients."""
         pull, forms, takers = saved
         if self._stage.has_loss:
             shape, dtype = forms[0]

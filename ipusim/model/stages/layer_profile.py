@@ -132,7 +132,7 @@ def _used_again(stage: LayerStage) -> Iterator[str]:
 def _with_checkpoints(
     stage: LayerStage, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
 ) -> StageProfile:
-    """Return the profile with what is computed again, what is kept for that, and what is alive at a time.
+    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
 
     Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
     does not, labels included. That one is gone when the others' activations come, in its place.

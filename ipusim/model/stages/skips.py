@@ -39,7 +39,7 @@ class Skips:
     fetched: tuple[tuple[str, Shape], ...] = ()
 
     def elements(self, values: Sequence[tuple[str, Shape]], only: Sequence[str] | None = None) -> int:
-        """Return the elements of a sample of ``values``, of those in ``only`` where it is given."""
+        """Return the elements of a sample of ``values``, restricted to ``only`` if given."""
         return sum(math.prod(shape) for name, shape in values if only is None or name in only)
 
 

@@ -1,1 +1,1 @@
-"""What a dense product takes on the tiles of an IPU: the best split that there is, and what each part of it costs."""
+"""Planning of a dense product on the tiles of an IPU: the fastest split, and the cost of its parts."""

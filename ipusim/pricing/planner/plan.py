@@ -111,7 +111,7 @@ class ProductPlan:
         return int(sets) // (self.split.output_steps * self.split.input_steps)
 
     def flops_per_s(self, clock_hz: int) -> float:
-        """Return what it reaches at a clock, counting the sums that were asked for, two operations each."""
+        """Return the FLOP/s at a clock, counting two operations for each multiply-accumulate of the product."""
         return 2 * self.product.macs * clock_hz / self.cycles
 
 

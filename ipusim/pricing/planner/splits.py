@@ -12,7 +12,7 @@ Counts = npt.NDArray[Any]
 
 
 class Splits(NamedTuple):
-    """Splits side by side, or one of them: parts of each dimension, and the busiest tile's share of it.
+    """Candidate splits as arrays, or one of them: parts of each dimension, and the busiest tile's share.
 
     Attributes:
         row_parts, output_parts, input_parts, group_parts: into how many parts n, m, k and the groups are split.

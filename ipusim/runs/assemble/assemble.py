@@ -175,7 +175,7 @@ class _LaidOut:
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
-        """Return both as they are when the feeds do not fit the I/O tiles: all tiles compute, nothing is overlapped."""
+        """Return system and program without I/O tiles and overlap, where feeds do not fit the I/O tiles."""
         program = replace(program, offload=self.offload)
         why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
         if not self.io_tiles.place_ops or not why:
@@ -283,7 +283,7 @@ def _micro_batches(options: Options) -> int:
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
-    """Check the Plan. Of those of a schedule of the house that differ in their counts alone, the first stands for all.
+    """Check the Plan; of Plans of one built-in schedule that differ in their counts alone, only the first.
 
     Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
     """

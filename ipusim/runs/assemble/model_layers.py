@@ -46,7 +46,7 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
 
 
 def numbered(name: str, numbers: Sequence[int]) -> str:
-    """Return the name that a layer has the time of these numbers, the outermost repetition's first.
+    """Return a repeated layer's name with its repetition numbers, the outermost first.
 
     >>> numbered("dense", [3]), numbered("dense", [3, 0]), numbered("conv2", [3])
     ('dense3', 'dense3_0', 'conv2_3')
@@ -57,7 +57,7 @@ def numbered(name: str, numbers: Sequence[int]) -> str:
 
 
 def _too_many(entries: Sequence[LayerSpec], findings: Findings) -> bool:
-    """Note where layers that repeat make too many of them, before any is written out; tell whether they do."""
+    """Return whether repetitions make too many layers, and note where, before any is expanded."""
     total = 0
     for index, entry in enumerate(entries):
         total += _count(entry)
@@ -78,7 +78,7 @@ def _count(entry: LayerSpec) -> int:
 def _written_out(
     entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], around: Mapping[str, str]
 ) -> Iterator[RequestedLayer]:
-    """Yield the layers of ``entries``, which stand at ``path``, the time of these ``numbers``.
+    """Yield the expanded layers of ``entries`` at ``path``, in the repetition of these ``numbers``.
 
     ``around`` are the names of the layers around them, as written and with their numbers.
     """

@@ -55,7 +55,7 @@ def with_profile(
 def _read(
     read: Callable[[Path, int, str], _Rows], options: Options, path: Path, name: str, key: KeyPath, findings: Findings
 ) -> _Rows | None:
-    """Return what ``read`` gives of a file; None after noting, at the option ``key``, what is wrong with it."""
+    """Return the result of ``read`` on a file; None after noting its errors at the option ``key``."""
     try:
         return read(path, options.system.clock_hz, name)
     except FileError as error:

@@ -36,7 +36,7 @@ def timed_content(options: Options, requested: tuple[RequestedStage, ...], train
 def timed_profiles(
     requested: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
 ) -> tuple[StageProfile, ...]:
-    """Return what stages known by their cost alone ask of an IPU; ``infeed_bytes`` come to the first of them."""
+    """Return the profiles of stages known by their cost; ``infeed_bytes`` arrive at the first one."""
     profiles: list[StageProfile] = []
     before = infeed_bytes or 0
     for stage in requested:

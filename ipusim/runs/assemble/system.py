@@ -129,7 +129,7 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
 def resolve_offloads(
     options: Options, system: System, training: bool, stage: str, findings: Findings
 ) -> Offload | None:
-    """Return what lies in Streaming Memory and what replicas share; None after noting why it cannot.
+    """Return the offloads and the sharding over replicas; None after noting why they are impossible.
 
     ``stage`` is the name of one that has weights, for messages.
     """

@@ -1,4 +1,4 @@
-"""What is expected of a figure: a comparison, a range, a whole number or a name, as it is written and as bounds."""
+"""The expectation of a figure: a comparison, a range, a whole number or a name, as text and as bounds."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Expectation:
 
 
 def expectation(name: str, value: object) -> Expectation:
-    """Return what is expected of the figure of a name; raises QuantityError for what makes no sense for it."""
+    """Return the parsed expectation of a named figure; raises QuantityError for one that makes no sense."""
     figure, item = figure_of(name)
     if isinstance(value, str):
         value = value.strip()
@@ -220,7 +220,7 @@ class ExpectationsField:
 
 
 def _dumped(value: Expectation | Mapping[str, Expectation]) -> Any:
-    """Return what is expected as it is written."""
+    """Return the expectation's text."""
     return value.text if isinstance(value, Expectation) else {item: each.text for item, each in value.items()}
 
 

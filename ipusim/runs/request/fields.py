@@ -66,7 +66,7 @@ def kind_of(value: object) -> str | None:
 
 
 def expects(text: str) -> dict[str, Any]:
-    """Return the part of a JSON Schema that says what is expected, as words that follow "expected"."""
+    """Return the JSON Schema annotation with the words that follow "expected" in messages."""
     return {"errorMessage": text}
 
 
@@ -181,7 +181,7 @@ class CyclesOfTime(int):
 
 
 class NameOfFile(str):
-    """The name of a file, or of a function in one, which is relative to the folder of whoever asks."""
+    """The name of a file, or of a function in one, relative to the request's folder."""
 
     __slots__ = ()
 

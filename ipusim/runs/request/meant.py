@@ -1,4 +1,4 @@
-"""What a value that is none of those expected was likely meant to be, as the hint of a message."""
+"""Hints for messages: the likely meaning of an unexpected value."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _mean(values: Sequence[int], count: int) -> object:
 
 
 def _seconds(value: int, clock_hz: int) -> Fraction:
-    """Return a time as it was written, and cycles as what they take; times that differ may be as many cycles."""
+    """Return the exact seconds of a written time, or of cycles: different times may round to the same cycles."""
     return parse_quantity(value.text, "seconds") if isinstance(value, CyclesOfTime) else Fraction(value, clock_hz)
 
 

@@ -182,7 +182,7 @@ def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNo
 
 
 def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
-    """Follow references and leave null out of a choice; what stands beside a reference goes over it."""
+    """Resolve references and drop null from choices; keys beside a reference override it."""
     if "$ref" in node:
         target = _resolve(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
         if len(node) == 1:  # nothing stands beside most

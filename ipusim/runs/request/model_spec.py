@@ -1,4 +1,4 @@
-"""The part of a scenario that says what is executed: the model, stages of one's own, stages known by their cost."""
+"""The model section of a scenario: layers, user-defined stages, or stages known by their cost."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _TITLE: Final = re.compile(rf"([^\[(]*?)(?:\s*[\[(]([^\[\]()]*)[\])]|[\s_-]+({'|
 
 @dataclass(frozen=True)
 class MeasuredStage:
-    """What was measured of one stage.
+    """The measurements of one stage.
 
     Attributes:
         place: where it stands first, as ``file:line``.
@@ -141,7 +141,7 @@ def has_stages(path: Path) -> bool:
 
 
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
-    """Return what is wrong with rows that are called as other stages of the pipeline than those of their places are."""
+    """Return the errors of rows whose names belong to other stages than their position says."""
     return [
         f"{row.place}: column {_STAGE}: expected {name!r} in this place, got {row.name!r}: list stages in their order"
         for row, name in zip(rows, names, strict=False)
@@ -245,7 +245,7 @@ def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
-    """Yield what is wrong with what a row of stage ``number`` calls it; ``names`` are those of all rows."""
+    """Yield the errors of the stage name in a row of stage ``number``; ``names`` are those of all rows."""
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
     elif text.isdecimal() and text != str(number):
@@ -257,7 +257,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
 def _spec(
     row: CsvRow, titles: Mapping[str, str], clock_hz: int, kind: type[StageCyclesSpec], number: int
 ) -> tuple[StageCyclesSpec | None, list[str]]:
-    """Return what a row of stage ``number`` says, as a spec of a ``kind``, or what is wrong with it."""
+    """Return the spec of a ``kind`` from a row of stage ``number``, or the row's errors."""
     numbers = {name: row.cells[name] for name in titles if name in _NUMBERS[kind] and row.cells[name]}
     problems = [*(row.problems or _wrong_source(row, titles)), *_two_units(numbers, titles)]
     said = {

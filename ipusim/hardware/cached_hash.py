@@ -1,4 +1,4 @@
-"""A hash that is worked out once: of dozens of fractions it takes long, and what is priced is looked up by them."""
+"""A cached hash for dataclasses of many fractions, by which prices are looked up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 
-class HashedOnce:
+class CachedHash:
     """A frozen dataclass that is compared by numbers alone, whose hashes are the same in every process."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
