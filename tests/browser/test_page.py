@@ -430,7 +430,9 @@ def test_what_would_help_is_there_once_explain_has_written_it_of_this_run(open_p
 
     shutil.copytree(folders / "four", tmp_path / "run")
     waterfall = json.loads((folders / "four" / "summary.json").read_text())["waterfall"]
-    assert said(help=["Of this run."], waterfall=waterfall) == "Of this run."
+    error, told = said(help=["Of this run."], waterfall=waterfall).splitlines()
+    assert error.startswith("Error of the throughput: ")
+    assert told == "Of this run."
     other = "What would help is not in this folder: ipusim explain tries changes, and writes it there."
     assert said(help=["Of another."], waterfall=waterfall | {"executions": 9}) == other
     assert said(help=[1], waterfall=waterfall) == other

@@ -116,7 +116,7 @@ def changed(tmp_path_factory):
     """A function that runs Python on a copy of the package with the additions."""
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
-    rates, passes = package / "hardware/rates.py", package / "pricing/passes.py"
+    rates, passes = package / "hardware/computation_rates.py", package / "pricing/passes.py"
     put(rates, "    compute_set_cycles: Fraction = described(", f"{RATE}    compute_set_cycles: Fraction = described(")
     put(passes, "sets, rates.compute_set_cycles)", "sets, rates.compute_set_cycles + rates.settle_cycles)")
     schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"

@@ -42,10 +42,11 @@ def synthesized(folder, *more):
 def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(folder):
     done = synthesized(folder)
     assert (done.returncode, done.stderr) == (0, "")
-    first, second, third, fourth, fifth = done.stdout.splitlines()
+    first, second, third, copied, fourth, fifth = done.stdout.splitlines()
     assert first.startswith("Best: synthesized in lock-step, ")
     assert "less time than the best named schedule that fits" in first
     assert third.endswith("The bound leaves out memory, and links that several copies share.")
+    assert copied.startswith("dualpipe in lock-step, with two copies of each stage, takes ")
     assert fourth == "It serves every count from 8 on; the CSV for torch is of 8 micro-batches."
     assert fifth.startswith("out: scenario.yaml, synthesized.py, synthesized.csv, comparison.json")
     job = load_job(folder / "out" / "scenario.yaml")

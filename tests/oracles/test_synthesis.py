@@ -54,9 +54,12 @@ def drawn(seed):
 
 
 def named(request, most):
-    """Yield the cycles of each named schedule on as many IPUs that fits, run apart from any search."""
+    """Yield the cycles of each named schedule on as many IPUs that fits, run apart from any search.
+
+    But for those with two copies of each stage, which are not searched.
+    """
     stages = len(request.options.pipeline.stages)
-    for name in schedules.names():
+    for name in (name for name in schedules.names() if not schedules.find(name).mirrored):
         try:
             job = assemble(request.replace({"pipeline.schedule": name}))
         except RequestError:

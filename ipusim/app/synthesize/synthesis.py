@@ -55,6 +55,7 @@ class Synthesis:
         least: the fewest micro-batches of these words; without periods the only ones.
         bounds: of each placement and kind of backward pass, what no Order of it can beat.
         seconds: that the search took.
+        mirrored: the fastest schedule with two copies of each stage that fits, which is no part of the search; or None.
     """
 
     rows: tuple[Row, ...]
@@ -64,6 +65,7 @@ class Synthesis:
     least: int
     bounds: tuple[Bound, ...]
     seconds: float
+    mirrored: Row | None = None
 
     @property
     def best(self) -> Row:
@@ -156,9 +158,9 @@ def synthesize(
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
     request = request.replace({"pipeline.sync": _sync(request).value})
-    rows = _rows(request, named)
+    rows, mirrored = _rows(request, named)
     limits = _limits(memory, rows)
-    fitting = [row for row in rows if row.fits and row.result is not None and _within(row.result.job, limits)]
+    fitting = [row for row in rows if _fits(row, limits)]
     if not fitting:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
     comparison = Comparison(rows)
@@ -181,28 +183,30 @@ def synthesize(
         0 if periodic is None else periodic.least,
         tuple(start.bound for start in starts),
         time.monotonic() - began,
+        min((row for row in mirrored if _fits(row, limits)), key=comparison.cost, default=None),
     )
 
 
-def _rows(request: Request, named: Sequence[str]) -> tuple[Row, ...]:
+def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Return the runs of named schedules that have as many IPUs as the scenario's own, which is among them.
 
-    None has two copies of a stage, which the search has not. On other numbers of IPUs there are other numbers of
-    replicas, and another work behind a weight update.
+    On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
+
+    Returns:
+        Those with one copy of each stage, and those with two copies, which are not searched.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
     job = assemble(request.replace(_REPORTED))
     ipus = len(set(job.program.shape.mapping))
-    jobs = [(row, _job(request, row)) for row in rows]
-    found = tuple(
-        row
-        for row, of in jobs
-        if of is not None and len(set(of.program.shape.mapping)) == ipus and not of.program.shape.mirrored
+    jobs = [(row, of.program.shape) for row in rows if (of := _job(request, row)) is not None]
+    found, mirrored = (
+        tuple(row for row, shape in jobs if len(set(shape.mapping)) == ipus and shape.mirrored == copied)
+        for copied in (False, True)
     )
     if not found:
         raise ProgramError("expected a schedule to begin with that has one copy of each stage, got none: name others")
-    return found
+    return found, mirrored
 
 
 def _sync(request: Request) -> Sync:
@@ -219,6 +223,11 @@ def _limits(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
     if len(memory) not in (0, 1, ipus):
         raise OptionError("memory", f"expected one size, or one for each of {ipus} IPUs, got {len(memory)}")
     return dict(enumerate([*memory] * ipus if len(memory) == 1 else memory))
+
+
+def _fits(row: Row, limits: Mapping[int, int]) -> bool:
+    """Whether a row ran, and its IPUs keep within limits."""
+    return row.fits and row.result is not None and _within(row.result.job, limits)
 
 
 def _within(job: Job, limits: Mapping[int, int]) -> bool:

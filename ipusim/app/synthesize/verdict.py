@@ -37,6 +37,12 @@ def verdict(found: Synthesis) -> Iterator[str]:
             f"after {seconds}, which proves nothing: a better Order may be there."
         )
     yield f"What binds: {found.bound.words}. The bound leaves out memory, and links that several copies share."
+    if found.mirrored is not None:
+        comparison = Comparison((found.best, found.mirrored))
+        if comparison.cost(found.mirrored) < comparison.cost(found.best):
+            less = format_figure(-100 * comparison.difference(found.mirrored, found.best))
+            name = f"{found.mirrored.name}, with two copies of each stage,"
+            yield f"{name} takes {less}% less; such Orders are not searched."
     if found.made is not None:
         counts = f"every count from {found.least} on" if found.is_periodic else f"a count of {found.least} alone"
         yield f"It serves {counts}; the CSV for torch is of {found.torch_count} micro-batches."

@@ -20,8 +20,7 @@ from ipusim.base.errors import CountError, ProgramError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.schedules.features import Feature
-from ipusim.schedules.registry import PLAIN, register
-from ipusim.schedules.schedule import Schedule
+from ipusim.schedules.registry import PLAIN, Schedule, register
 
 
 def gpipe(shape):
