@@ -83,15 +83,13 @@ class Layouts:
 
     def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
         """Return the schedule, and the least shape that a choice could have."""
-        schedule = schedules.schedule_of(choice.schedule, self._given.request.folder)
-        return schedule, pipelines.PlanShape(
+        return schedules.schedule_of(choice.schedule, self._given.request.folder), pipelines.PlanShape(
             mapping=choice.mapping,
             micro_batches=self._given.serialization,
             training=self._given.training,
             recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
             recompute_inline=choice.recompute == rules.INTERLEAVED,
             serialization=self._given.serialization,
-            mirrored=schedule.mirrored,
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:

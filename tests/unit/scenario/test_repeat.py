@@ -180,7 +180,7 @@ def test_a_split_must_name_a_numbered_layer(file: Path) -> None:
     (line,) = problems(file, "pipeline.splits=[hidden]")
     assert line.startswith("--set pipeline.splits: pipeline.splits.0: expected the name of a layer, got 'hidden'; did ")
     assert "did you mean hidden0, hidden1 or hidden2?" in line
-    listed = line.partition("(the layers are ")[2].partition(" and ")[0].split(", ")
+    listed = line.partition("(the layers are ")[2].partition(")")[0].split(", ")
     assert {"hidden0", "hidden1", "hidden2", "again0_0"} <= {*listed}
 
 
