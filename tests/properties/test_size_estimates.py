@@ -24,6 +24,13 @@ from tests.effort import share
 MACHINES = {"free": 16, "m2000": 4, "bow_pod16": 16}
 
 
+def is_legal(request, count):
+    try:
+        return bool(assemble(request.replace({"pipeline.gradient_accumulation_count": count})))
+    except RequestError:
+        return False
+
+
 @st.composite
 def requests(draw):
     """Return a request, of one micro-batch; how many more it takes at once; and counts where its Plan is laid out."""
@@ -49,6 +56,7 @@ def requests(draw):
         }
     )
     multiple = schedule.multiple(assemble(request).program.shape)
+    multiple = next(count for count in range(multiple, 64, multiple) if is_legal(request, count))
     return request, multiple, draw(st.integers(2, 6))
 
 

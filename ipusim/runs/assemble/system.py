@@ -267,7 +267,10 @@ def resolve_plan(
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):
                 counts = nearest_counts(shape.micro_batches, schedule.multiple(shape), shape.overlapped_io)
-                text += f" The nearest that {schedule.name} can lay out: {one_of([str(count) for count in counts])}."
+                if shape.micro_batches not in counts:  # of which there are too few, and not another multiple
+                    text += (
+                        f" The nearest that {schedule.name} can lay out: {one_of([str(count) for count in counts])}."
+                    )
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
