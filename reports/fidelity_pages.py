@@ -104,8 +104,8 @@ What a sentence says was tried was run with that setting, and nothing else chang
   them says, 260 MB/s to an IPU, {by_input_slow}: one rate of input is not why both are slow.
 - **Several pods, {pods.errors}.** These are BERT-Large on 128 and 256 IPUs, and ResNet-50 on as many. With GW-Links
   at a tenth of their rate those on 128 would be {pods_slow_links}, with a hundred times their latency
-  {pods_late_links}: neither makes both models right, and no rate is fitted to them. Compare plans on several pods with care: what a pod more costs is told
-  too low.
+  {pods_late_links}: neither makes both models right, and no rate is fitted to them.
+  Compare plans on several pods with care: what a pod more costs is told too low.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
