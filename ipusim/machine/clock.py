@@ -13,8 +13,9 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Pace, Speeds, What
+from ipusim.machine.disturbances import Pace, Speeds, What, Work
 from ipusim.machine.resources import Workers
+from ipusim.timeline.kinds import SpanKind
 
 Process = Generator[simpy.Event, Any, Any]
 #: A part of one, which returns the last span that it has recorded.
@@ -101,10 +102,20 @@ class Clock(simpy.Environment):
             self.end, self.spend = lambda workers, what, start, cycles: start + cycles, spend  # noqa: ARG005
             return
         self._speeds = speeds
-        end_of = self._end_of
-        self.end = lambda workers, what, start, cycles: max(
-            [end_of(worker, what, start, cycles) for worker in workers] or [start + cycles]
-        )
+        end_of, steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
+
+        def end(workers: Workers, what: What, start: int, cycles: int) -> int:
+            if not isinstance(what, Work):
+                known = steady.get((workers, what))
+                if known is None:
+                    known = steady[workers, what] = not any(speeds.touching(worker, what) for worker in workers)
+                if known:
+                    return start + cycles
+            if len(workers) == 1:
+                return end_of(workers[0], what, start, cycles)
+            return max([end_of(worker, what, start, cycles) for worker in workers] or [start + cycles])
+
+        self.end = end
         self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
 
     #: The cycle that it is, a whole number as every duration is; by a getter that is no call in Python.
