@@ -52,8 +52,6 @@ What = SpanKind | Work
 #: The speed of a resource in a cycle (1 is full speed, 0 stands still), and the cycle until which it stays so; None
 #: where it stays for ever, which must be above 0.
 Pace = tuple[Fraction, int | None]
-#: Returns the cycles by which a resource begins some work later than it could, from a cycle on.
-Delay = Callable[[Resource, What, int], int]
 
 
 class Rule(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is put among the disturbances of a System to simulate a run: what a loss comes to, what is left out, watching.
+"""Internal disturbances that a simulation adds to a System: pauses and moves after losses, skips, and watching.
 
 No scenario names these; :mod:`ipusim.machine.disturbances` has the rule of each.
 """

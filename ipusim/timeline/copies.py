@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ipusim.timeline.repeats import Blocks, Column, Repeat
+
+#: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
+_MOST_AT_ENDS: Final = 16
 
 
 class Copies(NamedTuple):
@@ -65,6 +68,17 @@ def every_copy(repeat: Repeat, added: Column) -> Chosen:
     """Choose all copies of a block."""
     del added
     return Chosen(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
+
+
+def at_ends(repeat: Repeat, longest: int) -> set[int]:
+    """Return the first copies of a block, as many as a span touches, as many last ones, and the one before these.
+
+    Args:
+        repeat: the block.
+        longest: cycles of its longest span.
+    """
+    least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
+    return {*range(least), *range(repeat.times - least - 1, repeat.times)}
 
 
 def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tuple[int, int]) -> range:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from ipusim.timeline.copies import (
     Choice,
     Chosen,
     Gap,
+    at_ends,
     cause_rows,
     copies_in,
     copies_numbered,
@@ -42,10 +43,6 @@ __all__ = [
     "ends_text",
     "layers_text",
 ]
-
-
-#: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
-_MOST_AT_ENDS: Final = 16
 
 
 class Timeline:
@@ -302,11 +299,9 @@ class Timeline:
         return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
 
     def _at_ends(self, repeat: Repeat) -> set[int]:
-        """Return the first copies of a block, as many as its longest span touches, and as many last ones, and one."""
+        """Return the first and the last copies of a block that its longest span may touch."""
         rows = slice(repeat.first, repeat.last)
-        longest = int((self.end[rows] - self.start[rows]).max())
-        least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
-        return {*range(least), *range(repeat.times - least - 1, repeat.times)}
+        return at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
 
     def _with_execution(self, execution: int) -> Timeline:
         def choose(repeat: Repeat, added: Column) -> Chosen:
@@ -362,7 +357,7 @@ class Timeline:
         """Return rows once for each IPU that they occupy.
 
         Args:
-            rows: numbers of rows, shape (n,).
+            rows: row numbers, of spans of one IPU or of all, shape (n,).
 
         Returns:
             The rows and the logical IPU of each, both of shape (m,), m >= n.

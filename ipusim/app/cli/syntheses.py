@@ -63,7 +63,7 @@ def synthesize(
 
 
 def _sizes(text: str) -> list[int]:
-    """Return sizes in bytes; raises OptionError for what is none."""
+    """Return memory limits in bytes; raises OptionError for text that is no size."""
     from ipusim.base.errors import OptionError
     from ipusim.base.units import parse_quantity
 

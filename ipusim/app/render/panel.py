@@ -172,7 +172,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
 
 
 def _draw_again(axes: Axes, content: Content) -> None:
-    """Draw a line above what is done again on each row."""
+    """Draw a line above the work on each row that is repeated after the loss of an IPU."""
     above = (1 - _FILLED) / 2
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
     for begin, end in content.again:

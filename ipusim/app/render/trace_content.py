@@ -119,7 +119,7 @@ class TraceContent:
         self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[tuple[int, Band]]:
-        """Yield every execution, with its phases, and what is done again behind losses; with the tracks of them."""
+        """Yield the slices of executions, their phases and work repeated after losses, with their tracks."""
         for begin, end in analysis.done_again(self.timeline):
             again = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
             yield self.tracks.again, again

@@ -97,7 +97,7 @@ class Synthesis:
 
 @dataclass(eq=False)
 class _Start:
-    """A placement and its letters: what is searched.
+    """One search: the passes of a placement of stages, with the best words of passes so far.
 
     Attributes:
         memory: of its IPUs, with its tasks.
@@ -236,7 +236,7 @@ def _within(job: Job, limits: Mapping[int, int]) -> bool:
 
 
 def _starts(request: Request, rows: Sequence[Row], limits: Mapping[int, int]) -> Iterator[_Start]:
-    """Yield what is searched, with words that fit to begin with."""
+    """Yield the searches: for each placement and kind of backward pass, with initial words that fit the memory."""
     found: dict[tuple[object, ...], _Start] = {}
     for row in rows:
         job = _job(request, row)

@@ -89,7 +89,7 @@ class Tasks:
 
 
 def tasks_of(job: Job) -> Tasks | None:
-    """Return what there is to order in a Job; None where it has passes that no word can say.
+    """Return the passes of a Job that a search orders; None for passes that words of letters cannot express.
 
     These are concurrent stages, recomputations as passes of their own, and backward passes of which some alone are in
     halves.

@@ -10,7 +10,7 @@ from ipusim.base.units import format_figure, format_seconds
 
 
 def verdict(found: Synthesis) -> Iterator[str]:
-    """Yield what is best and by how much, how far it is from the bound, what binds, and which counts it has."""
+    """Yield the verdict: the best Order and its gain, its distance from the bound, what binds, and its counts."""
     times = found.best.times
     assert times is not None, "of a row that ran"
     period = format_seconds(times.throughput.weight_update_period_s)

@@ -25,7 +25,7 @@ def disturbance_of(spec: RowSpec) -> Disturbance:
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of the kind that a key of an item names, or nearly names, of which what is wrong is then said."""
+    """Return the tag of the disturbance that an item's keys name, or nearly name, for messages on that kind."""
     if not isinstance(value, dict):
         return kind_of(value)
     known = {key.name for row in KINDS.values() for key in row.keys}
