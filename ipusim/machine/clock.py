@@ -69,12 +69,14 @@ class Clock(simpy.Environment):
             and takes so many cycles at full speed.
         spend: ``spend(workers, what, cycles)`` returns the event of the end of work that begins now; its value is
             that cycle.
+        elapse: ``spend`` of cycles in which everything that slows the workers is counted already.
         at: ``at(cycle)`` returns the event of a cycle to come, an ``end`` that was answered before; its value is that
             cycle.
     """
 
     end: Callable[[Workers, What, int, int], int]
     spend: Callable[[Workers, What, int], Moment]
+    elapse: Callable[[Workers, What, int], Moment]
     at: Callable[[int], Moment]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
@@ -91,15 +93,15 @@ class Clock(simpy.Environment):
             heappush(queue, (cycle, NORMAL, next(number), event))
             return event
 
-        def spend(workers: Workers, what: What, cycles: int) -> Moment:  # noqa: ARG001
+        def elapse(workers: Workers, what: What, cycles: int) -> Moment:  # noqa: ARG001
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], clock._now + cycles  # type: ignore[assignment]
             heappush(queue, (event._value, NORMAL, next(number), event))
             return event
 
-        self.at = at
+        self.at, self.elapse = at, elapse
         if speeds is None:
-            self.end, self.spend = lambda workers, what, start, cycles: start + cycles, spend  # noqa: ARG005
+            self.end, self.spend = lambda workers, what, start, cycles: start + cycles, elapse  # noqa: ARG005
             return
         self._speeds = speeds
         end_of, steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
@@ -143,6 +145,11 @@ class Clock(simpy.Environment):
     def is_steady(self, workers: Iterable[Resource]) -> bool:
         """Whether work of all ``workers`` takes as long as it costs, whenever it is done."""
         return self.steady or not any(map(self._speeds.touching, workers))
+
+    def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
+        """Return what a pass takes of one worker, of its cycles at full speed; None where the cycle matters."""
+        (worker,) = workers
+        return (lambda work, cycles: cycles) if self.steady else self._speeds.foreseen(worker)  # noqa: ARG005
 
     def speed(self, worker: Resource, what: What) -> Pace:
         """Return the speed of work at this moment, and until when it stays so; None for ever."""

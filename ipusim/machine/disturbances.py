@@ -20,7 +20,7 @@ from ipusim.hardware.disturbances import (
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.jitter import Draws
+from ipusim.machine.jitter import PARTS, Draws
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.machine.run_changes import Moved, Pause, Skip, Watched, moved_to, moves_of
 from ipusim.pipeline.instructions import NONE
@@ -64,6 +64,8 @@ class Rule(NamedTuple):
         changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
         touches: whether it ever slows or delays a resource, at any work; by default any of them.
         passes: whether passes alone are slowed, and no other work of a resource.
+        factor: how many times as long a resource takes for some work, whenever it begins: a numerator and a
+            denominator, as whole numbers are quicker than fractions; None where that depends on the cycle.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
@@ -72,6 +74,7 @@ class Rule(NamedTuple):
     changes: tuple[int, ...] = ()
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
     passes: bool = False
+    factor: Callable[[Resource, Work], tuple[int, int]] | None = None
 
 
 @singledispatch
@@ -117,10 +120,14 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
     def touches(worker: Resource) -> bool:
         return worker.kind == "IPU" and disturbance.ipu in (None, worker.name)
 
-    def pace(worker: Resource, work: Work, _: int) -> Pace:
-        return drawn.speed(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), None
+    def factor(worker: Resource, work: Work) -> tuple[int, int]:
+        return drawn.parts(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), PARTS
 
-    return Rule(pace, None, touches=touches, passes=True)
+    def pace(worker: Resource, work: Work, _: int) -> Pace:
+        longer, whole = factor(worker, work)
+        return Fraction(whole, longer), None
+
+    return Rule(pace, None, touches=touches, passes=True, factor=factor)
 
 
 @rule.register
@@ -215,7 +222,7 @@ def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
         speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (_FULL, None)
         return speed, min([*following, *([] if until is None else [until])], default=None)
 
-    return rule._replace(pace=pace, touches=touches)
+    return rule._replace(pace=pace, touches=touches, factor=None)
 
 
 class Speeds:
@@ -256,6 +263,21 @@ class Speeds:
             speed *= part
             until = as_long if until is None else until if as_long is None else min(until, as_long)
         return speed, None if until is None else until - more
+
+    def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
+        """Return what a resource takes for some work, of its cycles at full speed; None where the cycle matters."""
+        factors = [each.factor for each in self.touching(worker)]
+        if None in factors:
+            return None
+
+        def taken(work: Work, cycles: int) -> int:
+            whole = 1
+            for factor in factors:
+                longer, parts = factor(worker, work)  # type: ignore[misc]
+                cycles, whole = cycles * longer, whole * parts
+            return -(-cycles // whole)
+
+        return taken
 
     def delay(self, worker: Resource, what: What, cycle: int) -> int:
         """Return the cycles by which a resource begins some work later than it could, from a cycle on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Final, Protocol, cast
 
@@ -74,7 +74,8 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        spend: Callable[[resources.Workers, SpanKind, int], Moment] = clock.spend if clock.steady else self._spend
+        taken = clock.foreseen(workers)
+        spend: Callable[[resources.Workers, SpanKind, int], Moment] = clock.elapse if taken else self._spend
         executor, steps = context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
@@ -84,7 +85,7 @@ class Ipu:
             for code, what, cycles, stage, micro_batch, number, step in zip(
                 codes,
                 columns.what,
-                columns.cycles,
+                self._cycles(taken),
                 columns.stage,
                 columns.micro_batch,
                 columns.number,
@@ -114,6 +115,17 @@ class Ipu:
                 now = clock.now
             cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)
             now = clock.now
+
+    def _cycles(self, taken: Callable[[Work, int], int] | None) -> Sequence[int]:
+        """Return the cycles of this execution's instructions: those ``taken``, else those at full speed."""
+        columns = self._columns
+        if taken is None or self._context.clock.steady:
+            return columns.cycles
+        rows = zip(columns.code, columns.cycles, columns.stage, columns.micro_batch, strict=True)
+        return [
+            taken(Work(_KINDS[code], stage, micro_batch, self.execution), cycles) if code < PASSES else cycles
+            for code, cycles, stage, micro_batch in rows
+        ]
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
         """Spend the time of the pass at hand: disturbances may tell passes of one kind apart."""

@@ -12,7 +12,7 @@ import numpy as np
 #: Micro-batches that are drawn at once.
 _BLOCK: Final = 64
 #: Parts of 1 that a factor is rounded to: what libraries of mathematics differ in is far smaller.
-_PARTS: Final = 2**24
+PARTS: Final = 2**24
 
 
 class Draws:
@@ -23,8 +23,8 @@ class Draws:
         self._seed, self._deviation = seed, deviation
         self._block = lru_cache(maxsize=4096)(self._drawn)
 
-    def speed(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> Fraction:
-        """Return how fast a pass goes on.
+    def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
+        """Return how many times as long a pass takes, in :data:`PARTS` of 1.
 
         Args:
             ipu: on which it runs.
@@ -33,12 +33,13 @@ class Draws:
         """
         return self._block(ipu, kind, stage, execution, micro_batch // _BLOCK)[micro_batch % _BLOCK]
 
-    def _drawn(self, *of: int) -> tuple[Fraction, ...]:
-        """Return the speeds of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
+    def _drawn(self, *of: int) -> list[int]:
+        """Return the factors of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
         key = int.from_bytes(blake2b(repr((self._seed, *of)).encode(), digest_size=16).digest(), "big")
         bits = np.random.Philox(key=key).random_raw(2 * _BLOCK)
         uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
         normal = np.sqrt(-2 * np.log(uniform[:_BLOCK])) * np.cos(2 * np.pi * uniform[_BLOCK:])
         variance = np.log1p(float(self._deviation) ** 2)
-        parts = np.rint(np.exp(np.sqrt(variance) * normal - variance / 2) * _PARTS).astype(np.int64)
-        return tuple(Fraction(_PARTS, max(each, 1)) for each in parts.tolist())
+        factors = np.exp(np.sqrt(variance) * normal - variance / 2)
+        parts: list[int] = np.maximum(np.rint(factors * PARTS).astype(np.int64), 1).tolist()
+        return parts

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ipusim.machine.jitter import Draws
+from ipusim.machine.jitter import PARTS, Draws
 
 COUNT = 20_000
 
@@ -17,7 +17,7 @@ COUNT = 20_000
 def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
     """Within four standard errors; logarithms are normal: two thirds of them within one standard deviation."""
     draws = Draws(7, deviation)
-    drawn = [float(1 / draws.speed(2, 0, 1, 0, number)) for number in range(COUNT)]
+    drawn = [draws.parts(2, 0, 1, 0, number) / PARTS for number in range(COUNT)]
     assert fmean(drawn) == pytest.approx(1, abs=4 * float(deviation) / COUNT**0.5)
     assert stdev(drawn) == pytest.approx(float(deviation), rel=0.05)
     logarithms = [log(each) for each in drawn]
@@ -28,8 +28,8 @@ def test_draws_are_lognormal_with_a_mean_of_1(deviation: Fraction) -> None:
 def test_a_draw_depends_on_each_of_its_keys_and_on_no_other_draw() -> None:
     key = 7, Fraction(1, 20), 2, 0, 1, 0, 100
 
-    def drawn(seed: int, deviation: Fraction, *of: int) -> Fraction:
-        return Draws(seed, deviation).speed(*of)
+    def drawn(seed: int, deviation: Fraction, *of: int) -> int:
+        return Draws(seed, deviation).parts(*of)
 
     once = drawn(*key)
     others = [drawn(*key[:place], key[place] + 1, *key[place + 1 :]) for place in range(7)]
