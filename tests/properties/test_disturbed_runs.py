@@ -88,8 +88,11 @@ def test_any_disturbances_of_any_run(seed):
     assert (idle_by_root(run.timeline).sum(axis=(1, 2)) <= idle.cycles.sum(axis=1)).all()
     holders = list(run.timeline.info.stages_of_ipu)
     np.testing.assert_array_equal((idle.cycles.sum(axis=1) + idle.busy)[holders], idle.window_cycles)
-    cost = run.summary.disturbances
-    assert cost.plain_cycles == throughput_of(execute(plain).timeline).run_cycles
+    undisturbed, cost = execute(plain).timeline, run.summary.disturbances
+    if cost is None:
+        assert run.timeline == undisturbed, disturbances  # such as of an IPU that is 1 times slower
+        return
+    assert cost.plain_cycles == throughput_of(undisturbed).run_cycles
     assert all(cycles > 0 for cycles in cost.waits.values())
 
 
