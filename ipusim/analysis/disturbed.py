@@ -28,7 +28,7 @@ class DisturbanceCost:
             of the machine is that of the run without them, in which it then stays; None where it does not come back to
             that, or disturbances never end.
         passes: whether disturbances end for good within the run, and its states behind that were looked at: those of
-            runs of up to 50,000 spans are.
+            runs of up to 50,000 spans are, unless so many tensors pile up that they are not all noted.
     """
 
     cycles: int
