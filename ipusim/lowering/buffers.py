@@ -8,8 +8,6 @@ number is a bound; under 1F1B it is what the schedule keeps.
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import numpy.typing as npt
 
@@ -38,19 +36,17 @@ class _Ways:
 
     def __init__(self, shape: PlanShape, passes: Column) -> None:
         self._shape = shape
-        self._at: dict[tuple[int, bool, int], Column] = {}
         kind, stage, micro_batch = passes[:, 1], passes[:, 2], passes[:, 3]
-        copy = micro_batch % len(shape.copies)
-        for of_copy, back, number in product(range(len(shape.copies)), (False, True), range(shape.stages)):
-            kinds = (Pass.BACKWARD, Pass.INPUT_GRADIENT) if back else (Pass.FORWARD,)
-            rows = np.flatnonzero(np.isin(kind, kinds) & (stage == number) & (copy == of_copy))
-            at = np.full(shape.micro_batches, _NEVER)
-            at[micro_batch[rows]] = rows
-            self._at[of_copy, back, number] = at
+        back = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
+        rows = np.flatnonzero(back | (kind == Pass.FORWARD))
+        copies = len(shape.copies)
+        self._at = np.full((copies, 2, shape.stages, shape.micro_batches), _NEVER)  # by copy, way, stage, micro-batch
+        of_copy = micro_batch[rows] % copies
+        self._at[of_copy, back[rows].astype(int), stage[rows], micro_batch[rows]] = rows
 
     def waiting(self, source: int, target: int) -> int:
         """Return the most tensors that may wait on the way from one stage to its neighbour."""
-        back, most = target < source, 1
+        back, most = int(target < source), 1
         for copy, mapping in enumerate(self._shape.copies):
             made, taken = np.sort(self._at[copy, back, source]), np.sort(self._at[copy, back, target])
             if mapping[source] == mapping[target]:
@@ -63,12 +59,12 @@ class _Ways:
     def _known(self, receiver: int, sender: int, taken: Column) -> Column:
         """Return for each position of the receiver the first one of the sender that must come behind it."""
         sent, used = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for (copy, back, stage), at in self._at.items():
+        for copy, back, stage in np.ndindex(self._at.shape[:-1]):
             mapping = self._shape.copies[copy]
             target = stage - 1 if back else stage + 1
             inside = 0 <= target < self._shape.stages
             if inside and (mapping[stage], mapping[target]) == (receiver, sender):
-                sent.append(at)
+                sent.append(self._at[copy, back, stage])
                 used.append(self._at[copy, back, target])
         order = np.argsort(np.concatenate(sent), kind="stable")
         position = np.concatenate(sent)[order]

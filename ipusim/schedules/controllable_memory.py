@@ -10,18 +10,17 @@ activations allows. Between them the pattern repeats itself, so that laying out 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
+from ipusim.base.cache import shared
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import order_of, repeated, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
 
 #: Passes of a micro-batch on an IPU in the order of its way: forward there and back, backward there and back, and the
 #: weights' halves, which stand behind the others wherever an IPU is free.
@@ -35,28 +34,15 @@ _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
 )
 _THERE, _BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
 _GRADIENTS: Final = (_GRADIENT_BACK, _GRADIENT_THERE)
-#: The number of no pass, the last of what follows.
+#: In a slot that has no pass.
 _FREE: Final = -1
-#: What a pass adds to what is kept, with weights' halves and without; and to the halves that wait for a free slot. The
-#: last is of no pass.
-_KEPT: Final = np.array([1, 1, 0, 0, -1, -1, 0])
-_KEPT_BY_GRADIENTS: Final = np.array([1, 1, -1, -1, 0, 0, 0])
-_QUEUED: Final = np.array([0, 0, 1, 1, 0, 0, -1])
 #: Slots from one micro-batch to the next.
 _PERIOD: Final = len(_PASSES)
 
-Numbers = npt.NDArray[np.int64]
-
-
-class _Placed(NamedTuple):
-    """A pass of a micro-batch on an IPU: its number in ``_PASSES``, and the micro-batch."""
-
-    number: int
-    micro_batch: int
-
-
-#: Of each IPU, what is in each of its slots.
-_Lanes = list[dict[int, _Placed]]
+#: What is in each slot of an IPU: ``_FREE``, or a pass as its number in ``_PASSES`` x the count + its micro-batch.
+_Lane = list[int]
+#: The slot of each pass of an IPU, ``_FREE`` of one that has none yet.
+_Slots = list[int]
 
 
 def v_half(shape: PlanShape) -> Order:
@@ -96,142 +82,174 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 2)  # with which each IPU has a period between its ramps
-    lanes = _laid_out([pattern(ipus, rank) for rank in range(ipus)], few)
+    lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few)
     begin = (*_PASSES[_THERE], ipus + 1)
     passes = {
-        ipu: (own, repeated([(*_PASSES[number], batch) for number, batch in lane], begin, _PERIOD, count - few))
+        ipu: (own, repeated(lane, begin, _PERIOD, count - few))
         for (ipu, own), lane in zip(chunks.items(), lanes, strict=True)
     }
     return order_of(name, shape, passes)
 
 
-def _laid_out(patterns: list[tuple[int, ...]], count: int) -> list[list[_Placed]]:
+def _laid_out(patterns: Sequence[tuple[int, ...]], count: int) -> list[list[ChunkPass]]:
     """Return the passes of each IPU in order, by the slots of its first micro-batch's.
 
     The ramps are moved together twice: with the weights' halves where the pattern leaves room for them, and without,
     which are then filled in anew, those of the way back first.
     """
-    lanes: _Lanes = [
-        {
-            slot + _PERIOD * batch: _Placed(number, batch)
-            for number, slot in enumerate(pattern)
-            for batch in range(count)
-        }
-        for pattern in patterns
-    ]
-    ramps = partial(_closed_up, count=count)
-    lanes = _squeezed(ramps([_filled(lane) for lane in lanes], ramp_up=True))
-    lanes = _squeezed([_filled(lane) for lane in ramps([_bare(lane) for lane in lanes], ramp_up=False)])
-    lanes = [_filled(_bare(lane), by_stage=True) for lane in lanes]
-    return [[lane[slot] for slot in sorted(lane)] for lane in lanes]
+    lanes = []
+    for pattern in patterns:
+        lane = [_FREE] * (max(pattern) + _PERIOD * (count - 1) + 1)
+        for number, slot in enumerate(pattern):
+            lane[slot : slot + _PERIOD * count : _PERIOD] = range(number * count, (number + 1) * count)
+        lanes.append(lane)
+    lanes = _squeezed(_closed_up([_filled(lane, count) for lane in lanes], count, ramp_up=True), count)
+    lanes = _closed_up([_bare(lane, count) for lane in lanes], count, ramp_up=False)
+    lanes = _squeezed([_filled(lane, count) for lane in lanes], count)
+    lanes = [_filled(_bare(lane, count), count, by_stage=True) for lane in lanes]
+    return [[(*_PASSES[one // count], one % count) for one in lane if one != _FREE] for lane in lanes]
 
 
-def _bare(lane: dict[int, _Placed]) -> dict[int, _Placed]:
+def _bare(lane: _Lane, count: int) -> _Lane:
     """Return an IPU's passes without the weights' halves."""
-    return {slot: placed for slot, placed in lane.items() if placed.number < _WEIGHTS}
+    return [one if one < _WEIGHTS * count else _FREE for one in lane]
 
 
-def _filled(lane: dict[int, _Placed], *, by_stage: bool = False) -> dict[int, _Placed]:
+def _filled(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     """Return an IPU's passes with the weights' halves in its free slots, those of the way back first ``by_stage``.
 
     Else it does not matter yet of which gradient each is the half, and they are numbered as they run.
     """
-    filled, waiting = dict(lane), list[_Placed]()
-    slot, left, runs = 0, len(lane), 0
-    while left or waiting:
-        placed = lane.get(slot)
-        if placed is not None:
-            left -= 1
-            if placed.number in _GRADIENTS:
-                waiting.append(_Placed(placed.number + len(_GRADIENTS), placed.micro_batch))
-        elif waiting:
-            first = min(waiting, key=lambda weights: weights.number) if by_stage else waiting[0]
-            waiting.remove(first)
-            filled[slot] = first if by_stage else _Placed(_WEIGHTS, runs)
-            runs += 1
-        slot += 1
-    return filled
+    waiting = deque[int](), deque[int]()  # of the way back, and of the way there
+    halves = iter(range(_WEIGHTS * count, len(_PASSES) * count))
+    filled = list[int]()
+    for one in lane:
+        if one // count in _GRADIENTS:
+            waiting[one // count - _GRADIENT_BACK].append(one + len(_GRADIENTS) * count)
+        first = next(filter(None, waiting), None) if one == _FREE else None
+        half = one if first is None else first.popleft()
+        filled.append(half if first is None or by_stage else next(halves))
+    return [*filled, *(chain(*waiting) if by_stage else halves)]
 
 
-def _closed_up(lanes: _Lanes, *, count: int, ramp_up: bool) -> _Lanes:
+def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool) -> list[_Lane]:
     """Return ``lanes`` with passes of the ramps moved to the first free slot behind what they need.
 
     What lies between the first IPU's first gradient for the way there and its last forward pass stays, and where
     ``ramp_up`` is not to be closed up, what lies before that. No move makes an IPU keep more than the most that any
-    kept before.
+    kept before. With ``ramp_up`` the weights' halves are there; else one runs in each free slot behind a gradient.
     """
-    slot_of = [{placed: slot for slot, placed in lane.items()} for lane in lanes]
-    begin, end = slot_of[0][_Placed(_GRADIENT_THERE, 0)], slot_of[0][_Placed(_THERE, count - 1)]
-    numbers = [_numbers(lane) for lane in lanes]
-    most = max(map(_most_kept, numbers))
-    every = sorted((slot, rank, placed) for rank, lane in enumerate(lanes) for slot, placed in lane.items())
+    slots = [_slots_of(lane, count) for lane in lanes]
+    begin, end = slots[0][_GRADIENT_THERE * count], slots[0][(_THERE + 1) * count - 1]
+    kept = [_Kept(lane, count, halves=ramp_up) for lane in lanes]
+    most = max(of_ipu.most for of_ipu in kept)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of those looked at so far
-    for slot, rank, placed in every:
+    for slot, rank, one in sorted(
+        (slot, rank, one) for rank, lane in enumerate(lanes) for slot, one in enumerate(lane) if one != _FREE
+    ):
+        own, number = slots[rank], one // count
         if (slot, rank) > (end, 0) or (slot < begin and ramp_up):
-            needs = [slot_of[ipu].get(before, -1) for ipu, before in _needs(rank, placed, len(lanes))]
-            needs += [gradients[rank][placed.micro_batch]] if placed.number == _WEIGHTS else []
-            own = numbers[rank]
-            own[slot] = _FREE
-            for earlier in range(max(needs, default=-1) + 1, slot + 1):
-                if own[earlier] == _FREE:
-                    own[earlier] = placed.number
-                    if earlier == slot or _most_kept(own) <= most:
-                        slot_of[rank][placed] = earlier
-                        break
-                    own[earlier] = _FREE
-        if placed.number in _GRADIENTS:
-            insort(gradients[rank], slot_of[rank][placed])
-    return [{slot: placed for placed, slot in slots.items()} for slots in slot_of]
+            before = [own[one - 1]] if one % count or number > _WEIGHTS else [_FREE]
+            if number >= _WEIGHTS:
+                before.append(gradients[rank][one - _WEIGHTS * count])
+            else:
+                before += [own[one - count]] if number else []
+                before += [neighbour[one] for neighbour in _neighbours(slots, rank, number)]
+            own[one] = kept[rank].moved(slot, max(before) + 1, most)
+        if number in _GRADIENTS:
+            insort(gradients[rank], own[one])
+    return [of_ipu.lane for of_ipu in kept]
 
 
-def _needs(rank: int, placed: _Placed, ipus: int) -> Iterator[tuple[int, _Placed]]:
-    """Yield the passes that one waits for, each with its IPU: neighbours', its own way's, the micro-batch before's."""
-    number, micro_batch = placed
-    if number < _WEIGHTS:
-        neighbour = rank - 1 if number in (_THERE, _GRADIENT_BACK) else rank + 1
-        if 0 <= neighbour < ipus:
-            yield neighbour, placed
-        if number:
-            yield rank, _Placed(number - 1, micro_batch)
-    if micro_batch:
-        yield rank, _Placed(number, micro_batch - 1)
+def _slots_of(lane: _Lane, count: int) -> _Slots:
+    """Return the slot of each pass."""
+    slots = [_FREE] * (len(_PASSES) * count)
+    for slot, one in enumerate(lane):
+        if one != _FREE:
+            slots[one] = slot
+    return slots
 
 
-def _numbers(lane: dict[int, _Placed]) -> Numbers:
-    """Return the number of the pass in each slot, or ``_FREE``."""
-    numbers = np.full(max(lane) + 1, _FREE, np.int64)
-    numbers[list(lane)] = [placed.number for placed in lane.values()]
-    return numbers
+def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Slots]:
+    """Return the slots of the IPU whose pass of a number comes before that of the ``rank``-th one, where one does."""
+    if number >= _WEIGHTS:
+        return ()
+    before = rank - 1 if number in (_THERE, _GRADIENT_BACK) else rank + 1
+    return ranks[before : before + 1] if before >= 0 else ()
 
 
-def _most_kept(numbers: Numbers) -> int:
-    """Return the most micro-batches of its stages that an IPU keeps, from a forward pass to the weights' half.
+class _Kept:
+    """What an IPU keeps of micro-batches of its stages behind each slot, from a forward pass to the weights' half.
 
-    Where there are no such halves, one runs in each free slot behind a gradient.
+    Attributes:
+        lane: its passes.
     """
-    if numbers.max() >= _WEIGHTS:
-        return int(_KEPT[numbers].cumsum().max())
-    kept, queue = _KEPT_BY_GRADIENTS[numbers].cumsum(), _QUEUED[numbers].cumsum()
-    return int((kept + queue - np.minimum(np.minimum.accumulate(queue), 0)).max())
+
+    def __init__(self, lane: _Lane, count: int, *, halves: bool) -> None:
+        """Take the passes, with the weights' ``halves`` or without: then one runs in each slot that is free for it."""
+        self.lane = [*lane]
+        waits = 0 if halves else 1
+        changes = (1, 0), (1, 0), (0, waits), (0, waits), (-1, 0), (-1, 0)
+        self._changes = [change for change in changes for _ in range(count)]
+        self._states = [(0, 0), *self._from(0, 0, 0)]  # before the first slot, and behind each
+
+    @property
+    def most(self) -> int:
+        """The most that it keeps."""
+        return max(kept for kept, _ in self._states)
+
+    def moved(self, slot: int, ready: int, most: int) -> int:
+        """Move a pass to the first free slot from ``ready`` on with which it keeps no more than ``most``; return it."""
+        one, self.lane[slot] = self.lane[slot], _FREE
+        for earlier in range(ready, slot):
+            if self.lane[earlier] == _FREE:
+                self.lane[earlier] = one
+                if self._fits(earlier, slot, most):
+                    return earlier
+                self.lane[earlier] = _FREE
+        self.lane[slot] = one
+        return slot
+
+    def _fits(self, earlier: int, slot: int, most: int) -> bool:
+        """Whether no more than ``most`` is kept from ``earlier`` on; where it is, what is kept is written down anew."""
+        states = list[tuple[int, int]]()
+        for behind, state in enumerate(self._from(earlier, *self._states[earlier]), earlier + 1):
+            if state[0] > most:
+                return False
+            if behind > slot and state == self._states[behind]:
+                break  # as before from here on
+            states.append(state)
+        self._states[earlier + 1 : earlier + 1 + len(states)] = states
+        return True
+
+    def _from(self, begin: int, kept: int, waiting: int) -> Iterator[tuple[int, int]]:
+        """Yield what is kept, and how many halves wait for a free slot, behind each slot from ``begin`` on."""
+        for one in islice(self.lane, begin, None):
+            if one != _FREE:
+                more, wait = self._changes[one]
+                kept, waiting = kept + more, waiting + wait
+            elif waiting:
+                kept, waiting = kept - 1, waiting - 1
+            yield kept, waiting
 
 
-def _squeezed(lanes: _Lanes) -> _Lanes:
+def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
     """Return each IPU's passes in their order, each in the first slot in which what it needs is done."""
-    orders = [[lane[slot] for slot in sorted(lane)] for lane in lanes]
-    slot_of: list[dict[_Placed, int]] = [{} for _ in lanes]
-    free = [0] * len(lanes)
-    position = [0] * len(lanes)
+    orders = [[one for one in lane if one != _FREE][::-1] for lane in lanes]
+    slots = [[_FREE] * (len(_PASSES) * count) for _ in lanes]
+    squeezed: list[_Lane] = [[] for _ in lanes]
     waiting = True
     while waiting:
         waiting = False
-        for rank, own in enumerate(orders):
-            while position[rank] < len(own):
-                placed = own[position[rank]]
-                needs = [slot_of[ipu].get(before) for ipu, before in _needs(rank, placed, len(lanes))]
-                if None in needs:
+        for rank, left in enumerate(orders):
+            while left:
+                one = left[-1]
+                before = [neighbour[one] for neighbour in _neighbours(slots, rank, one // count)]
+                if _FREE in before:
                     break
-                slot_of[rank][placed] = max([free[rank], *(slot + 1 for slot in needs if slot is not None)])
-                free[rank] = slot_of[rank][placed] + 1
-                position[rank] += 1
+                lane = squeezed[rank]
+                slot = max(len(lane), 1 + max(before, default=_FREE))
+                lane += [_FREE] * (slot - len(lane)) + [left.pop()]
+                slots[rank][one] = slot
                 waiting = True
-    return [{slot: placed for placed, slot in slots.items()} for slots in slot_of]
+    return squeezed

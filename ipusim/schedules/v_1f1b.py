@@ -7,10 +7,12 @@ first slots that are free behind what it needs, a forward pass as far as the pat
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
+from ipusim.base.cache import shared
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
@@ -42,7 +44,7 @@ def order(shape: PlanShape) -> Order:
     few = min(count, 2 * ipus + 6)  # with which each IPU has a period between its ramps
     passes = {
         ipu: (own, repeated(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
-        for (ipu, own), lane in zip(chunks.items(), _laid_out(ipus, few), strict=True)
+        for (ipu, own), lane in zip(chunks.items(), shared()(_laid_out, ipus, few), strict=True)
     }
     return order_of("1f1b_v", shape, passes)
 
@@ -60,13 +62,16 @@ def _pattern(ipus: int, rank: int) -> tuple[int, ...]:
 
 def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
     """Return the passes of each IPU in order."""
-    every = sorted(
-        (slot + _PERIOD * micro_batch, rank, number, micro_batch)
+    passes = [
+        [
+            (slot + _PERIOD * micro_batch, rank, number, micro_batch)
+            for number, slot in enumerate(_pattern(ipus, rank))
+            for micro_batch in range(count)
+        ]
         for rank in range(ipus)
-        for number, slot in enumerate(_pattern(ipus, rank))
-        for micro_batch in range(count)
-    )
-    lanes = [_Lane([one for one in every if one[1] == rank], every[-1][0] + _PERIOD) for rank in range(ipus)]
+    ]
+    every = sorted(chain.from_iterable(passes))
+    lanes = [_Lane(own, every[-1][0] + _PERIOD) for own in passes]
     most = max(int(lane.kept.max()) for lane in lanes)
     for slot, rank, number, micro_batch in every:
         source = rank - _PASSES[number][2]
