@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ _PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
 #: What replicas do together, as in a file of format="compute_comms": 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"\d{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
 _SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
+_LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Anything else that is no pass.
 _OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
@@ -74,6 +76,8 @@ def read_schedule(path: Path, name: str) -> Schedule:
     copies: list[Copy] = []
     skipped: list[str] = []
     rows = _rows(path, name, copies, skipped)
+    late = _late(rows)
+    rows = [[tuple(_from_zero(op, late) for op in cell) for cell in row] for row in rows]
     shape = _shape(rows, name)
     passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
     check_copies(copies, list(passes.values()), shape.mapping, name)
@@ -82,6 +86,10 @@ def read_schedule(path: Path, name: str) -> Schedule:
     supports = {Feature.TRAINING if shape.training else Feature.INFERENCE, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
     if Pass.INPUT_GRADIENT not in kinds and shape.training:
         supports.add(Feature.RECOMPUTE_INTERLEAVED)
+
+    notes = [_LATE.format(name=name, stage=stage) for stage in sorted(late)]
+    if skipped:
+        notes.append(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))))
 
     def order(asked: PlanShape) -> Order:
         return Order.of(path.name, asked, passes, joined)
@@ -95,7 +103,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
         frozenset(supports),
         (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
         written=shape,
-        notes=(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))),) if skipped else (),
+        notes=tuple(notes),
     )
 
 
@@ -156,6 +164,26 @@ def _cell(text: str, place: str) -> tuple[Op, ...]:
         remedy = f": a forward and a full backward pass run in one slot, as in (0F7;7B3){_OVERLAP}"
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     raise FileError(f"{place}: {_EXPECTED}, got {shown!r}{remedy}")
+
+
+def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
+    """Return the stages whose forward passes are numbered from 1, and those backward from 0.
+
+    So torch, up to 2.14.1 at least, has the last rank of its Schedule1F1B, which it cannot load itself.
+    """
+    ways: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for op in (op for row in rows for cell in row for op in cell if op.kind is not Pass.WEIGHT_GRADIENT):
+        ways[op.stage][op.kind is not Pass.FORWARD].append(op.micro_batch)
+    return {
+        stage
+        for stage, (forward, backward) in ways.items()
+        if sorted(forward) == [*range(1, len(forward) + 1)] and sorted(backward) == [*range(len(forward))]
+    }
+
+
+def _from_zero(op: Op, late: set[int]) -> Op:
+    """Return a pass by the number that its micro-batch has elsewhere."""
+    return op._replace(micro_batch=op.micro_batch - 1) if op.kind is Pass.FORWARD and op.stage in late else op
 
 
 def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:

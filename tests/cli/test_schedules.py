@@ -13,9 +13,9 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
-from tests import torch_schedules
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
+from tests.places import GOLDEN
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 GRID = """\
@@ -101,7 +101,7 @@ def test_a_file_of_forward_passes_is_inference(tmp_path):
 
 def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
     (tmp_path / "four.yaml").write_text(SMALL.read_text())
-    (tmp_path / "torch.csv").write_text(torch_schedules.text_of(torch_schedules.gpipe(4, 8)))
+    (tmp_path / "torch.csv").write_bytes((GOLDEN / "torch_schedules" / "GPipe_4_4_8.csv").read_bytes())
     words = ("compare", tmp_path / "four.yaml", "--schedules", "1f1b,torch.csv", "--out", tmp_path / "out")
     done = ipusim(*words, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -133,7 +133,7 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
 )
 def test_mistakes_are_one_message(tmp_path, words, text):
     (tmp_path / "mine.csv").write_text("0F0,0B0\n1COPY_F0,1F0,1B0\n")
-    (tmp_path / "good.csv").write_text(torch_schedules.text_of(torch_schedules.one_forward_one_backward(2, 2)))
+    (tmp_path / "good.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     (tmp_path / "circle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
     (tmp_path / "late.csv").write_text("0B0,0F0\n,1F0,1B0\n")
     done = ipusim("schedule", *words, cwd=tmp_path)

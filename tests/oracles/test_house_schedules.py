@@ -32,7 +32,6 @@ from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
-from tests import torch_schedules
 from tests.house_schedules import shape_of
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
@@ -109,14 +108,6 @@ def test_breadth_first_has_ramps_as_short_as_its_chunks(ipus, count, chunks):
     assert most_kept("breadth_first", mapping, count, "B") == [count * chunks] * ipus
 
 
-def test_breadth_first_is_torchs_looped_bfs():
-    """Torch's ScheduleLoopedBFS: each stage's forward passes, then backward from the last stage and micro-batch."""
-    shape = PlanShape(mapping=(0, 1, 0, 1), micro_batches=3)
-    assert passes_of(find("breadth_first").order(shape))[1] == (
-        ["F1.0", "F1.1", "F1.2", "F3.0", "F3.1", "F3.2", "B3.2", "B3.1", "B3.0", "B1.2", "B1.1", "B1.0"]
-    )
-
-
 @pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 5), (5, 40)])
 def test_zbv_has_no_bubble_where_passes_take_equally_long(ipus, count):
     """6 m + N - 1 cycles of a chunk, an IPU's own span 6 m, and as much kept everywhere as 1F1B's first IPU keeps."""
@@ -132,15 +123,6 @@ def test_zbv_of_passes_of_unequal_length_waits_as_long_for_every_count(cycles, r
     """An IPU waits 4 (N - 1) cycles with either, whatever the count."""
     for (ipus, count), makespan in zip(SIZES, right, strict=True):
         assert free("zbv", zigzag(2 * ipus, 2), count, cycles) == makespan
-
-
-@pytest.mark.parametrize(("ipus", "count"), [(2, 2), (3, 4), (4, 4), (4, 8), (5, 13)])
-def test_zbv_has_torchs_order(ipus, count):
-    """Of fewer micro-batches than the rule needs too; torch's idle cells are where its passes would wait."""
-    shape = PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count)
-    rows = [[cell for cell in row if cell] for row in torch_schedules.zbv(ipus, count)]
-    made = write_torch_csv(find("zbv").order(shape)).splitlines()
-    assert [[cell for cell in line.split(",") if cell] for line in made] == rows
 
 
 @pytest.mark.parametrize("ipus", range(2, 17))
@@ -258,25 +240,6 @@ def test_dualpipe_v_has_its_authors_order_and_torchs_cells_both_ways(tmp_path):
     read = read_schedule(tmp_path / "v.csv", "v.csv").order(shape)
     assert (read.table == order.table).all()
     assert (read.joined == order.joined).all()
-
-
-#: torch's DualPipeV of four ranks and ten micro-batches, of ranks 0 to 2, as its pull request 158978 prints them; here
-#: x+y for (x;y)OVERLAP_F_B.
-TORCHS_DUALPIPE_V = [
-    "0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 0F7+7B3 7F4+0B0 0F8+7B4 7F5+0B1 0F9+7B5 "
-    "7F6+0B2 7B6 7F7+0B3 7B7 7F8+0B4 7B8 7F9+0B5 7B9 0I6 0W6 0I7 0W7 0I8 0W8 0I9 0W9 ",
-    "1F0 1F1 1F2 1F3 1F4 6F0 1F5 6F1 6I0 6W0 6F2 6I1 6W1 6F3 1F6+6B2 6F4+1B0 1F7+6B3 6F5+1B1 1F8+6B4 6F6+1B2 "
-    "1F9+6B5 6F7+1B3 6B6 6F8+1B4 6B7 6F9+1B5 6B8 1B6 6I9 1I7 6W9 1I8 1W7 1I9 1W8 1W9 ",
-    "2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5W0 5F3 2F5+5B1 5F4+2B0 2F6+5B2 5F5+2B1 2F7+5B3 5F6+2B2 2F8+5B4 5F7+2B3 "
-    "2F9+5B5 5F8+2B4 5B6 5F9+2B5 5B7 2B6 5B8 2I7 5I9 2I8 2W7 2I9 5W9 2W8 2W9 ",
-]
-
-
-def test_dualpipe_v_has_torchs_order():
-    order = find("dualpipe_v").order(PlanShape(mapping=zigzag(8, 2), micro_batches=10))
-    for line, right in zip(write_torch_csv(order).splitlines(), TORCHS_DUALPIPE_V, strict=False):
-        cells = [cell.replace(")OVERLAP_F_B", "").lstrip("(").replace(";", "+") for cell in line.split(",") if cell]
-        assert cells == right.split()
 
 
 #: Of four IPUs and eight micro-batches the first two, as their authors' code gives them: copy.stage.micro-batch of the

@@ -1,74 +1,106 @@
-"""Schedules as torch writes them, timed here: a longest path says how long, the unsplit model what they learn."""
+"""Schedules as torch 2.13.0 writes them, run here: their orders and copies, how long they take, what they learn.
+
+A longest path says how long, the unsplit model what is learnt. tests/golden/write_torch_schedules.py makes the files.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
+from collections import Counter
+from functools import partial
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
-from tests import torch_schedules
+from ipusim.schedules.registry import find
+from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from tests.effort import seeds
-from tests.torch_schedules import text_of
+from tests.places import GOLDEN
 
-RANKS, COUNT = 4, 8
-CASES = {
-    "gpipe": (torch_schedules.gpipe(RANKS, COUNT), (0, 1, 2, 3)),
-    "1f1b": (torch_schedules.one_forward_one_backward(RANKS, COUNT), (0, 1, 2, 3)),
-    "interleaved": (torch_schedules.interleaved_1f1b(RANKS, 2, COUNT), (0, 1, 2, 3, 0, 1, 2, 3)),
-    "zbv": (torch_schedules.zbv(RANKS, COUNT), (0, 1, 2, 3, 3, 2, 1, 0)),
-    "zbv of few": (torch_schedules.zbv(RANKS, 3), (0, 1, 2, 3, 3, 2, 1, 0)),
+FOLDER = GOLDEN / "torch_schedules"
+TORCHS = sorted(path.stem for path in FOLDER.glob("*.csv") if not path.stem.startswith("ours"))
+OURS = sorted(path.stem.removeprefix("ours_") for path in FOLDER.glob("ours_*.csv"))
+#: torch's with their copies, of which all else is that of those without.
+COPIES = [name for name in TORCHS if name.endswith("_copies")]
+BARE = [name for name in TORCHS if name not in COPIES]
+#: The house's names of those that it has, with which torch's begin.
+HOUSE = {
+    "1F1B": "1f1b",
+    "DualPipeV": "dualpipe_v",
+    "GPipe": "gpipe",
+    "Interleaved1F1B": "interleaved_1f1b",
+    "InterleavedZeroBubble_4_": "zero_bubble_h1",
+    "LoopedBFS": "breadth_first",
+    "ZBVZeroBubble": "zbv",
 }
+#: Ranks and micro-batches of those that the papers' formulas are held against.
+RANKS, COUNT = 4, 8
+Slot = list[tuple[int, str, int]]
 
 
-@pytest.fixture(params=CASES)
-def case(request, tmp_path):
-    rows, mapping = CASES[request.param]
-    (tmp_path / "torch.csv").write_bytes(text_of(rows).encode())
-    return rows, mapping
+def slots_of(name: str) -> list[list[Slot]]:
+    """Return of each rank its slots: the passes that are one cell, as (stage, kind, micro-batch)."""
+    ranks = []
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        for row in csv.reader(file):
+            cells = [re.findall(r"(\d+)([FBIW])(\d+)(?=[;)]|$)", cell) for cell in row]
+            ranks.append([[(int(stage), kind, int(number)) for stage, kind, number in cell] for cell in cells if cell])
+    if name.startswith("1F1B"):  # whose last rank torch numbers from 1
+        ranks[-1] = [[(stage, kind, number - (kind == "F"))] for ((stage, kind, number),) in ranks[-1]]
+    return ranks
 
 
-def cells(rows):
-    """Yield (rank, stage, kind, micro-batch) in the order of each rank."""
-    for rank, row in enumerate(rows):
-        for cell in filter(None, row):
-            stage, kind, micro_batch = re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups()
-            yield rank, int(stage), kind, int(micro_batch)
+def sizes(name: str) -> tuple[int, ...]:
+    """Return how many stages, ranks and micro-batches a file has."""
+    return tuple(map(int, name.split("_")[1:4]))
 
 
-def longest_path(rows, cycles):
-    """The makespan of passes that wait for their rank and for what they consume; copies take no time."""
+@pytest.fixture
+def load_torchs(load, tmp_path):
+    """Return a function from a file of torch's, and a scenario of the schedule torch.csv, to its Job."""
+
+    def of(name, text):
+        (tmp_path / "torch.csv").write_bytes((FOLDER / f"{name}.csv").read_bytes())
+        return load(text)
+
+    return of
+
+
+def longest_path(ranks: list[list[Slot]], cycles: dict[str, list[int]]) -> int:
+    """Return the makespan of slots that wait for their rank and for what their passes consume; copies take no time."""
     graph = nx.DiGraph()
-    passes = [each[1:] for each in cells(rows)]
-    stages = 1 + max(stage for stage, _, _ in passes)
-    known = set(passes)
-    before = {}
-    for rank, *what in cells(rows):
-        stage, kind, micro_batch = node = tuple(what)
-        graph.add_edge((node, "begin"), (node, "end"), cycles=cycles[kind][stage])
-        needs = [(stage - 1, "F", micro_batch)] if kind == "F" else [(stage, "F", micro_batch)]
-        if kind == "W":
-            needs = [(stage, "I", micro_batch)]
-        if kind in "BI" and stage < stages - 1:
-            needs += [(stage + 1, each, micro_batch) for each in "BI"]
-        for need in [*needs, before.get(rank)]:
-            if need in known:
-                graph.add_edge((need, "end"), (node, "begin"), cycles=0)
-        before[rank] = node
+    slot_of = {one: (rank, turn) for rank, slots in enumerate(ranks) for turn, slot in enumerate(slots) for one in slot}
+    last = max(stage for stage, *_ in slot_of)
+    for rank, slots in enumerate(ranks):
+        for turn, slot in enumerate(slots):
+            own = rank, turn
+            graph.add_edge((own, "begin"), (own, "end"), cycles=sum(cycles[kind][stage] for stage, kind, _ in slot))
+            before = [(rank, turn - 1)] if turn else []
+            for stage, kind, number in slot:
+                needs = [(stage - 1, "F", number)] if kind == "F" else [(stage, "F", number)]
+                if kind == "W":
+                    needs = [(stage, "I", number)]
+                if kind in "BI" and stage < last:
+                    needs += [(stage + 1, half, number) for half in "BI"]
+                before += [slot_of[need] for need in needs if need in slot_of]
+            graph.add_edges_from((((other, "end"), (own, "begin")) for other in before), cycles=0)
     return nx.dag_longest_path_length(graph, weight="cycles")
 
 
-def timed(rows, seed):
-    """A scenario of stages that take different times, and these times."""
+def timed(name, seed):
+    """Return a scenario of stages that take different times, and these times."""
     rng = np.random.default_rng(seed)
-    stages = 1 + max(stage for _, stage, _, _ in cells(rows))
-    count = 1 + max(micro_batch for *_, micro_batch in cells(rows))
+    stages, _, count = sizes(name)
     drawn = rng.integers(10, 100, (3, stages)).tolist() if seed else [[10] * stages] * 3
     cycles = dict(zip("FIW", drawn, strict=True))
-    cycles["B"] = [each + other for each, other in zip(cycles["I"], cycles["W"], strict=True)]
+    cycles["B"] = [first + second for first, second in zip(cycles["I"], cycles["W"], strict=True)]
     lines = [
         f"    - {{name: s{stage}, forward: {cycles['F'][stage]}, backward: {cycles['B'][stage]}, "
         f"backward_input: {cycles['I'][stage]}, backward_weights: {cycles['W'][stage]}, output_bytes: 64}}"
@@ -78,37 +110,87 @@ def timed(rows, seed):
     return "\n".join([f"{head}  gradient_accumulation_count: {count}\n  stages:", *lines]) + "\n", cycles
 
 
-@pytest.mark.parametrize("seed", seeds(4))
-def test_the_makespan_is_the_longest_path(load, case, seed):
-    rows, mapping = case
-    text, cycles = timed(rows, seed)
-    job = load(text)
+def test_there_is_a_file_of_each_of_torchs_schedules():
+    known = {"1F1B", "DualPipeV", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS", "ZBVZeroBubble"}
+    assert {name.split("_")[0] for name in BARE} == known
+    assert {name.split("_")[0] for name in COPIES} == known - {"1F1B"}
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("name", BARE)
+def test_the_makespan_is_the_longest_path(load_torchs, name, seed):
+    ranks = slots_of(name)
+    text, cycles = timed(name, seed)
+    job = load_torchs(name, text)
     assert job.plan.sync is Sync.POINT_TO_POINT
-    assert job.program.shape.mapping == mapping
-    assert [[str(op) for _, ipu, op in job.plan.ops() if ipu == rank] for rank in range(RANKS)] == [
-        [f"{kind}{stage}.{micro_batch}" for at, stage, kind, micro_batch in cells(rows) if at == rank]
-        for rank in range(RANKS)
+    assert [[str(op) for _, ipu, op in job.plan.ops() if ipu == rank] for rank in range(len(ranks))] == [
+        [f"{kind}{stage}.{number}" for slot in slots for stage, kind, number in slot] for slots in ranks
     ]
-    assert execute(job).summary.makespan_cycles == longest_path(rows, cycles)
+    assert execute(job).summary.makespan_cycles == longest_path(ranks, cycles)
 
 
-def test_equal_passes_take_what_the_papers_say(load, tmp_path):
+def test_equal_passes_take_what_the_papers_say(load_torchs):
     """With n ranks, g micro-batches and I and W of 10 cycles like F, B twice as long.
 
     Under ZBV a rank that has begun does not pause: the last one begins n - 1 passes after the first.
     """
     forward, backward = 10, 20
     papers = {
-        "gpipe": (COUNT + RANKS - 1) * (forward + backward),
-        "1f1b": (COUNT + RANKS - 1) * (forward + backward),
-        "interleaved": 2 * COUNT * (forward + backward) + (RANKS - 1) * (forward + backward),
-        "zbv": 2 * COUNT * (forward + backward) + (RANKS - 1) * forward,
+        "GPipe_4": (COUNT + RANKS - 1) * (forward + backward),
+        "1F1B_4": (COUNT + RANKS - 1) * (forward + backward),
+        "LoopedBFS_8": 2 * COUNT * (forward + backward) + (RANKS - 1) * (forward + backward),
+        "Interleaved1F1B_8": 2 * COUNT * (forward + backward) + (RANKS - 1) * (forward + backward),
+        "InterleavedZeroBubble_4": COUNT * (forward + backward) + (RANKS - 1) * forward,
+        "ZBVZeroBubble_8": 2 * COUNT * (forward + backward) + (RANKS - 1) * forward,
+        "DualPipeV_8": 2 * COUNT * (forward + backward) + 2 * (RANKS - 1) * forward,
     }
-    for name, makespan in papers.items():
-        rows, _ = CASES[name]
-        (tmp_path / "torch.csv").write_text(text_of(rows))
-        text, _ = timed(rows, 0)
-        assert execute(load(text)).summary.makespan_cycles == makespan
+    for begin, makespan in papers.items():
+        name = f"{begin}_{RANKS}_{COUNT}"
+        assert execute(load_torchs(name, timed(name, 0)[0])).summary.makespan_cycles == makespan
+
+
+@pytest.mark.parametrize("name", [name for name in BARE if name.startswith(tuple(HOUSE))])
+def test_the_orders_of_the_house_are_torchs(name):
+    """Torch's idle cells say nothing: they are where it pads a row, not where a pass would wait."""
+    of_file = read_schedule(FOLDER / f"{name}.csv", name)
+    order = of_file.order(of_file.written)
+    (own,) = (house for begin, house in HOUSE.items() if name.startswith(begin))
+    right = find(own).laid_out(PlanShape(mapping=order.shape.mapping, micro_batches=sizes(name)[2]))
+    assert order.passes.tolist() == right.passes.tolist()
+    assert order.joined.tolist() == right.joined.tolist()
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_the_copies_of_torchs_default_dump_are_ours(name):
+    """Each send and receive of a file, by rank, stage, way and micro-batch, is an instruction, and the reverse."""
+    of_file = read_schedule(FOLDER / f"{name}.csv", name)
+    bare = read_schedule(FOLDER / f"{name.removesuffix('_copies')}.csv", name)
+    plan = plan_of(of_file, of_file.written)
+    assert (plan.instructions == plan_of(bare, bare.written).instructions).all()
+    torchs, ours = Counter(), Counter()
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        for rank, row in enumerate(csv.reader(file)):
+            for cell in row:
+                for stage, copy, number in re.findall(r"^(\d+)(SEND_F|SEND_B|RECV_F|RECV_B)(\d+)$", cell):
+                    torchs[rank, copy, int(stage), int(number)] += 1
+    for ipu, code, stage, number, other in plan.instructions.tolist():
+        if code == Code.RECEIVE:
+            ours[ipu, "RECV_F" if other < stage else "RECV_B", stage, number] += 1
+        elif code in (Code.SEND, Code.BLOCKING_SEND) and plan.shape.mapping[other] != ipu:
+            ours[ipu, "SEND_F" if other > stage else "SEND_B", stage, number] += 1
+    assert ours == torchs
+    assert ours.total() > 0
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_torch_has_loaded_what_is_written_here(name):
+    """A file is what torch made of an Order's text, with its own copies; its passes are those of the text today."""
+    of_file = read_schedule(FOLDER / f"ours_{name}.csv", name)
+    order = find(name).laid_out(of_file.written)
+    written = [[cell for cell in row if cell] for row in csv.reader(write_torch_csv(order).splitlines())]
+    with (FOLDER / f"ours_{name}.csv").open(newline="") as file:
+        passes = [[cell for cell in row if not re.search("SEND|RECV|SHARD|REDUCE", cell)] for row in csv.reader(file)]
+    assert passes == written
 
 
 MODEL = """
@@ -125,21 +207,21 @@ steps: 2
 """
 
 
-def test_the_training_is_that_of_the_unsplit_model(load, case):
-    rows, mapping = case
-    count = 1 + max(micro_batch for *_, micro_batch in cells(rows))
-    names = [f"d{stage}" for stage in range(len(mapping))]
-    layers = [f"    - {{name: {name}, type: dense, units: 5, activation: tanh}}" for name in names[:-1]]
+@pytest.mark.parametrize("name", TORCHS)
+def test_the_training_is_that_of_the_unsplit_model(load, load_torchs, name):
+    stages, _, count = sizes(name)
+    names = [f"d{stage}" for stage in range(stages)]
+    layers = [f"    - {{name: {layer}, type: dense, units: 5, activation: tanh}}" for layer in names[:-1]]
     layers.append(f"    - {{name: {names[-1]}, type: dense, units: 3}}")
     split = f"schedule: torch.csv, splits: [{', '.join(names[1:])}]"
     mine, whole = (
-        execute(load(MODEL.format(layers="\n".join(layers), pipeline=pipeline, count=count))).learning
-        for pipeline in (split, "schedule: single")
+        execute(loading(MODEL.format(layers="\n".join(layers), pipeline=pipeline, count=count))).learning
+        for loading, pipeline in ((partial(load_torchs, name), split), (load, "schedule: single"))
     )
     assert len(mine.losses) == len(whole.losses) == 4 * count
     losses, right = ([each.loss for each in run.losses] for run in (mine, whole))
     np.testing.assert_allclose(losses, right, rtol=0, atol=1e-12)
     assert mine.weights.keys() == whole.weights.keys()
-    for name, array in whole.weights.items():
-        np.testing.assert_allclose(mine.weights[name], array, rtol=0, atol=1e-12)
+    for weights, array in whole.weights.items():
+        np.testing.assert_allclose(mine.weights[weights], array, rtol=0, atol=1e-12)
     assert np.ptp(right) > 0.01  # it learns
