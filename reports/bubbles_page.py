@@ -118,6 +118,14 @@ FORMS: Final[tuple[Form, ...]] = (
         "the slack of Adaptra: where copies or a link take long",
     ),
     Form(
+        "seq_1f1b",
+        1,
+        *_HALF_RAMPS,
+        "(N + 1) / 2",
+        lambda case: min(Fraction(case.ipus + 1, 2), Fraction(case.count)),
+        "Sun et al. 2024: ramps and memory of segments of a sequence, here of two; where they take equally long",
+    ),
+    Form(
         "interleaved_1f1b",
         2,
         *_HALF_RAMPS,
@@ -244,10 +252,10 @@ _COPY, _FORWARD, _BACKWARD = 7, 100, 200
 _ASSUMED: Final = """\
 What a schedule costs beside its arithmetic, and what it keeps, in closed form and as simulated. N IPUs, m
 micro-batches; an IPU's share of a micro-batch takes F cycles forward, I for the gradient of the input, W for those of
-the weights. Schedules with two stages an IPU have that share in two halves. Of two copies of a stage either has half of
-the micro-batches. Copying tensors takes no time here. The wait is what an execution takes longer than m (F + I + W),
-the work of an IPU; the bubble that `ipusim run` prints is wait / (wait + m (F + I + W)). Forms are for m of at least
-2 N.
+the weights. Schedules with two stages an IPU, or two segments of a micro-batch, have that share in two halves. Of two
+copies of a stage either has half of the micro-batches. Copying tensors takes no time here. The wait is what an
+execution takes longer than m (F + I + W), the work of an IPU; the bubble that `ipusim run` prints is wait / (wait + m
+(F + I + W)). Forms are for m of at least 2 N.
 """
 _IN_WORDS: Final = """\
 The forms, in words: a ramp is the way through all IPUs but one, and as long as each of them holds up the next. Whole
@@ -311,7 +319,8 @@ def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_poi
     request = request_of(case, schedule, per_ipu).replace({"pipeline.sync": sync})
     timeline = execute(assemble(request)).timeline.expanded()
     kept = max(_most_kept(timeline, ipu) for ipu in range(case.ipus))
-    return Fraction(timeline.makespan_cycles - case.count * case.busy), Fraction(kept, per_ipu)
+    parts = per_ipu * find(schedule).segments
+    return Fraction(timeline.makespan_cycles - case.count * case.busy), Fraction(kept, parts)
 
 
 def _most_kept(timeline: Timeline, ipu: int) -> int:

@@ -15,10 +15,15 @@ FREE = tuple(name for name in names() if find(name).syncs[0] is Sync.POINT_TO_PO
 MEETING = tuple(name for name in names() if name not in FREE)
 
 
+#: Those of ``FREE`` under which stages may compute: segments of a micro-batch are of stages known by their cost.
+COMPUTING = tuple(name for name in FREE if find(name).segments == 1)
+
+
 def shape_of(name: str, mapping: tuple[int, ...], count: int, **options: object) -> PlanShape:
     """Return the shape of a schedule by name, or of an Order that a test makes itself."""
-    mirrored = name in names() and find(name).mirrored
-    return PlanShape(mapping=mapping, micro_batches=count, mirrored=mirrored, **options)
+    if name in names():
+        options = {"mirrored": find(name).mirrored, "segments": find(name).segments, **options}
+    return PlanShape(mapping=mapping, micro_batches=count * options.get("segments", 1), **options)
 
 
 def is_mirrored(name: str) -> bool:
@@ -51,7 +56,7 @@ def is_halved(name: str) -> bool:
 
 def takes_one_chunk(name: str) -> bool:
     """Whether the stages of an IPU follow each other."""
-    return name in ("1f1b", "eager_1f1b") or is_mirrored(name) or (is_halved(name) and not is_a_v(name))
+    return name in ("1f1b", "eager_1f1b", "seq_1f1b") or is_mirrored(name) or (is_halved(name) and not is_a_v(name))
 
 
 def goes_around(name: str) -> bool:

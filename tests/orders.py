@@ -30,6 +30,8 @@ def lives(shape: PlanShape, halves: Mapping[tuple[int, int], bool] | None = None
             later = shape.parts[place + 1] if place + 1 < len(shape.parts) else ()
             for stage in parts:
                 found["F", stage, micro] = [("F", other, micro) for other in earlier]
+                if micro % shape.segments:
+                    found["F", stage, micro].append(("F", stage, micro - 1))
                 if not shape.training:
                     continue
                 kept = ("F", stage, micro)
@@ -37,6 +39,8 @@ def lives(shape: PlanShape, halves: Mapping[tuple[int, int], bool] | None = None
                     found["R", stage, micro] = [kept]
                     kept = ("R", stage, micro)
                 gradients = [("I" if halves.get((other, micro)) else "B", other, micro) for other in later]
+                if (micro + 1) % shape.segments:  # the next segment's keys and values are of this one too
+                    gradients.append(("I" if halves.get((stage, micro + 1)) else "B", stage, micro + 1))
                 if halves.get((stage, micro)):
                     found["I", stage, micro] = [kept, *gradients]
                     found["W", stage, micro] = [("I", stage, micro)]

@@ -20,6 +20,8 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
     if shape.serialization > 1:
         yield "batch serialization", f"{shape.serialization} micro-batches of a stage in a row"
+    if shape.segments > 1:
+        yield "segments", f"{shape.segments} of each micro-batch, one after the other through the stages"
     together = [len(parts) for parts in shape.parts if len(parts) > 1]
     if together:
         yield "concurrent stages", ", ".join(f"{count} at the same time" for count in together)

@@ -82,7 +82,7 @@ class Fit:
                 f"needs {format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
             )
         held = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
-        moment = "the weight update" if worst.op is None else f"pass {worst.op}"
+        moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, {needed}{self._code(worst)}. "
             f"Largest: {held}.{_neither(others)}"

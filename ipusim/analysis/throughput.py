@@ -38,7 +38,7 @@ def throughput_of(timeline: Timeline) -> Throughput:
         begin = int(timeline.start[calls].min(initial=found[0].start))
         cycles = int(timeline.end[calls].max(initial=found[-1].end)) - begin
     number = sum(execution.times for execution in found)
-    every = info.count * info.replicas * info.hosts
+    every = info.micro_batches * info.replicas * info.hosts
     micro_batches = every * number
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(

@@ -26,6 +26,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "device_mapping": "device_map placement stage_to_rank stage_index_to_group_rank",
     "virtual_stages": "num_model_chunks virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size "
     "num_layers_per_virtual_pipeline_stage",
+    "segments": "num_splits num_slices slices seq_splits pp_sp sequence_chunks",
     "allow_recompute": "recompute recompute_activations recomputation activation_checkpointing gradient_checkpointing "
     "checkpoint_activations activation_checkpoint remat",
     "recomputation_checkpoints": "checkpoints",

@@ -43,4 +43,5 @@ def timeline_info_of(
         hosts=system.hosts,
         ipus_at_end=at_end if at_end != system.ipus else (),
         mirrored=plan.shape.mirrored,
+        segments=plan.shape.segments,
     )

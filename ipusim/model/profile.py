@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
@@ -10,6 +11,21 @@ from ipusim.model.work import NO_TABLES, TableBytes, Work
 
 #: What a pass costs: the work of each of its layers in turn, or cycles as measured.
 PassCost = tuple[Work, ...] | int
+
+
+#: What a stage known by its cost takes for a micro-batch, and keeps and sends of it.
+_OF_MICRO_BATCH: Final = (
+    "forward",
+    "backward",
+    "backward_input",
+    "backward_weights",
+    "rest_bytes",
+    "output_bytes",
+    "label_bytes",
+    "gradient_bytes",
+    "input_bytes",
+    "stash_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,14 @@ class StageProfile:
         if second is None:
             second = given // 2
         return first, second
+
+    def of_segment(self, segments: int) -> StageProfile:
+        """Return the profile of a stage known by its cost for one of ``segments`` equal segments of a micro-batch.
+
+        What is of a micro-batch is divided, and rounded up.
+        """
+        own = {name: getattr(self, name) for name in _OF_MICRO_BATCH}
+        return replace(self, **{name: -(-size // segments) for name, size in own.items() if size})
 
     @property
     def between_halves_bytes(self) -> int:

@@ -42,9 +42,9 @@ def violations(plan: Plan) -> list[Violation]:
     """
     rows = _Rows(plan)
     if not plan.sync.meets:
-        found = [*_once(rows), *_placement(rows), *waits(plan), *_memory(rows)]
+        found = [*_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
     else:
-        ordered = [*_dependencies(rows), *_repeats(rows)]
+        ordered = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
         found = [*_once(rows), *_placement(rows), *ordered, *_memory(rows), *meetings(plan)]
     return found or [*endings(plan), *feeds(plan)]
 
@@ -108,7 +108,7 @@ class _Rows:
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a rule broken by the operation of ``row``, which ``text`` goes on to speak of."""
-        return Violation(rule, *self.where(row), f"{self.op(row)} {text}")
+        return Violation(rule, *self.where(row), f"{self.op(row).text(self.plan.shape.segments)} {text}")
 
     def where(self, row: int) -> tuple[int | None, int]:
         """Return the time-step, where there are any, and the IPU of an operation."""
@@ -198,10 +198,33 @@ def _dependencies(rows: _Rows) -> list[Violation]:
                 late_enough |= (before == plan.time_step[chosen]) & (run_at[need_key] < chosen)
             wrong = np.flatnonzero((before != _NEVER) & ~late_enough)
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
-                need = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
+                op = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
+                need = op.text(plan.shape.segments)
                 text = f"needs {need}, which runs in time-step {at}; it must run in an earlier one"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
+
+
+def _segments(rows: _Rows) -> list[Violation]:
+    """Return passes that run before a segment of their micro-batch whose keys and values, or gradients, they need.
+
+    Those are the segment before in a forward pass, and the one behind in a backward pass. They are of the same stage,
+    and so of one IPU, which runs passes in the order of its rows.
+    """
+    plan, segments, found = rows.plan, rows.plan.shape.segments, []
+    if segments == 1:
+        return []
+    place = plan.stage * plan.shape.micro_batches + plan.micro_batch
+    for kinds, further in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
+        chosen = np.flatnonzero(rows.known & np.isin(plan.kind, kinds))
+        run_at = np.full(plan.shape.stages * plan.shape.micro_batches, NONE)
+        run_at[place[chosen]] = chosen
+        segment = plan.micro_batch[chosen] % segments + further
+        chosen = chosen[(segment >= 0) & (segment < segments)]
+        for row in chosen[run_at[place[chosen] + further] > chosen].tolist():
+            need = rows.op(int(run_at[place[row] + further])).text(segments)
+            found.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs behind it"))
+    return found
 
 
 def _repeats(rows: _Rows) -> list[Violation]:
@@ -245,7 +268,9 @@ def _memory(rows: _Rows) -> list[Violation]:
     for row, kept in sorted(over):
         op = rows.op(row)
         bound = plan.fifo_depths[op.stage] + 1
-        text = f"with {op}, stage {op.stage} holds {kept} micro-batches; its FIFO allows {bound}"
+        text = (
+            f"with {op.text(plan.shape.segments)}, stage {op.stage} holds {kept} micro-batches; its FIFO allows {bound}"
+        )
         found.append(Violation("memory", *rows.where(row), text))
     return found
 

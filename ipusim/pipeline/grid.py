@@ -26,12 +26,13 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
         f"{' inside backward' if shape.recompute_inline else ''}"
         f"{' with overlapped I/O' if shape.overlapped_io else ''}, "
-        f"stages on IPUs {mapping_text(shape)}, count {shape.micro_batches}"
+        f"stages on IPUs {mapping_text(shape)}, count {shape.count}"
+        f"{f' in {shape.segments} segments' if shape.segments > 1 else ''}"
         f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
         f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
     ]
-    cells = {place: " ".join(map(str, ops)) for place, ops in _cells(plan).items()}
+    cells = {place: " ".join(op.text(shape.segments) for op in ops) for place, ops in _cells(plan).items()}
     columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # a plan in error may use IPUs that hold no stage
     widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in columns]
     for time_step in sorted({time_step for time_step, _ in cells}):

@@ -156,17 +156,19 @@ class Peak(NamedTuple):
             None for the weight update.
         holders: bytes of every holder at that moment, in the order of Holder.
         fifo_bytes: what the FIFOs' buffers really hold then.
+        segments: of a micro-batch.
     """
 
     ipu: int
     op: Op | None
     holders: tuple[tuple[Holder, int], ...]
     fifo_bytes: int
+    segments: int = 1
 
     @property
     def during(self) -> str:
         """What the IPU does then: a pass such as ``B0.3``, or its weight update."""
-        return "weight update" if self.op is None else str(self.op)
+        return "weight update" if self.op is None else self.op.text(self.segments)
 
     @property
     def bytes(self) -> int:
@@ -194,4 +196,5 @@ def _peak(plan: Plan, footprint: Footprint, each: IpuFootprint) -> Peak:
         return Peak(each.ipu, None, (*each.resident, (Holder.LIVE, update)), 0)
     row = rows[top]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
-    return Peak(each.ipu, op, (*each.resident, (Holder.LIVE, int(live.during[top]))), int(held.during[top]))
+    holders = (*each.resident, (Holder.LIVE, int(live.during[top])))
+    return Peak(each.ipu, op, holders, int(held.during[top]), plan.shape.segments)

@@ -26,6 +26,15 @@ _PASSES: Final = {kind.letter: kind for kind in Pass}
 _TEXT: Final = re.compile(r"([FBRIW])(\d+)\.(\d+)")
 
 
+def name_of(micro_batch: int, segments: int = 1) -> str:
+    """Return the name of a micro-batch, or of its segment, where each has several.
+
+    >>> name_of(3), name_of(3, segments=2)
+    ('3', '1-1')
+    """
+    return str(micro_batch) if segments == 1 else "-".join(map(str, divmod(micro_batch, segments)))
+
+
 class Op(NamedTuple):
     """A pass of ``stage`` over ``micro_batch``, both counted from 0."""
 
@@ -35,7 +44,11 @@ class Op(NamedTuple):
 
     def __str__(self) -> str:
         """Return the grid notation, ``F1.3`` for the forward of stage 1 on micro-batch 3."""
-        return f"{self.kind.letter}{self.stage}.{self.micro_batch}"
+        return self.text()
+
+    def text(self, segments: int = 1) -> str:
+        """Return the same with the name of a segment of its micro-batch, as in ``F1.1-0``, where there are several."""
+        return f"{self.kind.letter}{self.stage}.{name_of(self.micro_batch, segments)}"
 
     @classmethod
     def parse(cls, text: str) -> Op:

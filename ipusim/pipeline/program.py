@@ -34,7 +34,8 @@ class PlanShape:
         mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
             concurrent stages count as stages of their own here.
         micro_batches: those of one execution: in training the gradient accumulation count times
-            Graphcore's batch_serialization_iterations.
+            Graphcore's batch_serialization_iterations. Where micro-batches are in segments, these are what is counted
+            and numbered: segment s of micro-batch m is m x segments + s.
         training: whether backward passes and a weight update follow.
         recompute: whether every forward stage but the last runs again, as a pass of its
             own, before its backward pass (RecomputeThenBackpropagate).
@@ -48,6 +49,7 @@ class PlanShape:
             batch_serialization_iterations); ``micro_batches`` is a multiple of it.
         mirrored: whether each stage is there twice: micro-batches of odd numbers run on its second copy, which is on
             the IPU of the stage that is as far from the other end of the pipeline.
+        segments: parts of a micro-batch along its sequence, each of which goes through the stages by itself.
     """
 
     mapping: tuple[int, ...]
@@ -59,6 +61,7 @@ class PlanShape:
     sizes: tuple[int, ...] = ()
     serialization: int = 1
     mirrored: bool = False
+    segments: int = 1
 
     def __post_init__(self) -> None:
         """Refuse both ways of recomputation at once, and stages that do not fit; raises ProgramError."""
@@ -150,6 +153,11 @@ class PlanShape:
     def stages_of_step(self, step: int) -> tuple[int, ...]:
         """Return the stages that run in a step of a micro-batch's life."""
         return self.parts[step if step < self.positions else 2 * self.positions - 1 - step]
+
+    @property
+    def count(self) -> int:
+        """The number of whole micro-batches."""
+        return self.micro_batches // self.segments
 
     def neighbours(self, stage: int, stride: int) -> tuple[int, ...]:
         """Return the stages that run ``stride`` places after ``stage`` (before it: negative); none beyond the ends."""

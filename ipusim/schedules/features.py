@@ -33,6 +33,8 @@ class Feature(StrEnum):
     #: Host copies on I/O tiles beside the passes.
     OVERLAPPED_IO = "I/O tiles"
     BATCH_SERIALIZATION = "batch serialization"
+    #: Micro-batches in several segments along their sequence.
+    SEGMENTS = "segments of a micro-batch"
     #: Stages on more than one IPU.
     SEVERAL_IPUS = "several IPUs"
     #: A value that a stage leaves for a later one on its own IPU stays there, as Graphcore's communication optimizer
@@ -67,7 +69,7 @@ def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) 
         check_not_serialized(shape.serialization)
     ways = ((Feature.TRAINING, shape.training), (Feature.INFERENCE, not shape.training))
     concurrent = (Feature.CONCURRENT_STAGES, any(len(parts) > 1 for parts in shape.parts))
-    for feature, asked in (*ways, concurrent):
+    for feature, asked in (*ways, concurrent, (Feature.SEGMENTS, shape.segments > 1)):
         if asked and feature not in supports:
             raise UnsupportedProgramError(f"The pipelining schedule '{name}' does not support {feature.value}.")
     if Feature.SEVERAL_STAGES not in supports:

@@ -25,6 +25,7 @@ from ipusim.schedules import (
     interleaved_1f1b,
     one_forward_one_backward,
     popart,
+    seq_1f1b,
     serial,
     v_1f1b,
     zbv,
@@ -150,6 +151,14 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             one_forward_one_backward.eager_order,
             "1f1b with a warm-up twice as long, behind which a copy may take long",
             _GPU_TRAINING,
+        ),
+        _free(
+            "seq_1f1b",
+            seq_1f1b.order,
+            "1f1b of segments of a micro-batch along its sequence, with ramps as short as theirs",
+            _GPU_TRAINING | {Feature.SEGMENTS},
+            seq_1f1b.multiple,
+            segments=2,
         ),
         _zigzag(
             "1f1b_v",

@@ -34,6 +34,7 @@ class Schedule:
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
         per_ipu: how many stages an IPU has where nobody says.
         mirrored: whether there are two copies of each stage.
+        segments: how many segments a micro-batch is in where nobody says; 1 without ``Feature.SEGMENTS``.
         notes: what whoever runs it should know.
 
     Example:
@@ -56,6 +57,7 @@ class Schedule:
     placement: Callable[[int, int], tuple[int, ...]] = around
     per_ipu: int = 1
     mirrored: bool = False
+    segments: int = 1
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,6 +88,17 @@ class Schedule:
         if stages % per_ipu:
             raise ProgramError(f"The schedule '{self.name}' has {per_ipu} stages on each IPU, got {stages} stages.")
         return self.placement(stages, per_ipu)
+
+    def segments_of(self, said: int | None) -> int:
+        """Return how many segments a micro-batch is in.
+
+        Args:
+            said: how many a request wants of schedules that have any; None for the schedule's own number.
+
+        Returns:
+            Segments; 1 under a schedule of whole micro-batches, whatever a request says.
+        """
+        return (said or self.segments) if Feature.SEGMENTS in self.supports else 1
 
     def check(self, shape: PlanShape) -> None:
         """Refuse what the schedule does not support.

@@ -50,6 +50,8 @@ def write_torch_csv(order: Order) -> str:
     """
     if order.shape.mirrored:
         raise PlanError("expected one copy of each stage, as torch has it, got two")
+    if order.shape.segments > 1:
+        raise PlanError(f"expected whole micro-batches, as torch has them, got {order.shape.segments} segments of each")
     ranks = max(order.shape.mapping) + 1
     rows: list[list[str]] = [[] for _ in range(ranks)]
     steps = earliest(order, one_at_a_time=True)

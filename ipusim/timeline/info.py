@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ipusim.pipeline.ops import name_of
 from ipusim.pipeline.plan import Sync, order_and_sync
 
 #: Characters of the names of a stage's layers that are all told.
@@ -26,7 +27,7 @@ class TimelineInfo:
         training: whether the pipeline trains.
         stages: stage names.
         mapping: logical IPU of each stage in replica 0; in replica r, r x shards further on.
-        count: gradient accumulation count.
+        count: gradient accumulation count; times the segments of a micro-batch, where it is in segments.
         overlap: overlap length V, the slots of a full time-step.
         time_steps: emitted time-steps of one execution; 1 in point-to-point, where its pipeline is numbered as one.
         executions: executions of the pipeline in the run.
@@ -36,6 +37,7 @@ class TimelineInfo:
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
         positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
         mirrored: whether each stage is there twice, the second time on the IPU of its mirror image in ``mapping``.
+        segments: parts of a micro-batch along its sequence, which are numbered as micro-batches are.
         hosts: hosts that run the same, each on a device of its own.
         title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
             differ in it alone are equal.
@@ -67,12 +69,26 @@ class TimelineInfo:
     hosts: int = 1
     ipus_at_end: tuple[int, ...] = ()
     mirrored: bool = False
+    segments: int = 1
     title: str = field(default="", compare=False)
 
     @property
     def order_and_sync(self) -> str:
         """The schedule with its sync mode, as titles have them: ``1f1b in point-to-point``."""
         return order_and_sync(self.schedule, self.sync)
+
+    @property
+    def micro_batches(self) -> int:
+        """The number of whole micro-batches of one execution."""
+        return self.count // self.segments
+
+    def name_of(self, micro_batch: int) -> str:
+        """Return the number of a micro-batch, or of its segment: ``3``, or ``1-0`` for the first segment of the second.
+
+        Args:
+            micro_batch: as the Timeline's column numbers it.
+        """
+        return name_of(micro_batch, self.segments)
 
     @property
     def has_time_steps(self) -> bool:

@@ -97,6 +97,36 @@ def test_eager_1f1b_takes_as_long_as_1f1b_where_copies_take_none(ipus, count, cy
     assert most_kept("eager_1f1b", mapping, 3 * ipus, "B") == [2 * (ipus - 1 - rank) + 1 for rank in range(ipus)]
 
 
+SEQ_1F1B = {  # micro-batch and segment, of 3 micro-batches in 2 segments on 4 IPUs
+    0: "F0-0 F0-1 F1-0 F1-1 F2-0 B0-1 F2-1 B0-0 B1-1 B1-0 B2-1 B2-0",
+    3: "F0-0 F0-1 B0-1 F1-0 B0-0 F1-1 B1-1 F2-0 B1-0 F2-1 B2-1 B2-0",
+}
+
+
+def test_seq_1f1b_has_its_authors_order():
+    order = find("seq_1f1b").laid_out(shape_of("seq_1f1b", (0, 1, 2, 3), 3))
+    for ipu, words in SEQ_1F1B.items():
+        own = order.passes[order.passes[:, 0] == ipu, 1:].tolist()
+        assert " ".join(f"{'FB'[kind]}{micro // 2}-{micro % 2}" for kind, _, micro in own) == words
+
+
+@pytest.mark.parametrize(
+    ("ipus", "count", "segments"), [(4, 8, 2), (4, 8, 4), (8, 16, 2), (8, 16, 4), (4, 8, 1), (5, 3, 3), (2, 1, 8)]
+)
+def test_seq_1f1b_has_ramps_as_short_as_its_segments(ipus, count, segments):
+    """Sun et al. 2024, the code's order: (m k + N - 1)(F + B) of a segment; N - 1 - r + k segments kept."""
+    mapping = tuple(range(ipus))
+    for forward, backward in ((1, 2), (3, 3), (5, 2)):
+        right = (count * segments + ipus - 1) * (forward + backward)
+        assert free("seq_1f1b", mapping, count, (forward, backward), segments=segments) == right
+    kept = [min(ipus - 1 - rank + segments, count * segments) for rank in range(ipus)]
+    assert most_kept("seq_1f1b", mapping, count, "B", segments=segments) == kept
+    if segments == 1:
+        shapes = (shape_of(name, mapping, count, segments=1) for name in ("seq_1f1b", "1f1b"))
+        one, other = (find(name).order(shape) for name, shape in zip(("seq_1f1b", "1f1b"), shapes, strict=True))
+        assert (one.table == other.table).all()
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 @pytest.mark.parametrize(("ipus", "count"), [*SIZES[:3], (3, 3), (5, 7)])
 def test_breadth_first_has_ramps_as_short_as_its_chunks(ipus, count, chunks):

@@ -43,9 +43,9 @@ LETTERS = {
 }
 
 
-def free(schedule, mapping, count, cycles, training=True):
+def free(schedule, mapping, count, cycles, training=True, **options):
     """The makespan on the free system; ``cycles`` are those of a stage's passes."""
-    shape = shape_of(schedule, mapping, count, training=training)
+    shape = shape_of(schedule, mapping, count, training=training, **options)
     program = PipelineProgram(tuple(profile(index, *cycles) for index in range(shape.stages)), shape, schedule)
     plan = plan_of(find(schedule), shape, Sync.POINT_TO_POINT)
     check_plan(plan)
@@ -90,10 +90,10 @@ def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
             assert (found - 3 * count * cycles) * 3 == whole - 3 * count * cycles
 
 
-def most_kept(schedule, mapping, count, until):
+def most_kept(schedule, mapping, count, until, **options):
     """The most micro-batches of all its stages that each IPU has run forward, and not through a pass of ``until``."""
     found = []
-    for words in passes_of(find(schedule).order(shape_of(schedule, mapping, count))).values():
+    for words in passes_of(find(schedule).order(shape_of(schedule, mapping, count, **options))).values():
         kept = np.cumsum([(word[0] == "F") - (word[0] in until) for word in words])
         assert kept[-1] == 0
         found.append(int(kept.max()))
@@ -366,7 +366,8 @@ def drawn_case(seed):
         forward, first, second = (rng.randint(1, scale) for _ in range(3))
         bytes_of = (rng.randint(*sizes) for _ in range(2))
         profiles.append(profile(index, forward, first + second, first, second, *bytes_of))
-    shape = shape_of(schedule, mapping, count, training=training)
+    cut = {"segments": rng.choice((1, 2, 3))} if schedule in ("drawn", "seq_1f1b") else {}
+    shape = shape_of(schedule, mapping, count, training=training, **cut)
     program = PipelineProgram(tuple(profiles), shape, schedule, overlap_copies=rng.random() < 0.7)
     made = random_order(rng, shape) if schedule == "drawn" else find(schedule).order(shape)
     return Case(made, program, build_system(machine, mapping=mapping, ipus=most, selection_order=order))

@@ -56,10 +56,11 @@ def drawn(seed):
 def named(request, most):
     """Yield the cycles of each named schedule on as many IPUs that fits, run apart from any search.
 
-    But for those with two copies of each stage, which are not searched.
+    But for those with two copies of each stage, or with segments of a micro-batch, which are not searched.
     """
     stages = len(request.options.pipeline.stages)
-    for name in (name for name in schedules.names() if not schedules.find(name).mirrored):
+    known = [schedules.find(name) for name in schedules.names()]
+    for name in [schedule.name for schedule in known if not schedule.mirrored and schedule.segments == 1]:
         try:
             job = assemble(request.replace({"pipeline.schedule": name}))
         except RequestError:

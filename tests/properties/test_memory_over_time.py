@@ -85,7 +85,8 @@ def programs(draw):
         again = "inside"
     if again == "inside" and (schedule == "interleaved" or is_halved(schedule)):
         again = "not"
-    count = overlap * draw(st.integers(1, 2)) * serialization
+    segments = draw(st.integers(1, 3)) if schedule in ("seq_1f1b", DRAWN) else 1
+    count = overlap * draw(st.integers(1, 2)) * serialization * segments
     shape = PlanShape(
         mapping=mapping,
         micro_batches=count,
@@ -94,6 +95,7 @@ def programs(draw):
         recompute_inline=again == "inside",
         sizes=sizes,
         serialization=serialization,
+        segments=segments,
         mirrored=is_mirrored(schedule) or (schedule == DRAWN and mapping == (0, 1, 2, 3) and again != "before"),
     )
     profiles = tuple(draw(profile(index, again == "inside")) for index in range(stages))

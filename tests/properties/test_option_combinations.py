@@ -28,7 +28,16 @@ from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import share, slowest
 from tests.explained import check_changes, check_explained, check_waterfall
-from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_halved, is_mirrored, multiple_of, trains_only
+from tests.house_schedules import (
+    COMPUTING,
+    MEETING,
+    goes_around,
+    is_a_v,
+    is_halved,
+    is_mirrored,
+    multiple_of,
+    trains_only,
+)
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
 from tests.sharded import SHARDS, among, check_shard, drawn
@@ -43,7 +52,7 @@ MODES = {
     "interleaved": ("Auto", "RecomputeThenBackpropagate"),
     "sequential": INSIDE,
     "popart": INSIDE,
-    **{name: INSIDE for name in FREE if not is_halved(name)},
+    **{name: INSIDE for name in COMPUTING if not is_halved(name)},
 }
 MOMENTUM = 0.75
 #: What takes as long as a run itself is held of some: of those of these seeds.
@@ -171,7 +180,7 @@ def sequences(draw):
 def scenarios(draw):
     """Return a legal scenario as the mapping that YAML would give."""
     model = draw(layers())
-    schedule = draw(among(*MEETING, *FREE))
+    schedule = draw(among(*MEETING, *COMPUTING))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
     if (is_a_v(schedule) or is_mirrored(schedule)) and len(splits) % 2 == 0:
@@ -192,7 +201,12 @@ def scenarios(draw):
         pipeline["allow_recompute"] = not is_halved(schedule) and draw(st.booleans())
         pipeline["recomputation_mode"] = draw(among(*MODES.get(schedule, ("Auto",))))
     free = synchronise(draw, pipeline)
-    if schedule not in ("single", *FREE) and not free and splits[-2:] == ["parallel", "logits"] and draw(st.booleans()):
+    if (
+        schedule not in ("single", *COMPUTING)
+        and not free
+        and splits[-2:] == ["parallel", "logits"]
+        and draw(st.booleans())
+    ):
         concurrent(draw, pipeline, len(model[-2]["branches"]), schedule == "interleaved" and training)
     machine = draw(among("bow_pod16", "m2000", "bow_pod16", "c2_server", "free"))
     shards = shards_of(pipeline["device_mapping"])
@@ -317,7 +331,7 @@ def places(draw, schedule, stages):
         return mapping[: stages // 2] + mapping[: stages // 2][::-1]
     if goes_around(schedule) and stages == 4 and draw(often):
         return draw(st.sampled_from([[0, 1, 0, 1], [2, 0, 2, 0]]))
-    if schedule in FREE and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
+    if schedule in COMPUTING and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
         return [mapping[0], mapping[0], *(mapping[1:2] * 2 if is_mirrored(schedule) else mapping[1:-1])]
     return mapping
 
@@ -329,7 +343,7 @@ def synchronise(draw, pipeline):
         pipeline["sync"] = sync
     if draw(st.booleans()):
         pipeline["overlap_copies"] = draw(st.booleans())
-    return sync == "point_to_point" or (pipeline["schedule"] in FREE and not sync)
+    return sync == "point_to_point" or (pipeline["schedule"] in COMPUTING and not sync)
 
 
 #: Optimizers that divide by what squares add up to, with their keys; an epsilon is large, as below.

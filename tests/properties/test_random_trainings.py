@@ -50,7 +50,7 @@ from ipusim.model.learning.accumulating_optimizers import Adagrad
 from ipusim.model.learning.adaptive_optimizers import Adam
 from tests import formulas
 from tests.effort import share, slowest
-from tests.house_schedules import FREE, is_a_v, is_halved, is_mirrored
+from tests.house_schedules import COMPUTING, is_a_v, is_halved, is_mirrored
 from tests.sharded import SHARDS, among, check_shard, drawn
 from tests.special_points import with_special_points
 
@@ -204,7 +204,7 @@ def beyond_graphcore(draw, schedule, mapping):
         half = len(mapping) // 2
         back = len(mapping) % 2 == 0 and mapping == mapping[::-1] and len(set(mapping)) == half
         alone = once and len(mapping) % 2 == 0 and len(set(mapping)) == len(mapping)
-        fit = [name for name in FREE if (back if is_a_v(name) else alone if is_mirrored(name) else once)]
+        fit = [name for name in COMPUTING if (back if is_a_v(name) else alone if is_mirrored(name) else once)]
         fit = [name for name in fit if name != "interleaved_1f1b"]
         own["schedule"] = draw(st.sampled_from(["gpipe", *fit]))
     return own

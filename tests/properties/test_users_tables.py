@@ -40,7 +40,8 @@ def order(shape):
     return Order("mine", shape, table=TABLE, **{header}, copy_rule=CopyRule({rule!r}))
 
 
-mine = Schedule("mine", order, lambda shape: 1, True, "an Order", supports=frozenset(Feature), mirrored={mirrored})
+MORE = {{"mirrored": {mirrored}, "segments": {segments}}}
+mine = Schedule("mine", order, lambda shape: 1, True, "an Order", supports=frozenset(Feature), **MORE)
 """
 #: Micro-batches of a table that is long enough to jump where its schedule does.
 LONG = 200
@@ -81,10 +82,16 @@ def as_a_table(job: Job, sort: str) -> Order:
     return order if sort == "timed" else Order("plain", shape, table=order.passes)
 
 
+def file_of(order: Order, header: dict[str, object]) -> str:
+    """Return a file with the table of an Order, and that of its header."""
+    more = {"mirrored": order.shape.mirrored, "segments": order.shape.segments}
+    return FILE.format(table=order.table.tolist(), header=header, rule=order.copy_rule.value, **more)
+
+
 def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
     """Yield Jobs that are drawn of the house's schedules, under files that hold their Orders, and of which sort."""
     rng = random.Random(5)
-    for name, job in jobs({"cycles": 24 if draws_everything() else 10}, folder):
+    for name, job in jobs({"cycles": 24 if draws_everything() else 10}, folder, seed=2):
         if job.program.shape.overlapped_io or job.program.shape.micro_batches < 40:
             continue
         sort = rng.choice(["timed", "plain", "joined 1", "joined 4"])
@@ -93,10 +100,7 @@ def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
             continue
         names = ("offsets", "emitted", "fifo_depths")
         header = {each: getattr(order, each) for each in names} if order.emitted is not None else {}
-        text = FILE.format(
-            table=order.table.tolist(), header=header, rule=order.copy_rule.value, mirrored=order.shape.mirrored
-        )
-        (folder / "mine.py").write_text(text)
+        (folder / "mine.py").write_text(file_of(order, header))
         request = replace(job.request, folder=folder).replace({"pipeline.schedule": "mine.py:mine"})
         (folder / "s.yaml").write_text(scenario_of(request.given()))
         yield f"{name} {job.schedule.name} {sort}", load_job(folder / "s.yaml"), sort
@@ -190,9 +194,7 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_micro_batches(tmp_path: P
     own = np.flatnonzero((passes[:, 0] == 3) & (passes[:, 3] == 397))
     passes[own] = passes[own[::-1]]  # backward before forward
     order = Order("wrong", FOUR, table=passes)
-    (tmp_path / "mine.py").write_text(
-        FILE.format(table=passes.tolist(), header={}, rule=order.copy_rule.value, mirrored=order.shape.mirrored)
-    )
+    (tmp_path / "mine.py").write_text(file_of(order, {}))
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("table.csv", "mine.py:mine"))
     with pytest.raises(PlanError, match=r"3\.397"):
         load_job(tmp_path / "s.yaml")

@@ -49,8 +49,9 @@ def plan_for(
         recompute=recompute and training,
         sizes=sizes,
         mirrored=chosen.mirrored,
+        segments=chosen.segments,
     )
-    overlap = chosen.multiple(shape)
+    overlap = chosen.multiple(shape) // shape.segments
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         raise OptionError(
@@ -59,7 +60,7 @@ def plan_for(
             f"got {runs.show(count)} x {shape.steps}",
         )
     try:
-        plan = runs.plan_of(chosen, replace(shape, micro_batches=count), mode)
+        plan = runs.plan_of(chosen, replace(shape, micro_batches=count * shape.segments), mode)
     except CountError as error:
         if chosen.written is not None:
             raise

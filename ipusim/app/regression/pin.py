@@ -121,7 +121,7 @@ def _shape(job: Job) -> dict[str, Any]:
         "sync": str(job.plan.sync),
         "stages": [profile.name for profile in job.program.stages],
         "mapping": list(shape.mapping),
-        "gradient_accumulation_count": shape.micro_batches,
+        "gradient_accumulation_count": shape.count,
         "micro_batch_size": job.program.micro_batch_size,
         "training": shape.training,
         "recompute": shape.recompute,

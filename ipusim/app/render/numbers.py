@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Timeline, timelines
-from ipusim.app.render.boxes import Boxes, Integers
+from ipusim.app.render.boxes import Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
@@ -61,7 +61,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
         numbered = np.flatnonzero((boxes.look == look) & (boxes.micro_batch >= 0))
         for ipu in np.unique(boxes.ipu[numbered]).tolist():
             members = numbered[boxes.ipu[numbered] == ipu]
-            texts = _texts(boxes, members, several)
+            texts = _texts(content, members, several)
             yield from _of_row(content, members, cut[members], texts, height_points, most)
 
 
@@ -80,10 +80,11 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
                 break
 
 
-def _texts(boxes: Boxes, members: Integers, with_stage: bool) -> list[str]:
-    batches = boxes.micro_batch[members].tolist()
+def _texts(content: Content, members: Integers, with_stage: bool) -> list[str]:
+    boxes = content.boxes
+    batches = [content.timeline.info.name_of(batch) for batch in boxes.micro_batch[members].tolist()]
     if not with_stage:
-        return [str(batch) for batch in batches]
+        return batches
     return [f"{stage}.{batch}" for stage, batch in zip(boxes.stage[members].tolist(), batches, strict=True)]
 
 

@@ -48,7 +48,8 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
             info.order_and_sync,
             *devices,
             _counted(len(info.stages), "stage"),
-            _counted(info.count, "micro-batch", "es"),
+            _counted(info.micro_batches, "micro-batch", "es")
+            + (f" in {info.segments} segments each" if info.segments > 1 else ""),
             *([shown.name] if shown and shown.name else []),
         )
     )

@@ -263,14 +263,14 @@ class TraceContent:
         Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name,
         sends the pass that made what they carry.
         """
-        timeline, kind = self.timeline, self.timeline.kind[row]
+        timeline, kind, name_of = self.timeline, self.timeline.kind[row], self.timeline.info.name_of
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
         names: list[str] = _PLAIN[kind].tolist()
         passes = np.flatnonzero(timelines.of_kinds(kind, timelines.PASSES))
         for index, of, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
-            names[index] = f"{names[index][:1]}{of}.{number}{names[index][1:]}"
+            names[index] = f"{names[index][:1]}{of}.{name_of(number)}{names[index][1:]}"
         sends = np.flatnonzero(np.isin(row, self._sends))
         makers = self._makers[np.searchsorted(self._sends, row[sends])]
         for index, letter, of, number in zip(
@@ -280,10 +280,10 @@ class TraceContent:
             micro_batch[sends].tolist(),
             strict=True,
         ):
-            names[index] += f" {letter}{of}.{number}"
+            names[index] += f" {letter}{of}.{name_of(number)}"
         copies = np.flatnonzero(timelines.of_kinds(kind, _NUMBERED) & (micro_batch != timelines.NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
-            names[index] += f" {number}"
+            names[index] += f" {name_of(number)}"
         links = np.flatnonzero(kind == SpanKind.LINK)
         at = row[links]
         carried = self._tensors.carried(at)

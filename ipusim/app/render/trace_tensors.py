@@ -108,9 +108,9 @@ class Tensors:
         ]
 
     def _names(self, flow: Integers, further: Integers) -> list[str]:
-        rows = self._flows.source[flow]
+        rows, name_of = self._flows.source[flow], self._timeline.info.name_of
         return [
-            f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{micro_batch}"
+            f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{name_of(micro_batch)}"
             for forward, kind, stage, micro_batch in zip(
                 self._flows.forward[flow].tolist(),
                 self._timeline.kind[rows].tolist(),

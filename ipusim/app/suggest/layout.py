@@ -97,6 +97,8 @@ class Layouts:
         schedule = schedules.schedule_of(choice.schedule, request.folder)
         if schedule.mirrored:
             return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot weigh up."
+        if schedule.segments > 1:
+            return f"The schedule '{schedule.name}' runs segments of a micro-batch, which suggest cannot weigh up."
         try:
             system, plan = runs.device_and_plan(request, schedule, self._given.training)
         except RequestError as error:

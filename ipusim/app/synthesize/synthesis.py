@@ -55,7 +55,8 @@ class Synthesis:
         least: the fewest micro-batches of these words; without periods the only ones.
         bounds: of each placement and kind of backward pass, what no Order of it can beat.
         seconds: that the search took.
-        mirrored: the fastest schedule with two copies of each stage that fits, which is no part of the search; or None.
+        unsearched: the fastest that fits of the schedules with two copies of each stage, or with segments of a
+            micro-batch, which are no part of the search; or None.
     """
 
     rows: tuple[Row, ...]
@@ -65,7 +66,7 @@ class Synthesis:
     least: int
     bounds: tuple[Bound, ...]
     seconds: float
-    mirrored: Row | None = None
+    unsearched: Row | None = None
 
     @property
     def best(self) -> Row:
@@ -158,7 +159,7 @@ def synthesize(
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
     request = request.replace({"pipeline.sync": _sync(request).value})
-    rows, mirrored = _rows(request, named)
+    rows, unsearched = _rows(request, named)
     limits = _limits(memory, rows)
     fitting = [row for row in rows if _fits(row, limits)]
     if not fitting:
@@ -183,7 +184,7 @@ def synthesize(
         0 if periodic is None else periodic.least,
         tuple(start.bound for start in starts),
         time.monotonic() - began,
-        min((row for row in mirrored if _fits(row, limits)), key=comparison.cost, default=None),
+        min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None),
     )
 
 
@@ -193,20 +194,25 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
     On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
 
     Returns:
-        Those with one copy of each stage, and those with two copies, which are not searched.
+        Those of whole micro-batches with one copy of each stage, and the others, which are not searched.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
     job = assemble(request.replace(_REPORTED))
     ipus = len(set(job.program.shape.mapping))
     jobs = [(row, of.program.shape) for row in rows if (of := _job(request, row)) is not None]
-    found, mirrored = (
-        tuple(row for row, shape in jobs if len(set(shape.mapping)) == ipus and shape.mirrored == copied)
-        for copied in (False, True)
+    found, unsearched = (
+        tuple(
+            row
+            for row, shape in jobs
+            if len(set(shape.mapping)) == ipus and (shape.mirrored or shape.segments > 1) == others
+        )
+        for others in (False, True)
     )
     if not found:
-        raise ProgramError("expected a schedule to begin with that has one copy of each stage, got none: name others")
-    return found, mirrored
+        text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
+        raise ProgramError(f"{text}: name others")
+    return found, unsearched
 
 
 def _sync(request: Request) -> Sync:

@@ -97,7 +97,7 @@ def tasks_of(job: Job) -> Tasks | None:
     shape, plan, costs = job.plan.shape, job.plan, job.costs
     kind_of = pipelines.Pass
     found = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
-    if shape.sizes or shape.mirrored or shape.overlapped_io or shape.serialization > 1:
+    if shape.sizes or shape.mirrored or shape.segments > 1 or shape.overlapped_io or shape.serialization > 1:
         return None
     again = any(kind == kind_of.RECOMPUTE for kind, _ in found)
     if again or len(found) * shape.micro_batches != len(plan.order.passes):

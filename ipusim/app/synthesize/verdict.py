@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ipusim.api import schedules
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.base.units import format_figure, format_seconds
@@ -37,12 +38,14 @@ def verdict(found: Synthesis) -> Iterator[str]:
             f"after {seconds}, which proves nothing: a better Order may be there."
         )
     yield f"What binds: {found.bound.words}. The bound leaves out memory, and links that several copies share."
-    if found.mirrored is not None:
-        comparison = Comparison((found.best, found.mirrored))
-        if comparison.cost(found.mirrored) < comparison.cost(found.best):
-            less = format_figure(-100 * comparison.difference(found.mirrored, found.best))
-            name = f"{found.mirrored.name}, with two copies of each stage,"
-            yield f"{name} takes {less}% less; such Orders are not searched."
+    if (other := found.unsearched) is not None:
+        comparison = Comparison((found.best, other))
+        if comparison.cost(other) < comparison.cost(found.best):
+            less = format_figure(-100 * comparison.difference(other, found.best))
+            what = (
+                "two copies of each stage" if schedules.find(other.schedule).mirrored else "segments of a micro-batch"
+            )
+            yield f"{other.name}, with {what}, takes {less}% less; such Orders are not searched."
     if found.made is not None:
         counts = f"every count from {found.least} on" if found.is_periodic else f"a count of {found.least} alone"
         yield f"It serves {counts}; the CSV for torch is of {found.torch_count} micro-batches."

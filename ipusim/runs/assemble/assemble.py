@@ -27,7 +27,11 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.assemble.profile import with_profile, with_stages
 from ipusim.runs.assemble.program import build_program, timed_content
 from ipusim.runs.assemble.rates import resolve_rates
-from ipusim.runs.assemble.schedule_options import with_schedule_options, without_schedule_options
+from ipusim.runs.assemble.schedule_options import (
+    micro_batches_of,
+    with_schedule_options,
+    without_schedule_options,
+)
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
@@ -96,7 +100,7 @@ def assemble(request: Request) -> Job:
     requested, schedule, system = findings.settled(requested), findings.settled(schedule), findings.settled(system)
     plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
     offload = findings.settled(resolve_offloads(options, system, training, requested[0].name, findings))
-    whole = replace(plan.shape, micro_batches=_micro_batches(options))
+    whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
     kept = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, kept=kept)
     content = _content(request, fixed, requested, training, laid_out, layers, findings)
@@ -201,7 +205,7 @@ def _content(
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return shared()(timed_content, options, requested, training)
+        return shared()(timed_content, options, requested, training, shape.segments)
     else:
         back = returning(laid_out.schedule, laid_out.plan.shape)
         # What computes may remember what it computed: each request has its own.
@@ -223,7 +227,7 @@ def _job(
             return replace(job, program=fewer, plan=plan, in_part=False)
         shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
         counts = {
-            "gradient_accumulation_count": micro_batches // shape.serialization,
+            "gradient_accumulation_count": shape.count // shape.serialization,
             "repeat_count": repeat_count,
         }
         asked = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
@@ -237,7 +241,8 @@ def _job(
     laid_out, program = laid_out.settled(options, program, findings)
     program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
-    laid_out = laid_out.held_as_a_whole(_micro_batches(options))
+    micro_batches = micro_batches_of(options, laid_out.plan.shape.segments)
+    laid_out = laid_out.held_as_a_whole(micro_batches)
     costs = price_run(
         options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, kept=laid_out.kept
     )
@@ -245,19 +250,18 @@ def _job(
     job = Job(
         request,
         laid_out.system,
-        replace(program, shape=replace(program.shape, micro_batches=_micro_batches(options))),
+        replace(program, shape=replace(program.shape, micro_batches=micro_batches)),
         laid_out.plan,
         costs,
         laid_out.schedule,
-        laid_out.peaks_of_the_whole(
-            memory_of(options, laid_out.system, program, laid_out.plan), _micro_batches(options)
-        ),
+        laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
         options.steps,
         (*_notes(options, laid_out), *_notes_of(program, laid_out.system, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=laid_out.kept is not None and _is_in_part(options, laid_out.kept),
+        in_part=laid_out.kept is not None
+        and (laid_out.kept < micro_batches or program.repeat_count * options.steps > kept_executions(options)),
         of=of,
     )
     check_memory(job)
@@ -269,17 +273,6 @@ def _notes_of(program: PipelineProgram, system: System, content: Content) -> Ite
     yield from _no_updates(program)
     yield from _few_samples(program, system, content)
     yield from _spares(program, system)
-
-
-def _is_in_part(options: Options, kept: int) -> bool:
-    """Whether a run of ``kept`` micro-batches, and of the executions that are kept, is a part of the whole run."""
-    executions = options.pipeline.repeat_count * options.steps
-    return kept < _micro_batches(options) or executions > kept_executions(options)
-
-
-def _micro_batches(options: Options) -> int:
-    pipeline = options.pipeline
-    return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
@@ -355,7 +348,7 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
 
 def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:
     """Return a warning where one weight update takes samples several times, as the data have fewer."""
-    batch = program.micro_batch_size * program.shape.micro_batches * system.learners
+    batch = program.micro_batch_size * program.shape.count * system.learners
     if content.workload is None or not content.samples or not program.shape.training or batch <= content.samples:
         return ()
     return (

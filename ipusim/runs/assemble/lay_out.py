@@ -9,7 +9,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.runs.assemble.rates import resolve_rates
-from ipusim.runs.assemble.schedule_options import without_schedule_options
+from ipusim.runs.assemble.schedule_options import micro_batches_of, without_schedule_options
 from ipusim.runs.assemble.stages import RequestedStage, requested_stages
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
@@ -65,11 +65,11 @@ def lay_out(
     recomputed = mode if pipeline.allow_recompute and training else None
     with findings.at(("pipeline", "allow_recompute")):
         check_recomputation(recomputed is not None, schedule.recomputation_modes, schedule.name)
-    shape = None
+    shape, segments = None, schedule.segments_of(pipeline.segments)
     with findings.at(MAPPING if findings.is_set(MAPPING) or not schedule.mirrored else ("pipeline", "schedule")):
         shape = PlanShape(
             mapping=mapping.ipus,
-            micro_batches=pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations,
+            micro_batches=micro_batches_of(options, segments),
             training=training,
             recompute=recomputed == THEN_BACKPROPAGATE,
             recompute_inline=recomputed == INTERLEAVED,
@@ -77,6 +77,14 @@ def lay_out(
             sizes=mapping.sizes,
             serialization=pipeline.batch_serialization_iterations,
             mirrored=schedule.mirrored,
+            segments=segments,
         )
     system = system_for(mapping)
+    if segments > 1 and not all(stage.costs for stage in requested or ()):
+        findings.add(
+            ("pipeline", "schedule"),
+            f"The schedule '{schedule.name}' runs segments of a micro-batch, which only stages known by their cost "
+            "alone have, such as {name: first, forward: 1000, backward: 2000}; got stages that compute.",
+        )
+        return system, None
     return system, None if shape is None else resolve_plan(options, schedule, shape, findings, shorter=shorter)

@@ -16,6 +16,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price_plan
+from ipusim.runs.assemble.schedule_options import micro_batches_of
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath
@@ -121,7 +122,7 @@ def _check_size(
         results: bytes of results that the host keeps.
     """
     counts: dict[KeyPath, int] = {
-        ("pipeline", "gradient_accumulation_count"): shape.micro_batches,
+        ("pipeline", "gradient_accumulation_count"): shape.count,
         ("pipeline", "repeat_count"): options.pipeline.repeat_count,
         ("steps",): options.steps,
     }
@@ -164,7 +165,7 @@ def price_run(
     with findings.at(("pipeline",)):
         costs = price_plan(plan, program, system)
         executions = program.repeat_count * options.steps
-        micro_batches = options.pipeline.gradient_accumulation_count * options.pipeline.batch_serialization_iterations
+        micro_batches = micro_batches_of(options, plan.shape.segments)
         parts = -(-micro_batches // plan.shape.micro_batches)
         longest = most_cycles(plan, system, costs, executions) * parts
         if longest > MAX_CYCLES:

@@ -26,11 +26,16 @@ from ipusim.runs.request.model_spec import TimedStageSpec
 from ipusim.runs.request.schema import Options
 
 
-def timed_content(options: Options, requested: tuple[RequestedStage, ...], training: bool) -> Content:
-    """Return what stages known by their cost alone cost."""
+def timed_content(
+    options: Options, requested: tuple[RequestedStage, ...], training: bool, segments: int = 1
+) -> Content:
+    """Return what stages known by their cost alone cost, of one of ``segments`` equal ones of a micro-batch."""
     profiles = timed_profiles(requested, training, options.infeed.element_bytes)
-    size = options.pipeline.micro_batch_size
-    return Content(profiles, infeed_bytes(options, None), sent_outfeed(options, ()), size)
+    size, outfeed = options.pipeline.micro_batch_size, sent_outfeed(options, ())
+    if segments > 1:
+        profiles = tuple(profile.of_segment(segments) for profile in profiles)
+        outfeed = replace(outfeed, element_bytes=-(-outfeed.element_bytes // segments))
+    return Content(profiles, -(-infeed_bytes(options, None) // segments), outfeed, size)
 
 
 def timed_profiles(

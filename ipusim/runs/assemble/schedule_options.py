@@ -28,6 +28,12 @@ def without_schedule_options(options: Options) -> Options:
     return shared().first(fixed, by=given(fixed))
 
 
+def micro_batches_of(options: Options, segments: int) -> int:
+    """Return the micro-batches of one execution, or of all of them the segments, where each has several."""
+    pipeline = options.pipeline
+    return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations * segments
+
+
 def with_schedule_options(fixed: Options, options: Options) -> Options:
     """Return ``fixed`` with orders and counts as ``options`` have them, for rules, which may look at any of them."""
     asked = {name: getattr(options.pipeline, name) for name in _ORDER}

@@ -189,6 +189,13 @@ class PipelineSpec(Node, title="pipeline"):
         description="micro-batches that each stage runs in a row; more than 1 with all stages on one IPU and schedule "
         "sequential, which are then the default",
     )
+    segments: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="equal parts of a micro-batch along its sequence, each of which goes through the stages by itself, "
+        "under seq_1f1b; stages take such a part of their times and bytes for each; default: 2",
+    )
     allow_recompute: Annotated[bool, Attribute("activations are computed again instead of kept")] = Field(
         default=False, description="whether activations are computed again before a backward pass instead of kept"
     )

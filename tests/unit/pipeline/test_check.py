@@ -55,6 +55,24 @@ def test_broken_rule(name):
         check_plan(plan)
 
 
+@pytest.mark.parametrize("sync", [Sync.POINT_TO_POINT, Sync.LOCK_STEP])
+@pytest.mark.parametrize(
+    ("swapped", "text"),
+    [
+        (("F0.0-0", "F0.0-1"), "F0.0-1 needs F0.0-0, which its IPU runs behind it"),
+        (("B1.1-1", "B1.1-0"), "B1.1-0 needs B1.1-1, which its IPU runs behind it"),
+    ],
+)
+def test_segments_of_a_micro_batch_run_in_order_and_back(swapped, text, sync):
+    order = find("seq_1f1b").order(PlanShape(mapping=(0, 1), micro_batches=4, segments=2))
+    assert violations(lower(order, sync)) == []
+    names = [Op(Pass(kind), *of).text(2) for kind, *of in order.passes[:, 1:].tolist()]
+    table, rows = order.passes.copy(), [names.index(name) for name in swapped]
+    table[rows] = table[rows[::-1]]
+    plan = lower(Order("mine", order.shape, table=table), sync)
+    assert any(text in str(violation) for violation in violations(plan))
+
+
 def test_message_shows_the_bad_row():
     with pytest.raises(PlanError) as caught:
         check_plan(edited(("B1.3", "B1.2")))

@@ -20,7 +20,7 @@ from ipusim.app.synthesize.tasks import tasks_of, words_of
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.words import in_words
 from tests.exact_orders import Exact
-from tests.house_schedules import FREE, is_mirrored, mapping_of, multiple_of, trains_only
+from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, trains_only
 
 
 def stages_of(times, **more):
@@ -61,8 +61,9 @@ def case(schedule, seed, sync, system="free"):
     return job, tasks, words_of(tasks, job.plan.order.passes.tolist())
 
 
-#: All of their backward passes are whole, or all in halves, and a stage is there once; words say no others.
-ALIKE = [name for name in FREE if name != "dualpipe_v" and not is_mirrored(name)]
+#: All of their backward passes are whole, or all in halves, of whole micro-batches, and a stage is there once; words
+#: say no others.
+ALIKE = [name for name in COMPUTING if name != "dualpipe_v" and not is_mirrored(name)]
 #: Their micro-batches go in order.
 IN_ORDER = [name for name in ALIKE if name != "breadth_first"]
 

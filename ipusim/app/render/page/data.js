@@ -4,6 +4,9 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 
 const TYPES = { Uint8Array, Int8Array, Uint16Array, Int16Array, Uint32Array, Int32Array, Float64Array };
 
+// Return the name of a micro-batch, or of its segment where each has several: 3, or 1-0.
+const batchName = (number, segments) => (segments > 1 ? `${Math.floor(number / segments)}-${number % segments}` : `${number}`);
+
 // Return the bytes of base64 text; the browser's own decoder works on megabytes at once.
 function bytesOf(text) {
   const words = atob(text.trim());

@@ -126,7 +126,7 @@ class Lanes {
   letter(n, left, right, top, colour, ground) {
     const { pen } = this, { micro_batch, kind } = this.played.boxes, row = DATA.kinds[kind[n]];
     const room = Math.min(right, this.view.width) - Math.max(left, 0) - 4;
-    for (const words of [this.played.nameOf(n), row.letter ? `${micro_batch[n]}` : ""]) {
+    for (const words of [this.played.nameOf(n), row.letter ? batchName(micro_batch[n], this.played.run.segments) : ""]) {
       pen.font = lettersOf(this.size);
       const wide = pen.measureText(words).width;
       if (!words || wide > room) continue;

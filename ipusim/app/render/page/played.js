@@ -81,7 +81,7 @@ class Played {
 
   nameOf(n) {
     const { kind, stage, micro_batch } = this.boxes, row = DATA.kinds[kind[n]];
-    if (row.letter) return `${row.letter}${stage[n]}.${micro_batch[n]}`;
+    if (row.letter) return `${row.letter}${stage[n]}.${batchName(micro_batch[n], this.run.segments)}`;
     return DATA.looks[row.look].word || "";
   }
 

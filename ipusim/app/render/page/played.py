@@ -112,6 +112,7 @@ def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
         "end": execution.execution_cycles,
         "pipeline_end": execution.makespan_cycles,
         "training": info.training,
+        "segments": info.segments,
         "lanes": [_lane(info.stages_of_ipu[ipu], ipu) for ipu in drawn.lanes.tolist()],
         "stages": list(info.stages),
         "phases": [

@@ -149,6 +149,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "cycles": timeline.makespan_cycles,
         "spans": run.spans,
         "count": info.count,
+        "segments": info.segments,
         "executions": info.executions,
         "replicas": info.replicas,
         "stages": _stages(info),

@@ -72,7 +72,7 @@ class Section {
     this.phase.addEventListener("change", () => this.jump());
     if (run.replicas > 1) field("Replica", this.replica);
     this.replica.addEventListener("change", () => { if (this.following !== null) this.follow(this.following); });
-    field("Micro-batch", this.batch);
+    field(run.segments > 1 ? "Segment" : "Micro-batch", this.batch);
     const toBatch = () => this.batch.value !== "" && this.batch.checkValidity();
     const enter = (event) => { if (event.key === "Enter" && toBatch()) this.toMicroBatch(Number(this.batch.value)); };
     this.batch.addEventListener("keydown", enter);

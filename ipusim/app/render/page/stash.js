@@ -63,7 +63,8 @@ class Stash {
 
   nameOf({ lane }, n) {
     const { stage, micro_batch } = this.played.slots;
-    return lane.several ? `${stage[n]}.${micro_batch[n]}` : `${micro_batch[n]}`;
+    const batch = batchName(micro_batch[n], this.played.run.segments);
+    return lane.several ? `${stage[n]}.${batch}` : batch;
   }
 
   // Give slots the width that the deepest stash of the page has room for, in one row or two, and numbers that fit.

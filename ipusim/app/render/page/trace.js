@@ -151,7 +151,7 @@ class Trace {
   // Write the micro-batch, or what it is, into a box where that fits.
   letter({ track, row, look, x0, x1 }) {
     const kind = DATA.kinds[this.rows.kind[row]], pen = this.pen, batch = this.rows.micro_batch[row];
-    const words = batch >= 0 && (kind.pass || kind.numbered) ? `${batch}` : DATA.looks[look].word;
+    const words = batch >= 0 && (kind.pass || kind.numbered) ? batchName(batch, this.run.segments) : DATA.looks[look].word;
     if (!words) return;
     const left = Math.max(x0, 0), right = Math.min(x1, Axis.width);
     let size = Math.min(13, track.tall - 3);
@@ -281,7 +281,7 @@ class Trace {
     const ipu = rows.ipu[row], on = run.physical.length ? `, on physical IPU ${run.physical[ipu]}` : "";
     put("IPU", ipu >= 0 ? `${ipu}${on}` : ipu === -2 ? "all" : "none");
     if (rows.stage[row] >= 0) put("stage", `${rows.stage[row]}: ${run.stages[rows.stage[row]]}`);
-    if (rows.micro_batch[row] >= 0) put("micro-batch", `${rows.micro_batch[row]}`);
+    if (rows.micro_batch[row] >= 0) put("micro-batch", batchName(rows.micro_batch[row], this.run.segments));
     if (rows.time_step[row] >= 0) put("time-step", `${rows.time_step[row]}`);
     put("execution", rows.execution[row] >= 0 ? `${rows.execution[row]}` : "none");
     if (rows.replica[row] >= 0) put("replica", `${rows.replica[row]}`);
@@ -297,7 +297,7 @@ class Trace {
     const kind = DATA.kinds[this.rows.kind[row]], stage = this.rows.stage[row], batch = this.rows.micro_batch[row];
     const of = kind.pass && stage >= 0 ? ` of stage ${stage}` : "";
     const ipu = this.rows.ipu[row] >= 0 ? ` on IPU ${this.rows.ipu[row]}` : "";
-    return `${kind.name}${of}${batch >= 0 ? `, micro-batch ${batch}` : ""}${ipu}`;
+    return `${kind.name}${of}${batch >= 0 ? `, micro-batch ${batchName(batch, this.run.segments)}` : ""}${ipu}`;
   }
 }
 
