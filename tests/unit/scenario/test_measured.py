@@ -53,13 +53,13 @@ def test_the_gradient_of_a_stages_input_has_the_bytes_that_came_to_it_unless_the
 def test_its_count_is_legal_under_every_schedule_of_the_house_and_the_least_that_is_for_grouped(own, stages):
     path = own("stage,forward,backward\n" + "".join(f"{stage},1,2\n" for stage in range(stages)))
     job = load_job(path)
-    shape, count = job.program.shape, job.program.shape.micro_batches
+    shape, count = job.program.shape, job.program.shape.count
     multiple = registry.find("grouped").multiple(shape)
     assert [each for each in range(4 * stages, count + 1) if each % multiple == 0] == [count]
     refused = {}
     for name in sorted(registry.HOUSE):
         try:
-            assert load_job(path, [f"pipeline.schedule={name}"]).program.shape.micro_batches == count
+            assert load_job(path, [f"pipeline.schedule={name}"]).program.shape.count == count
         except ScenarioError as error:
             refused[name] = [problem.key for problem in error.problems]
     assert {key for keys in refused.values() for key in keys} <= {"pipeline.schedule"}  # never for the count
