@@ -31,9 +31,12 @@ class _Rank(IntEnum):
     END = 5
 
 
-def lock_step(order: Order, side: SideInstructions) -> Plan:
-    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of explicit time-steps."""
-    table, emitted = order.table, order.emitted
+def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) -> Plan:
+    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of explicit time-steps.
+
+    They are those of the Plan of the same Order that there was ``before``.
+    """
+    table, emitted = (order.table, order.emitted) if before is None else (before.table, before.emitted)
     if emitted is None:
         steps = earliest(order, one_at_a_time=False)
         table = np.column_stack([steps, order.passes])

@@ -27,7 +27,8 @@ def lower(order: Order, sync: Sync, side: SideInstructions = _NOTHING) -> Plan:
 
 def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1) -> Plan:
     """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas`` of each of ``hosts``."""
-    return lower(plan.order, plan.sync, side_instructions(program, replicas, hosts))
+    side = side_instructions(program, replicas, hosts)
+    return lock_step(plan.order, side, plan) if plan.sync is Sync.LOCK_STEP else lower(plan.order, plan.sync, side)
 
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -21,27 +21,33 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
     joined share one, unless one of them needs another. What waits for itself is put behind the rest, for the check to
     find.
     """
-    passes = order.passes.tolist()
-    shape = order.shape
-    queues: dict[int, list[range]] = {}
+    ipus, kinds, stages, micro_batches = order.passes.T.tolist()
+    what = [*zip(kinds, stages, strict=True)]
+    made: dict[tuple[int, int], dict[int, int]] = {one: {} for one in what}  # in which time-step, by micro-batch
+    wanted = {one: [_made_by(made, *need) for need in needs(order.shape, *one)] for one in made}
+    left: dict[int, list[range]] = {}
     for rows in _slots(order):
-        queues.setdefault(passes[rows[0]][0], []).append(rows)
-    done: dict[tuple[int, int, int], int] = {}
-    found = np.zeros(len(passes), np.int64)
-    at = dict.fromkeys(queues, 0)
-    now = dict.fromkeys(queues, 0)
-    there: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in queues}
+        left.setdefault(ipus[rows[0]], []).append(rows)
+    for slots in left.values():
+        slots.reverse()
+    found = [0] * len(what)
+    now = dict.fromkeys(left, 0)
+    there: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in left}
     ignoring = False
-    while any(at[ipu] < len(queue) for ipu, queue in queues.items()):
+    while any(left.values()):
         moved = False
-        for ipu, queue in queues.items():
-            while at[ipu] < len(queue):
-                rows = queue[at[ipu]]
-                own = {(passes[row][1], passes[row][2]) for row in rows}
-                before = [_of(done, need, passes[row][3]) for row in rows for need in needs(shape, *passes[row][1:3])]
+        for ipu, slots in left.items():
+            while slots:
+                rows = slots[-1]
+                before = [
+                    whole.get(micro_batches[row], half.get(micro_batches[row]))
+                    for row in rows
+                    for whole, half in wanted[what[row]]
+                ]
                 if None in before and not ignoring:
                     break
-                step = max([now[ipu], *(each + 1 for each in before if each is not None)])
+                step = max([now[ipu], *(other + 1 for other in before if other is not None)])
+                own = {what[row] for row in rows}
                 if step == now[ipu] and ((one_at_a_time and there[ipu]) or own & there[ipu]):
                     step += 1
                 if step > now[ipu]:
@@ -49,12 +55,11 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
                     there[ipu].clear()
                 there[ipu] |= own
                 for row in rows:
-                    _, kind, stage, micro_batch = passes[row]
-                    found[row] = done[kind, stage, micro_batch] = step
-                at[ipu] += 1
+                    found[row] = made[what[row]][micro_batches[row]] = step
+                slots.pop()
                 moved = True
         ignoring = not moved
-    return found
+    return np.array(found, np.int64)
 
 
 def _slots(order: Order) -> Iterator[range]:
@@ -92,8 +97,9 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
     return [(kept, stage), *((Pass.BACKWARD, after) for after in shape.neighbours(stage, 1))]
 
 
-def _of(done: dict[tuple[int, int, int], int], need: tuple[int, int], micro_batch: int) -> int | None:
-    """Return when a need has been made; None where it has not."""
-    kind, stage = need
-    found = done.get((kind, stage, micro_batch))
-    return done.get((Pass.INPUT_GRADIENT, stage, micro_batch)) if found is None and kind == Pass.BACKWARD else found
+def _made_by(
+    made: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return of ``made`` what a need is, and the half of a backward pass that stands for the whole one."""
+    half = made.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
+    return made.get((kind, stage), {}), half
