@@ -19,7 +19,8 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
-from ipusim.schedules.registry import find
+from ipusim.schedules.features import Feature
+from ipusim.schedules.registry import find, names
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from tests.effort import seeds
 from tests.places import GOLDEN
@@ -180,6 +181,12 @@ def test_the_copies_of_torchs_default_dump_are_ours(name):
             ours[ipu, "SEND_F" if other > stage else "SEND_B", stage, number] += 1
     assert ours == torchs
     assert ours.total() > 0
+
+
+def test_torch_has_loaded_all_schedules_of_one_copy_and_of_whole_micro_batches():
+    """A further one of these wants a file of its own."""
+    known = (find(name) for name in names() if Feature.SEVERAL_IPUS in find(name).supports)
+    assert set(OURS) == {one.name for one in known if not one.mirrored and Feature.SEGMENTS not in one.supports}
 
 
 @pytest.mark.parametrize("name", OURS)
