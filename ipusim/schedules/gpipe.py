@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import numpy as np
 
-from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
@@ -17,13 +17,9 @@ def order(shape: PlanShape) -> Order:
     """
     check_stages(shape.positions)
     check_count(shape.micro_batches, 1)
-    return Order.of("gpipe", shape, {ipu: _passes(shape, ipu) for ipu in sorted(set(shape.mapping))})
-
-
-def _passes(shape: PlanShape, ipu: int) -> Iterator[Op]:
-    stages = [stage for stage in range(shape.stages) if shape.mapping[stage] == ipu]
-    kinds = (Pass.FORWARD, Pass.BACKWARD) if shape.training else (Pass.FORWARD,)
-    for kind in kinds:
-        for stage in stages if kind is Pass.FORWARD else reversed(stages):
-            for micro_batch in range(shape.micro_batches):
-                yield Op(kind, stage, micro_batch)
+    runs = [(shape.mapping[stage], Pass.FORWARD, stage) for stage in range(shape.stages)]
+    if shape.training:
+        runs += [(ipu, Pass.BACKWARD, stage) for ipu, _, stage in reversed(runs)]
+    micro_batches = np.tile(np.arange(shape.micro_batches), len(runs))
+    table = np.column_stack([np.repeat(np.array(runs), shape.micro_batches, axis=0), micro_batches])
+    return Order("gpipe", shape, table=table)
