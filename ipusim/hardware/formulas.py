@@ -179,6 +179,13 @@ def product(*factors: Any) -> Any:
     return prod(factors[1:], start=factors[0])
 
 
+def longest(*parts: Any) -> Any:
+    """Return the largest of some cycles."""
+    if any(isinstance(part, Written) for part in parts):
+        return Written(f"max({', '.join(written(part).text for part in parts)})")
+    return max(parts)
+
+
 def whole(cycles: Any) -> Any:
     """Return cycles rounded up."""
     return ceil(cycles)

@@ -147,9 +147,9 @@ class Clock(simpy.Environment):
         return self.steady or not any(map(self._speeds.touching, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
-        """Return what a pass takes of one worker, of its cycles at full speed; None where the cycle matters."""
+        """Return what a pass takes of one worker that is disturbed, by its cycles; None where it matters when."""
         (worker,) = workers
-        return (lambda work, cycles: cycles) if self.steady else self._speeds.foreseen(worker)  # noqa: ARG005
+        return self._speeds.foreseen(worker)
 
     def speed(self, worker: Resource, what: What) -> Pace:
         """Return the speed of work at this moment, and until when it stays so; None for ever."""

@@ -74,8 +74,9 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        taken = clock.foreseen(workers)
+        taken = None if clock.steady else clock.foreseen(workers)
         spend: Callable[[resources.Workers, SpanKind, int], Moment] = clock.elapse if taken else self._spend
+        spend = clock.spend if clock.steady else spend
         executor, steps = context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
@@ -119,7 +120,7 @@ class Ipu:
     def _cycles(self, taken: Callable[[Work, int], int] | None) -> Sequence[int]:
         """Return the cycles of this execution's instructions: those ``taken``, else those at full speed."""
         columns = self._columns
-        if taken is None or self._context.clock.steady:
+        if taken is None:
             return columns.cycles
         rows = zip(columns.code, columns.cycles, columns.stage, columns.micro_batch, strict=True)
         return [

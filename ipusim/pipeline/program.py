@@ -23,6 +23,8 @@ from ipusim.pipeline.rules import check_mapping
 ALL_DEVICES: Final = -1
 Column = npt.NDArray[np.int64]
 OutfeedMode = Literal["ALL", "LAST"]
+#: What a composite pass takes: all of its passes one after the other, the longer of forward and backward, or cycles.
+Overlapped = Literal["sum", "max"] | int
 T = TypeVar("T")
 
 
@@ -257,6 +259,7 @@ class PipelineProgram:
         sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
             together only before a weight update (Graphcore's option of that name), or always all together.
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
+        overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
         sums_gradients: whether replicas sum up their gradients before each weight update.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         name: the program's name in files and charts.
@@ -281,6 +284,7 @@ class PipelineProgram:
     micro_batch_size: int = 1
     sync_replicas_independently: bool = False
     overlap_copies: bool = True
+    overlapped: Overlapped = "sum"
     sums_gradients: bool = True
     sums_over_hosts: bool = True
     name: str = "pipeline"

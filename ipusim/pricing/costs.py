@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
-from ipusim.hardware.formulas import joined
+from ipusim.hardware.formulas import Cycles, joined, longest, total
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
 from ipusim.model.work import TableBytes
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
+from ipusim.pipeline.program import Overlapped
 from ipusim.pricing import laws
 
 
@@ -246,6 +249,7 @@ class Costs:
             ``copy_sum`` and ``gradient_sum`` alone.
         sends: in point-to-point, what is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
         instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
+        overlapped: what a composite pass takes of the cycles of its passes.
 
     Example:
         >>> from ipusim.api import Request, assemble, pipelines
@@ -274,3 +278,36 @@ class Costs:
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int, int], Send] = field(default_factory=dict)
     instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    overlapped: Overlapped = "sum"
+
+    def slot_cycles(self, passes: Sequence[tuple[int, int]]) -> int:
+        """Return what a composite pass takes.
+
+        Args:
+            passes: each (pass, stage) that runs in its slot.
+
+        Returns:
+            Cycles, a term.
+        """
+        if isinstance(self.overlapped, int):
+            return laws.SLOT(self.overlapped)
+        back = [kind != Pass.FORWARD for kind, _ in passes]
+        ways = [
+            joined(*(self.passes[each] for each, own in zip(passes, back, strict=True) if own == is_back))
+            for is_back in (False, True)
+        ]
+        return laws.SLOT(Cycles(longest if self.overlapped == "max" else total, *ways))
+
+    def parts_of_slot(self, passes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """Return which part of a composite pass each of its passes has, in proportion to its own cycles.
+
+        Args:
+            passes: each (pass, stage) that runs in its slot, in the order in which they run.
+
+        Returns:
+            Cycles of each; all of them are those of the slot.
+        """
+        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[each] for each in passes)]
+        if not ends[-1]:
+            return (*(0,) * (len(passes) - 1), whole)
+        return tuple(whole * end // ends[-1] - whole * begin // ends[-1] for begin, end in pairwise(ends))

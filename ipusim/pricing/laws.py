@@ -261,6 +261,12 @@ OFFCHIP_STATE: Final = Law(
     ("clock_hz",),
     "fitted, see the rates",
 )
+SLOT: Final = Law(
+    "composite pass",
+    "the longer of the forward and the backward passes in a slot, or cycles as given",
+    source="assumed, as pipeline.overlapped says; a tile computes for one of them at a time",
+    spans=0,
+)
 _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
     "load",

@@ -65,6 +65,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
         instructions=_instructions(plan, program, system),
+        overlapped=program.overlapped,
     )
 
 

@@ -17,6 +17,7 @@ from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
+from ipusim.pipeline.composites import composites
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -46,7 +47,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
         now = costs, system, before[2] and cuts <= _WITH_HOST
         cycles.append(cycles[-1] if now == before else _run_cycles(job, executions, cuts, between=now[2]))
         before = now
-    cycles += [executions * busiest_cycles(job, before[0].passes), 0]
+    cycles += [executions * busiest_cycles(job, before[0]), 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 
@@ -83,13 +84,18 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     return found
 
 
-def busiest_cycles(job: Job, passes: Passes) -> int:
-    """Return the cycles of all passes of the busiest IPU in one execution of the pipeline, at such cycles of each."""
-    plan = job.plan
+def busiest_cycles(job: Job, costs: Costs) -> int:
+    """Return the cycles of all passes of the busiest IPU in one execution of the pipeline, at such costs."""
+    plan, passes = job.plan, costs.passes
     cycles: dict[int, int] = {}
     shown, often = np.unique(np.stack([plan.ipu, plan.kind, plan.stage]), axis=1, return_counts=True)
     for (ipu, kind, stage), times in zip(shown.T.tolist(), often.tolist(), strict=True):
         cycles[ipu] = cycles.get(ipu, 0) + times * passes[kind, stage]
+    for slot in composites(plan) if costs.overlapped != "sum" else ():
+        _, stage, micro_batch = slot[0]
+        own = [(kind, of) for kind, of, _ in slot]
+        ipu = plan.shape.copies[micro_batch % len(plan.shape.copies)][stage]
+        cycles[ipu] += costs.slot_cycles(own) - sum(passes[each] for each in own)
     return max(cycles.values(), default=0) * job.program.shape.micro_batches // plan.shape.micro_batches
 
 

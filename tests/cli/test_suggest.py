@@ -52,6 +52,18 @@ def test_no_default_is_said_that_the_option_refuses():
     assert "AUTO" not in ipusim("suggest", "--help").stdout
 
 
+def test_schedules_that_were_asked_for_and_refused_are_named_with_the_reason():
+    schedules = "1f1b,chimera,seq_1f1b,dualpipe_v"
+    done = ipusim("suggest", DIGITS, "--schedules", schedules, "--set", "pipeline.overlapped=max")
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if line.startswith("Without ")] == [
+        "Without chimera: The schedule 'chimera' has two copies of each stage, which suggest cannot weigh up.",
+        "Without seq_1f1b: The schedule 'seq_1f1b' runs segments of a micro-batch, which suggest cannot weigh up.",
+        "Without dualpipe_v: The schedule 'dualpipe_v' has composite passes, which suggest weighs up by their sum "
+        "alone.",
+    ]
+
+
 def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
     out = tmp_path / "out.yaml"
     done = ipusim("suggest", DIGITS, "--set", f"code_bytes={1472 * 624 * 1024 - 1000}", "--out", str(out))

@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import networkx as nx
@@ -131,7 +131,25 @@ class Case:
     def shape(self):
         return self.program.shape
 
-    def cycles(self, letter, stage):
+    @cached_property
+    def in_slots(self):
+        """Cycles of passes in slots with another that they do not answer, where that is not as long as both are."""
+        found = {}
+        if self.program.overlapped == "sum":
+            return found
+        for first, second in pairs(self.order).items():
+            if first[1:] == second[1:]:
+                continue
+            one, other = self.alone(*first[:2]), self.alone(*second[:2])
+            whole = max(one, other) if self.program.overlapped == "max" else self.program.overlapped
+            found[first] = whole * one // (one + other)
+            found[second] = whole - found[first]
+        return found
+
+    def cycles(self, letter, stage, micro):
+        return self.in_slots.get((letter, stage, micro), self.alone(letter, stage))
+
+    def alone(self, letter, stage):
         each = self.program.stages[stage]
         return {
             "F": each.forward,
@@ -203,21 +221,21 @@ def graph_of(case):
         target = tensor_of(case.shape, letter, stage)
         ways[read(word)] = None if target is None else case.way(stage, target, micro)
     # Of two passes in one slot, the first one's tensors leave behind the second, and the second waits for nothing.
-    sent = {one: case.cycles(*one[:2]) for one in ways}
+    sent = {one: case.cycles(*one) for one in ways}
     for first, second in pair.items():
-        sent[first] += case.cycles(*second[:2])
+        sent[first] += case.cycles(*second)
         sent[second] += carrying(ways[first]) if blocking else 0
     of_slot = {second: first for first, second in pair.items()}
     for one, before in needs_of(case.shape, words).items():
         for other in before:
             if home_of(case.shape, *other[1:]) == home_of(case.shape, *one[1:]):
-                graph.add_edge(other, one, cycles=case.cycles(*other[:2]))
+                graph.add_edge(other, one, cycles=case.cycles(*other))
             else:
                 graph.add_edge(other, of_slot.get(one, one), cycles=sent[other] + carrying(ways[other]))
     for own in passes.values():
         for first, second in pairwise(map(read, own)):
             if pair.get(first) == second:
-                cycles = case.cycles(*first[:2])
+                cycles = case.cycles(*first)
             else:
                 cycles = sent[first] + (carrying(ways[first]) if blocking else 0)
             if graph.has_edge(first, second):
@@ -266,7 +284,7 @@ def fluid(case):
                     start[one] = now
                     at[ipu] += 1
                     free_at[ipu] = None
-                    running.append((now + case.cycles(*one[:2]), ipu, one, needs))
+                    running.append((now + case.cycles(*one), ipu, one, needs))
                     moved = True
             if moved:
                 settle(case, now, running, leading, flows, ready, free_at, rates_of_links)
@@ -368,7 +386,9 @@ def drawn_case(seed):
         profiles.append(profile(index, forward, first + second, first, second, *bytes_of))
     cut = {"segments": rng.choice((1, 2, 3))} if schedule in ("drawn", "seq_1f1b") else {}
     shape = shape_of(schedule, mapping, count, training=training, **cut)
-    program = PipelineProgram(tuple(profiles), shape, schedule, overlap_copies=rng.random() < 0.7)
+    overlapped = rng.choice(("sum", "max", rng.randint(0, scale)))
+    more = {"overlap_copies": rng.random() < 0.7, "overlapped": overlapped}
+    program = PipelineProgram(tuple(profiles), shape, schedule, **more)
     made = random_order(rng, shape) if schedule == "drawn" else find(schedule).order(shape)
     return Case(made, program, build_system(machine, mapping=mapping, ipus=most, selection_order=order))
 

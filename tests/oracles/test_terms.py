@@ -42,6 +42,10 @@ RUNS = {
     "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
     "free": ("tutorial_step3_pipelining", ("numerics=off", "system.name=free")),
     "sends": ("gpu_schedules", ()),
+    "sends in one slot": (
+        "gpu_schedules",
+        ("pipeline.schedule=dualpipe_v", "pipeline.overlapped=max", "pipeline.device_mapping=v"),
+    ),
     "sends of halves": ("zero_bubble", ("numerics=off",)),
     "sends of replicas": (
         "gpu_schedules",

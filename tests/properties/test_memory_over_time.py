@@ -111,6 +111,7 @@ def programs(draw):
         outfeed=Outfeed(draw(st.integers(0, 99))),
         offload=offload,
         overlap_copies=draw(st.booleans()),
+        overlapped=draw(st.sampled_from(["sum", "max", 70])),
     )
 
 

@@ -343,6 +343,8 @@ def synchronise(draw, pipeline):
         pipeline["sync"] = sync
     if draw(st.booleans()):
         pipeline["overlap_copies"] = draw(st.booleans())
+    if draw(st.booleans()):
+        pipeline["overlapped"] = draw(among("max", "sum", 30_000))
     return sync == "point_to_point" or (pipeline["schedule"] in COMPUTING and not sync)
 
 

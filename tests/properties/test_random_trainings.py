@@ -198,6 +198,7 @@ def beyond_graphcore(draw, schedule, mapping):
     """Return options for which Graphcore's API has no argument: how IPUs wait, who updates, and others' schedules."""
     own = {"sync": draw(among("lock_step", "point_to_point")), "overlap_copies": draw(st.booleans())}
     own["variables_on_host"] = draw(among(False, False, True))
+    own["overlapped"] = draw(among("sum", "max", 20_000))
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))

@@ -57,6 +57,10 @@ def drawn(seed):
         pipeline["gradient_accumulation_count"] = 24  # Grouped takes multiples of eight
     if rng.random() < 0.5:
         pipeline["sync"] = rng.choice(("lock_step", "point_to_point"))
+    if rng.random() < 0.5:
+        pipeline["overlapped"] = rng.choice(("max", 170))
+    if rng.random() < 0.5:
+        pipeline["segments"] = rng.choice((1, 3))
     shards = 2 if count == 2 else 4
     if goes_around(schedule) or is_a_v(schedule):
         pipeline["stages"] = [dict(stage, name=f"s{number}") for number, stage in enumerate((stages + stages)[:4])]

@@ -217,6 +217,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "pipeline": {
             "sync": "point_to_point",
             "overlap_copies": False,
+            "overlapped": "max",
+            "segments": 2,
             "virtual_stages": 1,
             "stages": [
                 {
@@ -306,6 +308,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "schedule": "interleaved_1f1b",
             "sync": "point_to_point",
             "overlap_copies": True,
+            "overlapped": 4000,
             "virtual_stages": 2,
             "splits": ["positions", "drop1", "logits"],
             "gradient_accumulation_count": 4,

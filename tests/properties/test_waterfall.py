@@ -49,7 +49,7 @@ def test_parts_add_up_to_the_run_without_the_others(seed):
     assert found.run_cycles == throughput_of(run.timeline).run_cycles
     sums = list(accumulate(found.cycles.values()))
     balanced = priced(job, 7)[0]
-    assert sums[0] == job.executions * busiest_cycles(job, balanced.passes)
+    assert sums[0] == job.executions * busiest_cycles(job, balanced)
     for cuts, cycles in zip(range(7, -1, -1), sums[1:], strict=True):
         whole = timeline_of(job, job.executions, jump=False, priced=lambda of, cuts=cuts: priced(of, cuts))
         assert cycles == throughput_of(whole).run_cycles

@@ -97,6 +97,7 @@ def programs_drawn(draw: st.DrawFn) -> dict[str, Any]:
         "pipeline.schedule": draw(among(*(OTHERS if asked["training"] else OTHERS[:-2]))),
         "pipeline.sync": draw(among("point_to_point", "lock_step")),
         "pipeline.overlap_copies": draw(st.booleans()),
+        "pipeline.overlapped": draw(among("sum", "max", 700)),
         "pipeline.allow_recompute": False,
     }
     return {"asked": asked, "changes": changes}

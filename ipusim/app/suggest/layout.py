@@ -103,6 +103,8 @@ class Layouts:
             system, plan = runs.device_and_plan(request, schedule, self._given.training)
         except RequestError as error:
             return str(error)
+        if plan.order.joined.any() and request.options.pipeline.overlapped != "sum":
+            return f"The schedule '{schedule.name}' has composite passes, which suggest weighs up by their sum alone."
         terms = Terms(pass_terms(plan, inline=choice.recompute == rules.INTERLEAVED))
         return Layout(system, plan, pipelines.Offload(), terms, live_tensors(plan))
 

@@ -241,7 +241,9 @@ class Search:
                     layouts[order] = layout
             elif not layouts:
                 self.found.refused[layout] += 1
+                self.found.reasons[choice.schedule][layout] += 1
                 return
+        self.found.laid_out.add(choice.schedule)
         options, layout = self._given.request.options, next(iter(layouts.values()))
         layout = replace(layout, terms=on_any([each.terms for each in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._given.limited else None

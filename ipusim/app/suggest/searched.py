@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from ipusim.app.suggest.choices import Choice
@@ -42,6 +42,8 @@ class Searched:
         plans: those that were simulated, the fastest first; all of them fit.
         choices: ways to lay the model out but for its cuts.
         refused: how many of them a rule refuses, by its words.
+        reasons: by schedule, why its ways were refused, and how many for each reason.
+        laid_out: schedules of which a way was not.
         bounded: cuts, begun or whole, that were bounded.
         assembled, simulated: plans that were.
         misfits: plans that did not fit the memory after all.
@@ -57,6 +59,8 @@ class Searched:
     plans: list[Plan] = field(default_factory=list)
     choices: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    laid_out: set[str] = field(default_factory=set)
     bounded: int = 0
     assembled: int = 0
     misfits: int = 0
@@ -66,6 +70,12 @@ class Searched:
     left: int | None = None
     open: int = 0
     stopped: str = ""
+
+    @property
+    def without(self) -> dict[str, str]:
+        """The schedules of which every way was refused, with the most frequent reason."""
+        refused = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
+        return {name: reasons.most_common(1)[0][0] for name, reasons in refused.items()}
 
     @property
     def simulated(self) -> int:

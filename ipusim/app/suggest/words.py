@@ -223,6 +223,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         f"rule and {found.too_large} too large under any cut; {found.bounded:,} cuts bounded, {found.misfits} of them "
         f"too large after all, {found.assembled} plans assembled, {found.simulated} simulated."
     )
+    if suggestion.limits.schedules is not None:
+        for schedule, reason in found.without.items():
+            yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (beside := suggestion.beside) is not None:
         room = "the room that the scenario gives them" if suggestion.moved else "half their room"
         yield f"Searched too, with products in {room}: {beside.choices} ways, {beside.simulated} plans simulated."

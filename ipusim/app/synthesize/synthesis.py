@@ -55,8 +55,8 @@ class Synthesis:
         least: the fewest micro-batches of these words; without periods the only ones.
         bounds: of each placement and kind of backward pass, what no Order of it can beat.
         seconds: that the search took.
-        unsearched: the fastest that fits of the schedules with two copies of each stage, or with segments of a
-            micro-batch, which are no part of the search; or None.
+        unsearched: the fastest that fits of the schedules that are no part of the search, such as those with two
+            copies of each stage; or None.
     """
 
     rows: tuple[Row, ...]
@@ -194,25 +194,37 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
     On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
 
     Returns:
-        Those of whole micro-batches with one copy of each stage, and the others, which are not searched.
+        Those that a search may begin with, and the others.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
     job = assemble(request.replace(_REPORTED))
     ipus = len(set(job.program.shape.mapping))
-    jobs = [(row, of.program.shape) for row in rows if (of := _job(request, row)) is not None]
+    jobs = [(row, of) for row in rows if (of := _job(request, row)) is not None]
+    jobs = [(row, of) for row, of in jobs if len(set(of.program.shape.mapping)) == ipus]
     found, unsearched = (
-        tuple(
-            row
-            for row, shape in jobs
-            if len(set(shape.mapping)) == ipus and (shape.mirrored or shape.segments > 1) == others
-        )
-        for others in (False, True)
+        tuple(row for row, of in jobs if bool(unsearched_for(of)) == others) for others in (False, True)
     )
     if not found:
         text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
         raise ProgramError(f"{text}: name others")
     return found, unsearched
+
+
+def unsearched_for(job: Job) -> str:
+    """Return what a named schedule has that no search does; empty for one that a search may begin with and be held to.
+
+    Args:
+        job: its run.
+    """
+    shape = job.program.shape
+    if shape.mirrored:
+        return "two copies of each stage"
+    if shape.segments > 1:
+        return "segments of a micro-batch"
+    if job.costs.overlapped != "sum" and job.plan.order.joined.any():
+        return "passes that take less in one slot"
+    return ""
 
 
 def _sync(request: Request) -> Sync:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ipusim.api import schedules
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.synthesize.synthesis import Synthesis
+from ipusim.app.synthesize.synthesis import Synthesis, unsearched_for
 from ipusim.base.units import format_figure, format_seconds
 
 
@@ -42,9 +41,7 @@ def verdict(found: Synthesis) -> Iterator[str]:
         comparison = Comparison((found.best, other))
         if comparison.cost(other) < comparison.cost(found.best):
             less = format_figure(-100 * comparison.difference(other, found.best))
-            what = (
-                "two copies of each stage" if schedules.find(other.schedule).mirrored else "segments of a micro-batch"
-            )
+            what = "" if other.result is None else unsearched_for(other.result.job)
             yield f"{other.name}, with {what}, takes {less}% less; such Orders are not searched."
     if found.made is not None:
         counts = f"every count from {found.least} on" if found.is_periodic else f"a count of {found.least} alone"

@@ -125,9 +125,11 @@ class CycleCount:
 
     Attributes:
         most: the most cycles; the least are 0.
+        words: that can stand in their place.
     """
 
     most: int
+    words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
@@ -136,13 +138,16 @@ class CycleCount:
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe both spellings."""
         number = {"type": "integer", "minimum": 0, "maximum": self.most}
-        return {"anyOf": [number, {"type": "string"}], "examples": [1200, "1.2 ms"], **expects(self._expected)}
+        examples = [*self.words, 1200, "1.2 ms"]
+        return {"anyOf": [number, {"type": "string"}], "examples": examples, **expects(self._expected)}
 
     @property
     def _expected(self) -> str:
-        return f"cycles from 0 to {self.most}, or a time such as 1.2 ms"
+        return f"{''.join(f'{word}, ' for word in self.words)}cycles from 0 to {self.most}, or a time such as 1.2 ms"
 
-    def _read(self, value: object, info: ValidationInfo) -> int:
+    def _read(self, value: object, info: ValidationInfo) -> int | str:
+        if isinstance(value, str) and value in self.words:
+            return value
         cycles = Quantity("cycles", 0, self.most, f"0 to {self.most}")
         if not isinstance(value, str) or _CYCLES_ALONE.fullmatch(value):
             return int(cycles.read(value))
@@ -247,8 +252,10 @@ BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14,
 HostBytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**3, 10**14, "1 kB/s to 100 TB/s", whole=False)]
 #: A duration, such as ``3.7 us``.
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
-#: A duration in cycles of the tile clock, or a time. At most about a minute, so that the longest run fits 64 bits.
-Cycles = Annotated[int, CycleCount(10**11)]
+#: Cycles of a duration at most, about a minute: the longest run fits 64 bits.
+MOST_CYCLES: Final = 10**11
+#: A duration in cycles of the tile clock, or a time.
+Cycles = Annotated[int, CycleCount(MOST_CYCLES)]
 #: Characters of a name at most.
 MAX_NAME: Final = 64
 #: The name of a layer or stage, which ``--set`` can use as an index.

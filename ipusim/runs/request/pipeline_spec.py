@@ -8,8 +8,9 @@ from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.learning.variable_work import Reduction
 from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.program import Overlapped
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.runs.request.fields import Choice, Name, NameOfFile, Node, expects
+from ipusim.runs.request.fields import MOST_CYCLES, Choice, CycleCount, Name, NameOfFile, Node, expects
 from ipusim.runs.request.graphcore import Argument, Attribute
 from ipusim.runs.request.model_spec import StageCyclesSpec, StageSpec
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
@@ -136,6 +137,12 @@ class PipelineSpec(Node, title="pipeline"):
     )
     overlap_copies: bool = Field(
         default=True, description="in point_to_point, whether an IPU goes on while what it has sent is on its way"
+    )
+    overlapped: Annotated[Overlapped, CycleCount(MOST_CYCLES, ("sum", "max"))] = Field(
+        default="sum",
+        description="what a composite pass takes, the forward pass of a stage in one slot with the backward pass of "
+        "another (dualpipe, dualpipe_v, OVERLAP_F_B of torch's CSV): the sum of both, as an IPU computes one after the "
+        "other, the longer one (max), or cycles or a time",
     )
     splits: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
