@@ -120,6 +120,17 @@ def test_trainings_on_several_pods_are_too_fast_and_are_no_part_of_their_models_
     assert words == f"models of this kind (models on several pods, {len(several)} rows): {least} to {most}"
 
 
+def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several():
+    """MLPerf v2.0's logs: 7,432 sequences/s on a Bow Pod64, which the fidelity page alone tells of."""
+    rows = [row for row in read_throughputs(PUBLISHED) if (row.model, row.use) == ("bert_large_512", "pods")]
+    one_pod = replace(rows[0], machine="bow_pod64", ipus=64, count=96, items_per_s=7431.8)
+    found = simulate_rows(prepare_rows([one_pod, *rows]))
+    lacking = [each.seconds_published - each.seconds for each in found]
+    assert [each.row.ipus for each in found] == [64, 128, 256]
+    assert min(lacking) > 0.1
+    assert max(lacking) < 1.2 * min(lacking)
+
+
 def test_a_small_network_is_met_by_what_is_laid_out_anew(simulated):
     """Graphcore's Keras tutorial by itself, on two replicas, and as a pipeline of two IPUs, each on two chips."""
     small = [each for each in simulated if each.row.model == "mnist_cnn"]
