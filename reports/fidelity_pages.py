@@ -113,7 +113,8 @@ What a sentence says was tried was run with that setting, and nothing else chang
   worst of BERT on one pod. With those on 16, 128 and 256 IPUs, of 256, 64 and 36 micro-batches, an update is
   published to take {one_pod.fixed} and {one_pod.micro_batch} a micro-batch, which meets all four within
   {one_pod.off}; simulated on the Pod64, {one_pod.simulated}. So what lacks is mostly a time for each update, on one
-  pod as on four, which a slower micro-batch hides where an update has many. What takes that long is not known.
+  pod as on four. Counts fall there as replicas rise, so that what more replicas take together could look the same.
+  What takes that long is not known.
   ResNet-50's rows have batch norm whose statistics two IPUs share, which is left out; what it takes was not tried.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
