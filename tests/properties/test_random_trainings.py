@@ -404,6 +404,14 @@ def check_training(training):
         np.testing.assert_allclose(array, weights[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("mapped", ["decay", "clip"])
+@pytest.mark.parametrize("schedule", [name for name in COMPUTING if is_mirrored(name)])
+def test_gradients_of_a_stage_that_is_there_twice_are_mapped_one_by_one(schedule, mapped):
+    stages = [[("attention", f"l{at}")] for at in range(4)]
+    own = {"sync": "lock_step", "variables_on_host": False, "schedule": schedule}
+    check_training(Training(stages, [0, 1, 2, 3], "Grouped", "adam", count=8, executions=1, mapped=mapped, own=own))
+
+
 @slowest
 def test_every_kind_and_option_is_drawn_together():
     """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""

@@ -157,7 +157,8 @@ def _costs(job: Job) -> dict[str, Any]:
             costs_by_name[f"copy {which} of group {at}"] = copy.total_cycles
     for field in fields(Costs):
         value = getattr(job.costs, field.name)
-        if field.name not in ("passes", "updates", "copies", "links") and value:
+        own = ("passes", "updates", "copies", "links")
+        if field.name not in own and value and value != field.default:
             costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
     return _short(costs_by_name)
 

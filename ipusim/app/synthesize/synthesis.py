@@ -22,7 +22,7 @@ from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory, memory_of
 from ipusim.app.synthesize.periods import Periodic, with_periods
-from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
+from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, unsearched_for, words_of
 from ipusim.base.errors import OptionError, ProgramError
 
 #: With which a scenario that does not fit is looked at all the same.
@@ -209,22 +209,6 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
         text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
         raise ProgramError(f"{text}: name others")
     return found, unsearched
-
-
-def unsearched_for(job: Job) -> str:
-    """Return what a named schedule has that no search does; empty for one that a search may begin with and be held to.
-
-    Args:
-        job: its run.
-    """
-    shape = job.program.shape
-    if shape.mirrored:
-        return "two copies of each stage"
-    if shape.segments > 1:
-        return "segments of a micro-batch"
-    if job.costs.overlapped != "sum" and job.plan.order.joined.any():
-        return "passes that take less in one slot"
-    return ""
 
 
 def _sync(request: Request) -> Sync:

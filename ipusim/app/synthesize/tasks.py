@@ -88,6 +88,22 @@ class Tasks:
         return True
 
 
+def unsearched_for(job: Job) -> str:
+    """Return what a named schedule has that no search does; empty for one that a search may begin with and be held to.
+
+    Args:
+        job: its run.
+    """
+    shape = job.program.shape
+    if shape.mirrored:
+        return "two copies of each stage"
+    if shape.segments > 1:
+        return "segments of a micro-batch"
+    if job.costs.overlapped != "sum" and job.plan.order.joined.any():
+        return "passes that take less in one slot"
+    return ""
+
+
 def tasks_of(job: Job) -> Tasks | None:
     """Return the passes of a Job that a search orders; None for passes that words of letters cannot express.
 
@@ -97,7 +113,7 @@ def tasks_of(job: Job) -> Tasks | None:
     shape, plan, costs = job.plan.shape, job.plan, job.costs
     kind_of = pipelines.Pass
     found = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
-    if shape.sizes or shape.mirrored or shape.segments > 1 or shape.overlapped_io or shape.serialization > 1:
+    if shape.sizes or shape.overlapped_io or shape.serialization > 1 or unsearched_for(job):
         return None
     again = any(kind == kind_of.RECOMPUTE for kind, _ in found)
     if again or len(found) * shape.micro_batches != len(plan.order.passes):

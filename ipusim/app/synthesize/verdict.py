@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.synthesize.synthesis import Synthesis, unsearched_for
+from ipusim.app.synthesize.synthesis import Synthesis
+from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.units import format_figure, format_seconds
 
 

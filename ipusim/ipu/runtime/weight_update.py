@@ -91,7 +91,12 @@ class WeightUpdate:
         what is no gradient of the variable.
         """
         _, here = self._unknown[id(array)]
-        pairs: list[Pair] = [*(self._unknown | {id(array): (gradient, here)}).values()]
+        # A stage that is there twice has two arrays of a name: to the program they are one variable.
+        pairs: list[Pair] = [
+            (gradient, here) if key == id(array) else pair
+            for key, pair in self._unknown.items()
+            if key == id(array) or pair[1].name != here.name
+        ]
         with knowing(pairs), functions.Surrounded(ipu_alone="compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         result = _of_variable(returned, here)
