@@ -75,8 +75,9 @@ class Ipu:
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
         taken = None if clock.steady else clock.foreseen(workers)
-        spend: Callable[[resources.Workers, SpanKind, int], Moment] = clock.elapse if taken else self._spend
-        spend = clock.spend if clock.steady else spend
+        spend: Callable[[resources.Workers, SpanKind, int], Moment] = (
+            clock.spend if clock.steady else clock.elapse if taken else self._spend
+        )
         executor, steps = context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now

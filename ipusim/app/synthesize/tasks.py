@@ -100,7 +100,7 @@ def unsearched_for(job: Job) -> str:
     if shape.segments > 1:
         return "segments of a micro-batch"
     if job.costs.overlapped != "sum" and job.plan.order.joined.any():
-        return "passes that take less in one slot"
+        return "composite passes of a duration of their own"
     return ""
 
 
