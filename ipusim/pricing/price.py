@@ -38,6 +38,8 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
     program = cache.first(_without_schedule_options(program))
+    # Prices are those of full speed: of disturbances only dead cables count, which the topology is without.
+    system = cache.first(replace(system, disturbances=()))
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
     summed = cache(gradient_sum, program, system, side)

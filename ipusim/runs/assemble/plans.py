@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from ipusim.base.cache import shared
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.schedule import Schedule
+
+#: Passes of an Order at most that is kept for further requests: under a megabyte.
+_KEPT_PASSES: Final = 25_000
 
 
 def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Sync:
@@ -30,4 +36,5 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
     Raises what :func:`checked_sync` and ``schedule.laid_out`` raise.
     """
     mode = checked_sync(schedule, shape, sync)
-    return lower(schedule.laid_out(shape), mode)
+    order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _KEPT_PASSES else schedule.laid_out(shape)
+    return lower(order, mode)

@@ -1,4 +1,4 @@
-"""What most of assembly depends on: all options but those that say in which order passes run, and how often."""
+"""What most of assembly depends on: all options but those of orders, counts and disturbances."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ORDER: Final[Mapping[str, Any]] = {
 
 
 def without_schedule_options(options: Options) -> Options:
-    """Return ``options`` as they are for all orders and counts: the same object for all that differ in these alone.
+    """Return ``options`` as they are for all orders, counts and disturbances: one object for all that differ in these.
 
     Who makes something of them cannot depend on what was asked for there.
     """
     pipeline = options.pipeline.model_copy(update=dict(_ORDER))
-    fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1})
+    fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1, "disturbances": ()})
     return shared().first(fixed, by=given(fixed))
 
 
@@ -35,7 +35,8 @@ def micro_batches_of(options: Options, segments: int) -> int:
 
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:
-    """Return ``fixed`` with orders and counts as ``options`` have them, for rules, which may look at any of them."""
+    """Return ``fixed`` with what ``options`` have of the others, for rules, which may look at any of them."""
     asked = {name: getattr(options.pipeline, name) for name in _ORDER}
     pipeline = fixed.pipeline.model_copy(update=asked)
-    return fixed.model_copy(update={"pipeline": pipeline, "steps": options.steps})
+    other = {"steps": options.steps, "disturbances": options.disturbances}
+    return fixed.model_copy(update={"pipeline": pipeline, **other})
