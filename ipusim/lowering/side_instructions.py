@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from ipusim.lowering.items import Items, Place, items
 from ipusim.lowering.streams import Stream, pass_streams, update_streams
+from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import OutfeedElements, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 
 Column = npt.NDArray[np.int64]
 

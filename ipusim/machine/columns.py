@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from ipusim.machine.delivery import tensor_numbers
 from ipusim.machine.facility import Context, Facility, IpuId
-from ipusim.pipeline.composites import composites
 from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code
 from ipusim.timeline.kinds import KIND_OF_PASS
 
@@ -48,9 +47,9 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     passes, of_tensor = code < PASSES, np.isin(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
-    if costs.overlapped != "sum":
+    if slots := list(costs.composites(plan)):
         row_of = {(code, *of): row for row, (_, code, *of, _) in enumerate(table.tolist()) if code < PASSES}
-        for slot in composites(plan):
+        for slot in slots:
             cycles[[row_of[each] for each in slot]] = costs.parts_of_slot([each[:2] for each in slot])
     count = int(passes.sum())
     first = context.recorder.describe_columns(

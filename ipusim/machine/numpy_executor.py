@@ -26,8 +26,9 @@ from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
+from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import Outfeed, PlanShape
+from ipusim.pipeline.program import PlanShape
 
 Array = npt.NDArray[Any]
 

@@ -15,8 +15,9 @@ import numpy as np
 from ipusim.machine.stage_memory import Array, StageMemory
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Rest
+from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.order import Edge
-from ipusim.pipeline.program import Outfeed, PlanShape
+from ipusim.pipeline.program import PlanShape
 
 
 class Payload(NamedTuple):

@@ -10,6 +10,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.pipeline.check import check_plan
+    from ipusim.pipeline.feeds import Outfeed, OutfeedMode
     from ipusim.pipeline.footprint import StageFootprint
     from ipusim.pipeline.grid import format_grid, parse_mapping
     from ipusim.pipeline.holders import LAYERS, Holder
@@ -20,6 +21,6 @@ if TYPE_CHECKING:
     from ipusim.pipeline.ops import Op, Pass
     from ipusim.pipeline.order import CopyRule, Edge
     from ipusim.pipeline.plan import order_and_sync
-    from ipusim.pipeline.program import Outfeed, OutfeedMode, PlanShape
+    from ipusim.pipeline.program import PlanShape
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
-
-import numpy as np
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
@@ -26,8 +23,8 @@ def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
     passes = [(kind, stage, micro_batch) for _, kind, stage, micro_batch in order.passes.tolist()]
     own = [(kind, stage, micro_batch) for _, _, kind, stage, micro_batch in plan.table.tolist()]
     step_of = dict(zip(own, plan.time_step.tolist(), strict=True))
-    for first, end in pairwise([*np.flatnonzero(np.r_[True, ~order.joined[:-1]]).tolist(), len(passes)]):
-        slot = passes[first:end]
+    for rows in order.slots:
+        slot = passes[rows.start : rows.stop]
         made = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind == Pass.FORWARD}
         back = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind != Pass.FORWARD}
         if made and back and not made & back and len({step_of[each] for each in slot}) == 1:

@@ -7,7 +7,8 @@ its business: a lowering makes a :class:`~ipusim.pipeline.plan.Plan` of it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import itertools
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -153,6 +154,12 @@ class Order:
         """Name the schedule and the size."""
         steps = "" if self.emitted is None else f" in {self.emitted} time-steps"
         return f"<Order {self.schedule}: {len(self.table)} passes{steps}>"
+
+    @property
+    def slots(self) -> Iterator[range]:
+        """The rows of each slot in turn: of one pass, or of those that are joined."""
+        begins = np.flatnonzero(np.r_[True, ~self.joined[:-1]]).tolist() if len(self.joined) else []
+        return itertools.starmap(range, itertools.pairwise([*begins, len(self.joined)]))
 
     @property
     def passes(self) -> npt.NDArray[np.int64]:

@@ -15,6 +15,7 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
 from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed, OutfeedElements
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.rules import check_mapping
@@ -22,7 +23,6 @@ from ipusim.pipeline.rules import check_mapping
 #: The device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
 Column = npt.NDArray[np.int64]
-OutfeedMode = Literal["ALL", "LAST"]
 #: What a composite pass takes: all of its passes one after the other, the longer of forward and backward, or cycles.
 Overlapped = Literal["sum", "max"] | int
 T = TypeVar("T")
@@ -178,70 +178,6 @@ class PlanShape:
         """
         devices = tuple(self.mapping[parts[0]] if len(parts) == 1 else ALL_DEVICES for parts in self.parts)
         return devices + devices[::-1] if self.training else devices
-
-
-@dataclass(frozen=True)
-class Infeed:
-    """The queue that feeds the first stage.
-
-    Attributes:
-        element_bytes: bytes of one micro-batch, labels included.
-        prefetch_depth: elements that the host keeps ready near the IPU (Graphcore's default is 3).
-    """
-
-    element_bytes: int = 0
-    prefetch_depth: int = 3
-
-
-@dataclass(frozen=True)
-class Outfeed:
-    """The queue that takes the last stage's results to the host.
-
-    Attributes:
-        element_bytes: bytes of one micro-batch's results.
-        mode: ALL sends every micro-batch's results, LAST only those of the last micro-batch of a step.
-        buffer_depth: elements that the host's buffer holds (Graphcore's default is 3).
-        accumulate: whether the results of all micro-batches of an execution are summed up on the IPU, and
-            the sum is sent with the weight update (Graphcore's accumulate_outfeed).
-        names: of what the last stage gives for each micro-batch.
-        mask: which of them are not sent (Graphcore's outfeed_mask); empty where all are.
-        accumulate_dtype: NumPy name of the type in which they are summed up; empty for their own.
-    """
-
-    element_bytes: int = 0
-    mode: OutfeedMode = "ALL"
-    buffer_depth: int = 3
-    accumulate: bool = False
-    names: tuple[str, ...] = ("loss",)
-    mask: tuple[bool, ...] = ()
-    accumulate_dtype: str = ""
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Which of the last stage's results are sent, by their places."""
-        mask = self.mask or (False,) * len(self.names)
-        return tuple(place for place, masked in enumerate(mask) if not masked)
-
-    @property
-    def kept_names(self) -> tuple[str, ...]:
-        """The names of what is sent."""
-        return tuple(self.names[place] for place in self.kept)
-
-
-@dataclass(frozen=True)
-class OutfeedElements:
-    """Which results the outfeed takes: those of ``micro_batches``, in every ``period``-th execution.
-
-    Where they are ``accumulated`` one element is sent for all of them.
-    """
-
-    micro_batches: range
-    period: int
-    accumulated: bool = False
-
-    def sent(self, executions: int) -> int:
-        """Return the elements that reach the host in that many executions."""
-        return executions // self.period * (1 if self.accumulated else len(self.micro_batches))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -64,9 +63,7 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
 
 def _slots(order: Order) -> Iterator[range]:
     """Yield the rows of each slot: one, or those of passes that are joined and do not need each other."""
-    begins = np.flatnonzero(np.r_[True, ~order.joined[:-1]]).tolist() if len(order.joined) else []
-    for first, end in pairwise([*begins, len(order.joined)]):
-        rows = range(first, end)
+    for rows in order.slots:
         if len(rows) > 1 and _need_each_other(order, rows):
             yield from (range(row, row + 1) for row in rows)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
-from ipusim.hardware.formulas import Cycles, joined, longest, total
+from ipusim.hardware.formulas import Cycles, joined, longest
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
 from ipusim.model.work import TableBytes
+from ipusim.pipeline.composites import OnePass, composites
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
+from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import Overlapped
 from ipusim.pricing import laws
 
@@ -280,8 +282,20 @@ class Costs:
     instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)
     overlapped: Overlapped = "sum"
 
+    def composites(self, plan: Plan) -> Iterator[tuple[OnePass, ...]]:
+        """Yield the passes of each composite pass that takes another time than they do one after the other.
+
+        Args:
+            plan: what runs.
+
+        Returns:
+            Of each its passes, in the order in which they run.
+        """
+        if self.overlapped != "sum":
+            yield from composites(plan)
+
     def slot_cycles(self, passes: Sequence[tuple[int, int]]) -> int:
-        """Return what a composite pass takes.
+        """Return what a composite pass takes that does not take the sum of its passes.
 
         Args:
             passes: each (pass, stage) that runs in its slot.
@@ -296,7 +310,7 @@ class Costs:
             joined(*(self.passes[each] for each, own in zip(passes, back, strict=True) if own == is_back))
             for is_back in (False, True)
         ]
-        return laws.SLOT(Cycles(longest if self.overlapped == "max" else total, *ways))
+        return laws.SLOT(Cycles(longest, *ways))
 
     def parts_of_slot(self, passes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Return which part of a composite pass each of its passes has, in proportion to its own cycles.

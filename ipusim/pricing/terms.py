@@ -13,7 +13,6 @@ from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.formulas import Written, addends, written
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
-from ipusim.pipeline.composites import composites
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
@@ -91,13 +90,8 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     """Yield everything that costs anything; stages are called ``names``."""
     stages = plan.shape.stages
     often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
-    passes = _Passes(
-        plan,
-        names,
-        Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}),
-        system.replicas,
-    )
-    yield from _passes(costs, passes)
+    passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))
+    yield from _passes(costs, passes, system)
     yield from _copies(costs, passes, system)
     yield from _host(costs, passes, system)
     yield from _outside(costs, passes)
@@ -112,12 +106,11 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
 
 @dataclass(frozen=True)
 class _Passes:
-    """The passes of a Plan: names of stages, and how often each (pass, stage) runs in all of so many replicas."""
+    """The passes of a Plan: what stages are called, and how often each (pass, stage) runs in all replicas."""
 
     plan: Plan
     names: Sequence[str]
     runs: Counter[tuple[int, int]]
-    replicas: int
 
     def has(self, kind: int) -> bool:
         return any(kind == own for own, _ in self.runs)
@@ -131,23 +124,21 @@ class _Passes:
             yield call, f" {number}" if len(called) > 1 else "", f"in {self.name(kind, stage)}"
 
 
-def _passes(costs: Costs, passes: _Passes) -> Iterator[Thing]:
+def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     shape = passes.plan.shape
     kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
     kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if passes.has(kind)]
-    slots: Counter[tuple[tuple[int, int], ...]] = Counter()
-    if costs.overlapped != "sum":
-        slots.update(tuple((kind, stage) for kind, stage, _ in slot) for slot in composites(passes.plan))
+    slots = Counter(tuple((kind, stage) for kind, stage, _ in slot) for slot in costs.composites(passes.plan))
     within: Counter[tuple[int, int]] = Counter()
     for slot, times in slots.items():
-        within.update(dict.fromkeys(slot, times * passes.replicas))
+        within.update(dict.fromkeys(slot, times * system.replicas))
     for stage in range(shape.stages):
         for kind in kinds:
             times = passes.runs[kind, stage] - within[kind, stage]
             yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
         of = " and ".join(passes.name(*each) for each in slot)
-        yield Thing(f"{of} in one slot", (costs.slot_cycles(slot),), times * passes.replicas, len(slot))
+        yield Thing(f"{of} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
     for ipu in passes.plan.ipus if shape.training else ():
         yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
 

@@ -9,7 +9,7 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
-from ipusim.pipeline.program import Outfeed
+from ipusim.pipeline.feeds import Outfeed
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
-from ipusim.pipeline.composites import composites
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -91,7 +90,7 @@ def busiest_cycles(job: Job, costs: Costs) -> int:
     shown, often = np.unique(np.stack([plan.ipu, plan.kind, plan.stage]), axis=1, return_counts=True)
     for (ipu, kind, stage), times in zip(shown.T.tolist(), often.tolist(), strict=True):
         cycles[ipu] = cycles.get(ipu, 0) + times * passes[kind, stage]
-    for slot in composites(plan) if costs.overlapped != "sum" else ():
+    for slot in costs.composites(plan):
         _, stage, micro_batch = slot[0]
         own = [(kind, of) for kind, of, _ in slot]
         ipu = plan.shape.copies[micro_batch % len(plan.shape.copies)][stage]

@@ -211,7 +211,7 @@ class _Kept:
         return slot
 
     def _fits(self, earlier: int, slot: int, most: int) -> bool:
-        """Whether no more than ``most`` is kept from ``earlier`` on; where it is, what is kept is written down anew."""
+        """Whether the IPU keeps at most ``most`` micro-batches from slot ``earlier`` on; updates its states if so."""
         states = list[tuple[int, int]]()
         for behind, state in enumerate(self._from(earlier, *self._states[earlier]), earlier + 1):
             if state[0] > most:
@@ -223,7 +223,7 @@ class _Kept:
         return True
 
     def _from(self, begin: int, kept: int, waiting: int) -> Iterator[tuple[int, int]]:
-        """Yield what is kept, and how many halves wait for a free slot, behind each slot from ``begin`` on."""
+        """Yield the states behind each slot from ``begin`` on: micro-batches kept, and weights' halves not yet run."""
         for one in islice(self.lane, begin, None):
             if one != _FREE:
                 more, wait = self._changes[one]

@@ -20,7 +20,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that comes back to an IPU.
     """
-    return one_chunk_order("1f1b", shape, lambda ahead, _: _passes(shape.micro_batches, ahead))
+    return one_chunk_order("1f1b", shape, lambda ahead, _: passes(shape.micro_batches, ahead))
 
 
 def eager_order(shape: PlanShape) -> Order:
@@ -34,10 +34,10 @@ def eager_order(shape: PlanShape) -> Order:
 
     Raises as :func:`order` does.
     """
-    return one_chunk_order("eager_1f1b", shape, lambda ahead, _: _passes(shape.micro_batches, 2 * ahead - 1))
+    return one_chunk_order("eager_1f1b", shape, lambda ahead, _: passes(shape.micro_batches, 2 * ahead - 1))
 
 
-def _passes(count: int, ahead: int) -> Iterator[ChunkPass]:
+def passes(count: int, ahead: int) -> Iterator[ChunkPass]:
     """Yield the passes of an IPU that keeps up to ``ahead`` micro-batches."""
     for turn in range(count + ahead - 1):
         if turn >= ahead:

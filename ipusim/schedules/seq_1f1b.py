@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
+from ipusim.schedules import one_forward_one_backward
 from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 
@@ -32,12 +33,9 @@ def multiple(shape: PlanShape) -> int:
 
 
 def _passes(shape: PlanShape, ahead: int) -> Iterator[ChunkPass]:
-    """Yield the passes of an IPU that keeps up to ``ahead`` segments."""
-    count, segments = shape.micro_batches, shape.segments
-    ahead = min(ahead, count)
-    for turn in range(count + ahead):
-        if turn >= ahead:
-            micro_batch, behind = divmod(turn - ahead, segments)
-            yield Pass.BACKWARD, 0, micro_batch * segments + segments - 1 - behind
-        if turn < count:
-            yield Pass.FORWARD, 0, turn
+    """Yield 1F1B's passes of an IPU that keeps up to ``ahead`` segments, those of a micro-batch backward in reverse."""
+    for kind, chunk, number in one_forward_one_backward.passes(shape.micro_batches, ahead):
+        if kind is Pass.FORWARD:
+            yield kind, chunk, number
+        else:
+            yield kind, chunk, number + shape.segments - 1 - 2 * (number % shape.segments)

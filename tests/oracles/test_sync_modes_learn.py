@@ -21,9 +21,10 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.workload import Workload
 from ipusim.pipeline.check import check_plan
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import checked_sync
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names

@@ -17,9 +17,10 @@ from ipusim.app.render.memory_layers import ipu_layers
 from ipusim.app.render.window import Window, phase_window, window
 from ipusim.app.scenario import load_job
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import LAYERS, Holder
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

@@ -11,9 +11,10 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds

@@ -14,11 +14,12 @@ from ipusim.analysis.memory import memory_curves
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind

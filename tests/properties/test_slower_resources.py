@@ -21,8 +21,9 @@ from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of

@@ -155,10 +155,10 @@ def _costs(job: Job) -> dict[str, Any]:
     for at, copies in enumerate(job.costs.copies.meetings):
         for which, copy in enumerate(copies):
             costs_by_name[f"copy {which} of group {at}"] = copy.total_cycles
+    named = ("passes", "updates", "copies", "links")
     for field in fields(Costs):
         value = getattr(job.costs, field.name)
-        own = ("passes", "updates", "copies", "links")
-        if field.name not in own and value and value != field.default:
+        if field.name not in named and value and value != field.default:
             costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
     return _short(costs_by_name)
 

@@ -99,7 +99,7 @@ def unsearched_for(job: Job) -> str:
         return "two copies of each stage"
     if shape.segments > 1:
         return "segments of a micro-batch"
-    if job.costs.overlapped != "sum" and job.plan.order.joined.any():
+    if any(job.costs.composites(job.plan)):
         return "composite passes of a duration of their own"
     return ""
 

@@ -38,11 +38,11 @@ def verdict(found: Synthesis) -> Iterator[str]:
             f"after {seconds}, which proves nothing: a better Order may be there."
         )
     yield f"What binds: {found.bound.words}. The bound leaves out memory, and links that several copies share."
-    if (other := found.unsearched) is not None:
+    if (other := found.unsearched) is not None and other.result is not None:
         comparison = Comparison((found.best, other))
         if comparison.cost(other) < comparison.cost(found.best):
             less = format_figure(-100 * comparison.difference(other, found.best))
-            what = "" if other.result is None else unsearched_for(other.result.job)
+            what = unsearched_for(other.result.job)
             yield f"{other.name}, with {what}, takes {less}% less; such Orders are not searched."
     if found.made is not None:
         counts = f"every count from {found.least} on" if found.is_periodic else f"a count of {found.least} alone"

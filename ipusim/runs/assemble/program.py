@@ -16,7 +16,8 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.feeds import Infeed, Outfeed
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.accumulation import AccumulatorTypes, accumulator_types
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content

@@ -12,9 +12,10 @@ from ipusim.machine.links import Links
 from ipusim.machine.simulate import simulate
 from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute

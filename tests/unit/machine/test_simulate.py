@@ -16,9 +16,10 @@ from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
+from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Infeed, Outfeed, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

@@ -8,9 +8,10 @@ from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.pipeline.check import check_plan, violations
+from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync, parse_listing
-from ipusim.pipeline.program import OutfeedElements, PlanShape
+from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 

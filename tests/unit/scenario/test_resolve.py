@@ -18,7 +18,8 @@ from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
-from ipusim.pipeline.program import Infeed, Outfeed, PlanShape
+from ipusim.pipeline.feeds import Infeed, Outfeed
+from ipusim.pipeline.program import PlanShape
 from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
