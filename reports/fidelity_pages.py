@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-import numpy as np
-
 from ipusim.api import hardware, pricing
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import ProductRow
-from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.hardware.rates import DEFAULT_RATES
@@ -47,7 +44,7 @@ TRUST: Final = """\
 - **What a program lays out anew**: operands of each product, pools, and variables at an update. Products measured alone
   have none of it.
 - **The host**: infeed and outfeed over PCIe, Streaming Memory for offloaded state, what a framework's host takes
-  between two session runs, and for optimizer state off chip.
+  between two session runs, for an optimizer whose values it sends anew, and for optimizer state off chip.
 - **Memory** of each IPU over time, the temporary memory of its largest product included.
 - **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
@@ -55,7 +52,8 @@ TRUST: Final = """\
 
 - That products were measured on a Bow: on a GC200 no rates within their ranges explain the rows.
 - 4.7 vector operations for an exponential, logarithm, hyperbolic tangent or square root: the mean of PopLibs' cycles.
-- That a host takes as long for each kilobyte whose optimizer state is off chip, on small pods as on large ones.
+- That a host takes as long for each kilobyte whose optimizer state is off chip, and for each variable of an optimizer
+  that is sent anew, on small pods as on large ones.
 - The fixed cost of a global exchange, measured on the first generation (GC2), is the same in seconds on later ones,
   and the tiles' code around it in cycles. A Bow-2000's links are those of an M2000.
 - Streaming Memory moves 8 GB/s for each of four IPUs.
@@ -80,11 +78,10 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 
 ## When not to trust it
 
-- **Absolute times of small networks**, of anything on several pods, and of PopART where a session run is one update
-  of few micro-batches: see above.
+- **Absolute times of small networks**, and of ResNets on several pods: see above.
 - **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
   and nothing published holds them to account alone.
-- **The host's time for state off chip**, which rows of BERT alone tell.
+- **The host's time for state off chip, and for an optimizer sent anew**, which rows of BERT alone tell.
 - **A program whose options you do not know**: above, the type of partial sums, and the memory that products may take.
 - **GC2**: no product measured on it is published; the rates come from a Bow.
 - **Whether it just fits**: code is left out, and what lies between products.
@@ -106,17 +103,17 @@ What a sentence says was tried was run with that setting, and nothing else chang
   with nothing laid out for products either, {resnet50_nothing}.
 - **ResNet-50 of MLPerf v1.0, {by_input.errors}**, of an older SDK. With input that comes as slowly as the first of
   them says, 260 MB/s to an IPU, {by_input_slow}: one rate of input is not why both are slow.
-- **Several pods, {pods.errors}.** These are BERT-Large on 128 and 256 IPUs, and ResNet-50 on as many. With GW-Links
-  at a tenth of their rate those on 128 would be {pods_slow_links}, with a hundred times their latency
-  {pods_late_links}: neither makes both models right, and no rate is fitted to them.
-  BERT is far off without a second pod: the same program on a Bow Pod64, {one_pod.published} sequences/s with 96
-  micro-batches by the blocks of its ten logs, is {one_pod.error}. That row is not among those above, and would be the
-  worst of BERT on one pod. With those on 16, 128 and 256 IPUs, of 256, 64 and 36 micro-batches, an update is
-  published to take {one_pod.fixed} and {one_pod.micro_batch} a micro-batch, which meets all four within
-  {one_pod.off}; simulated on the Pod64, {one_pod.simulated}. So what lacks is mostly a time for each update, on one
-  pod as on four. Counts fall there as replicas rise, so that what more replicas take together could look the same.
-  What takes that long is not known.
-  ResNet-50's rows have batch norm whose statistics two IPUs share, which is left out; what it takes was not tried.
+- **BERT-Large of MLPerf, {mlperf.errors}**, in three editions and on 16 to 256 IPUs. Its rates are of the blocks of
+  training in ten logs each, by their time stamps, so that neither evaluation nor start is in them. An update lacks a
+  time that does not grow with micro-batches, nor with the packs that a host feeds, of which on 256 IPUs there are fewer
+  for each than on 64: were the optimizer's values sent in no time, these rows would be {mlperf_no_values}. The program
+  sends them anew behind each session run, and PopART streams the weight decay of each variable by itself. That these
+  take it is not measured: something else of each variable and update would look the same. Sums of gradients one
+  variable after the other, which the editions before v2.0 had, are left out: their rows on 64 and 128 IPUs are the
+  fast ones.
+- **ResNet-50 on several pods, {pods.errors}.** With GW-Links at a tenth of their rate these would be
+  {pods_slow_links}, with a hundred times their latency {pods_late_links}. Their batch norm's statistics are of two
+  IPUs, which is left out; what that takes was not tried.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -202,7 +199,7 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
     by_input, pods = ([each for each in rows if each.row.use == use] for use in ("input", "pods"))
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
-    two_pods = [each for each in pods if each.row.ipus == 128]
+    mlperf = _rows_of(rows, "bert_large_512", "popart")
     return TRAININGS.format(
         conformer=Residual.of(conformer),
         float_conformer=_tried(conformer[:1], FLOAT_PARTIALS),
@@ -210,9 +207,10 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
         by_input=Residual.of(by_input),
         by_input_slow=_tried(by_input, "system.host.host_fill=260 MB/s"),
         pods=Residual.of(pods),
-        pods_slow_links=_priced(two_pods, gateway_link_bytes_per_s=Fraction(1, 10)),
-        pods_late_links=_priced(two_pods, gateway_latency_ns=Fraction(100)),
-        one_pod=OnePod.of(rows),
+        pods_slow_links=_priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
+        pods_late_links=_priced(pods, gateway_latency_ns=Fraction(100)),
+        mlperf=Residual.of(mlperf),
+        mlperf_no_values=_priced(mlperf, optimizer_value_ns=NOTHING),
         small=Residual.of(small),
         small_nothing=_priced(small, **LAID_OUT),
         piped=Residual.of([each for each in mnist if each.row.count > 1]),
@@ -280,54 +278,6 @@ class Residual:
             errors=_errors(rows),
             micro_batch=_milliseconds(rows[0].time.micro_batch),
             by_pair=_milliseconds(pair),
-        )
-
-
-def on_bow_pod64(row: ThroughputRow) -> ThroughputRow:
-    """Return the row of BERT-Large on a Bow Pod64, which is not among the published ones, by that of two pods.
-
-    Its sequences a second are those of the 134 blocks of training in ten logs of MLPerf v2.0, without evaluation.
-    """
-    return replace(row, machine="bow_pod64", ipus=64, count=96, items_per_s=7431.8)
-
-
-@dataclass(frozen=True)
-class OnePod:
-    """What BERT-Large of MLPerf v2.0 takes for an update, on one pod as on several, as text.
-
-    Attributes:
-        published: its sequences a second on a Bow Pod64.
-        error: of that, simulated.
-        fixed: what an update takes beside its micro-batches, by the least squares of relative errors over four systems.
-        micro_batch: what a micro-batch takes by the same.
-        off: the largest error of that line.
-        simulated: both of the Bow Pod64, simulated.
-    """
-
-    published: str
-    error: str
-    fixed: str
-    micro_batch: str
-    off: str
-    simulated: str
-
-    @classmethod
-    def of(cls, rows: Sequence[SimulatedRow]) -> OnePod:
-        """Simulate the row that is not among the published ones, and draw the line through all four."""
-        large = [each for each in rows if each.row.model == "bert_large_512" and each.row.machine.startswith("bow")]
-        (two_pods,) = (each.row for each in large if each.row.ipus == 128)
-        row = on_bow_pod64(two_pods)
-        (one,) = simulate_rows(prepare_rows([row]))
-        counts, seconds = np.array([(each.row.count, each.seconds_published) for each in (*large, one)]).T
-        slope, fixed = np.polyfit(counts, seconds, 1, w=1 / seconds)
-        off = np.abs((fixed + slope * counts) / seconds - 1).max()
-        return cls(
-            published=f"{row.items_per_s:,.0f}",
-            error=_errors([one]),
-            fixed=_milliseconds(fixed),
-            micro_batch=_milliseconds(slope),
-            off=f"{off:.1%}",
-            simulated=f"{_milliseconds(one.time.fixed)} and {_milliseconds(one.time.micro_batch)}",
         )
 
 

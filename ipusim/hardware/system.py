@@ -49,6 +49,7 @@ class System:
         joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
             their links; None where the hosts do.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
+        updates_optimizer: whether it sends the optimizer's values anew behind each session run.
         disturbances: what works otherwise than the rates say, all of them at once, as :meth:`disturbed` puts them.
 
     Raises:
@@ -74,6 +75,7 @@ class System:
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
     framework: str | None = None
+    updates_optimizer: bool = False
     hosts: int = 1
     joined: System | None = None
     disturbances: tuple[Disturbance, ...] = ()
@@ -182,23 +184,16 @@ class System:
             post_copy_cycles=Cycles(whole, rates.post_copy_cycles),
         )
 
-    @property
-    def session_run_cycles(self) -> int:
-        """Cycles of what the host does between two session runs."""
-        return 0 if self.framework is None else self._duration(self.rates.session_run_ns)
-
-    def offchip_state_cycles(self, weight_bytes: int) -> int:
-        """Return the cycles of the host at a weight update whose optimizer state lies off chip, beside its streams.
+    def framework_cycles(self, nanoseconds: Fraction) -> int:
+        """Return the cycles of what a framework's host does between session runs.
 
         Args:
-            weight_bytes: of the weights whose state that is.
+            nanoseconds: for how long it does that.
 
         Returns:
-            Cycles of the tile clock.
+            Cycles of the tile clock; 0 where no framework counts.
         """
-        if self.framework is None:
-            return 0
-        return self._duration(self.rates.offchip_ns(self.framework) * weight_bytes / 1000)
+        return 0 if self.framework is None else self._duration(nanoseconds)
 
     @property
     def host_sync_cycles(self) -> int:

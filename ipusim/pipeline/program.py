@@ -231,6 +231,11 @@ class PipelineProgram:
         """The bytes of weights whose optimizer state lies off chip, of all stages."""
         return sum(each.parameter_bytes for each in self.stages if self.offload.state_bytes(each))
 
+    @property
+    def updated_variables(self) -> int:
+        """The variables that a weight update changes, of all stages whose update is counted from layers."""
+        return sum(0 if isinstance(each.update, int) else len(each.update) for each in self.stages)
+
     def recomputes_inside(self, stage: int) -> bool:
         """Return whether the backward pass of ``stage`` computes activations again.
 

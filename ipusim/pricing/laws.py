@@ -249,10 +249,10 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "session_run x clock_hz",
-    ("session_run_ns",),
+    "(session_run + variables x optimizer_value, where the program sends its optimizer's values anew) x clock_hz",
+    ("session_run_ns", "optimizer_value_ns"),
     ("clock_hz",),
-    "measured, see the rate",
+    "measured and fitted, see the rates",
 )
 OFFCHIP_STATE: Final = Law(
     "off-chip state",

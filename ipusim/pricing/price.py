@@ -117,13 +117,16 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:
+    rates, framework = system.rates, system.framework or ""
+    values = program.updated_variables if system.updates_optimizer else 0
+    state = rates.offchip_ns(framework) * program.offchip_weight_bytes / 1000
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
         outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
-        call=laws.HOST_CALL(system.session_run_cycles),
-        state=laws.OFFCHIP_STATE(system.offchip_state_cycles(program.offchip_weight_bytes)),
+        call=laws.HOST_CALL(system.framework_cycles(rates.session_ns(values))),
+        state=laws.OFFCHIP_STATE(system.framework_cycles(state)),
     )
 
 

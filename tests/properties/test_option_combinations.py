@@ -301,7 +301,7 @@ def place_on_hosts(draw, scenario):
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
-        host |= draw(st.sampled_from([{}, {"framework": "pytorch"}]))
+        host |= draw(st.sampled_from([{}, {"framework": "pytorch", "updates_optimizer": draw(st.booleans())}]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:

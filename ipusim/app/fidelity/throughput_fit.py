@@ -1,10 +1,10 @@
 """Rates that published throughputs tell: fitted to rows whose models are said whole, and with a source left out.
 
-Three rates have no other measurement: what the host takes for optimizer state off chip, in PyTorch and in other
-frameworks, and what each variable of a weight update takes to be laid out. A row's time is linear in each, so the most
-likely values are found at once: each row's time is right to within a few per cent, and the plausible range of a rate
-speaks as a measurement does, as a normal distribution of which it is four standard deviations. So a rate that no row
-speaks to is the middle of its range.
+Four rates have no other measurement: what the host takes for each value of an optimizer that is sent anew, for
+optimizer state off chip, in PyTorch and in other frameworks, and what each variable of a weight update takes to be laid
+out. A row's time is linear in each, so the most likely values are found at once: each row's time is right to within a
+few per cent, and the plausible range of a rate speaks as a measurement does, as a normal distribution of which it is
+four standard deviations. So a rate that no row speaks to is the middle of its range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ipusim.api import hardware
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
 
 #: The rates that are fitted to throughputs, by attribute.
-FITTED: Final = ("offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
+FITTED: Final = ("optimizer_value_ns", "offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
 #: Standard deviation of a published time against a simulated one, as a share (assumed).
 _SPREAD: Final = 0.025
 _DEVIATIONS: Final = 4

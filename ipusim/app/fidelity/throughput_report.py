@@ -139,9 +139,11 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
     """Return what one per cent of each rate does to a throughput, and its value and what is plausible.
 
-    The throughput is the first row's, and of the rate of PyTorch's host the first row of that.
+    The throughput is the first row's, and of rates of the host that it does not feel the first row's that does.
     """
-    firsts = [prepared[0], *[each for each in prepared if each.row.framework == "pytorch"][:1]]
+    others = [each for each in prepared if each.row.framework == "pytorch"][:1]
+    others += [each for each in prepared if each.jobs[0].system.updates_optimizer][:1]
+    firsts = [prepared[0], *others]
     found: dict[str, tuple[Prepared, float]] = {}
     for each in firsts:
         found = {name: (each, share) for name, share in sensitivities(each).items() if name not in found} | found
@@ -162,9 +164,10 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield what to know of the tables."""
     if _of(rows, "fitted"):
         yield (
-            "Fitted to the rows that say so are what optimizer state off chip takes of the host, and what variables "
-            "take at an update. An error with its source left out is by rates fitted without any row that the same "
-            "publisher has: what a rate loses then is the middle of its range."
+            "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
+            "its state off chip takes, and what variables take at an update. An error with its source left out is by "
+            "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
+            "range."
         )
     else:
         yield "Nothing was fitted to these rows."

@@ -54,7 +54,7 @@ class ThroughputRow:
         use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
             scenario lacks a part of what was published, as its own text says; ``small`` where a network is so small
             that what its program does between layers counts as much as they do; ``input`` where the data may have
-            set the pace; ``pods`` of trainings on several pods, whatever the model; else ``held``.
+            set the pace; ``pods`` of trainings on several pods that lack an exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         place: where it stands, as ``file:line``; empty for one that is from no file.

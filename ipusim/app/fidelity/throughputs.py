@@ -50,6 +50,7 @@ class UpdateTime:
         updates: weight updates of a session run.
         learners: replicas of the model, of all hosts.
         offchip_bytes: of weights whose optimizer state lies off chip.
+        values: of the optimizer, that the program sends anew behind each session run.
         rates: by which all of it was priced.
     """
 
@@ -58,6 +59,7 @@ class UpdateTime:
     updates: int
     learners: int
     offchip_bytes: int
+    values: int
     rates: Rates
 
     def host(self, framework: str) -> float:
@@ -65,7 +67,7 @@ class UpdateTime:
         if not framework:
             return 0.0
         state = self.rates.offchip_ns(framework) * self.offchip_bytes / 1000
-        return float((self.rates.session_run_ns / self.updates + state) / _NANOSECONDS)
+        return float((self.rates.session_ns(self.values) / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int, host: float) -> float:
         """Return the time of a weight update after ``count`` micro-batches, with so much of the host."""
@@ -116,6 +118,7 @@ class Prepared:
             updates=job.request.options.pipeline.repeat_count,
             learners=job.system.learners,
             offchip_bytes=job.program.offchip_weight_bytes,
+            values=job.program.updated_variables if job.system.updates_optimizer else 0,
             rates=rates or self.rates,
         )
 

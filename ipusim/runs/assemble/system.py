@@ -82,7 +82,13 @@ def resolve_system(
         joined = None
         if spec.host.sum_over == "links" and spec.host.count > 1:
             joined = join_hosts(system, spec.name, spec.host.count, stages)
-        return replace(system, framework=spec.host.framework, hosts=spec.host.count, joined=joined)
+        return replace(
+            system,
+            framework=spec.host.framework,
+            updates_optimizer=spec.host.updates_optimizer,
+            hosts=spec.host.count,
+            joined=joined,
+        )
 
     if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
         return None
@@ -228,7 +234,7 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    no_rates = ("framework", "count", "sum_over")
+    no_rates = ("framework", "updates_optimizer", "count", "sum_over")
     given = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
     return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
 

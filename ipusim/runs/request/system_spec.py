@@ -52,6 +52,11 @@ class HostSpec(Node, title="host"):
         description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "
         "`rates.session_run` and `rates.offchip_state`; default: none is counted",
     )
+    updates_optimizer: bool = Field(
+        default=False,
+        description="whether the program sends its optimizer's values anew behind each session run, as PopART's does "
+        "with `session.updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable",
+    )
 
 
 class StreamingMemorySpec(Node, title="streaming memory"):
