@@ -14,6 +14,7 @@ from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.hardware.rates import DEFAULT_RATES
+from reports.fidelity_tries import summed_one_by_one, with_shared_statistics
 from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
@@ -68,8 +69,8 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 ## What is left out
 
 - What Poplar's liveness analysis leaves between products.
-- Exchanges of batch norm whose statistics several replicas share; the steps of a CTC loss from frame to frame in a
-  pipeline whose decoder has a loss of its own.
+- Exchanges of batch norm whose statistics several replicas share (tried above); the steps of a CTC loss from frame to
+  frame in a pipeline whose decoder has a loss of its own.
 - How evenly a tensor of a few elements more than a tile holds is laid out; tiles are taken to be alike.
 - What the host does to make data: infeeds have theirs ready, unless the scenario limits them.
 - Steps that follow each other wait for nothing but the framework's host; compilation, evaluation and checkpoints take
@@ -108,12 +109,14 @@ What a sentence says was tried was run with that setting, and nothing else chang
   time that does not grow with micro-batches, nor with the packs that a host feeds, of which on 256 IPUs there are fewer
   for each than on 64: were the optimizer's values sent in no time, these rows would be {mlperf_no_values}. The program
   sends them anew behind each session run, and PopART streams the weight decay of each variable by itself. That these
-  take it is not measured: something else of each variable and update would look the same. Sums of gradients one
-  variable after the other, which the editions before v2.0 had, are left out: their rows on 64 and 128 IPUs are the
-  fast ones.
+  take it is not measured: something else of each variable and update would look the same. The programs before v2.0
+  did not merge sums of gradients: with one variable after the other, IPU after IPU, and a meeting for each round, the
+  rows of v1.0 and v1.1, {mlperf_unmerged.errors}, would be {mlperf_one_by_one}.
 - **ResNet-50 on several pods, {pods.errors}.** With GW-Links at a tenth of their rate these would be
-  {pods_slow_links}, with a hundred times their latency {pods_late_links}. Their batch norm's statistics are of two
-  IPUs, which is left out; what that takes was not tried.
+  {pods_slow_links}, with a hundred times their latency {pods_late_links}. The batch norm of all of MLPerf's programs
+  takes its statistics over two IPUs, which is left out. With an all-reduce between these for each norm and pass,
+  recomputed ones too, they would be {pods_norms}, and those on one pod that rates are fitted to
+  {resnet50_norms}: it takes as long as lacks on several pods, and too long on one.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -200,6 +203,7 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
     mlperf = _rows_of(rows, "bert_large_512", "popart")
+    unmerged = [each for each in mlperf if each.row.source.startswith("MLPerf v1")]
     return TRAININGS.format(
         conformer=Residual.of(conformer),
         float_conformer=_tried(conformer[:1], FLOAT_PARTIALS),
@@ -208,8 +212,12 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
         by_input_slow=_tried(by_input, "system.host.host_fill=260 MB/s"),
         pods=Residual.of(pods),
         pods_slow_links=_priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
+        pods_norms=_errors(with_shared_statistics(pods)),
+        resnet50_norms=_errors(with_shared_statistics([each for each in resnet50 if each.row.ipus > 4])),
         pods_late_links=_priced(pods, gateway_latency_ns=Fraction(100)),
         mlperf=Residual.of(mlperf),
+        mlperf_unmerged=Residual.of(unmerged),
+        mlperf_one_by_one=_errors(summed_one_by_one(unmerged)),
         mlperf_no_values=_priced(mlperf, optimizer_value_ns=NOTHING),
         small=Residual.of(small),
         small_nothing=_priced(small, **LAID_OUT),

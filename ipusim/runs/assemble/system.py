@@ -82,13 +82,8 @@ def resolve_system(
         joined = None
         if spec.host.sum_over == "links" and spec.host.count > 1:
             joined = join_hosts(system, spec.name, spec.host.count, stages)
-        return replace(
-            system,
-            framework=spec.host.framework,
-            updates_optimizer=spec.host.updates_optimizer,
-            hosts=spec.host.count,
-            joined=joined,
-        )
+        system = replace(system, framework=spec.host.framework, updates_optimizer=spec.host.updates_optimizer)
+        return replace(system, hosts=spec.host.count, joined=joined)
 
     if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
         return None

@@ -25,7 +25,7 @@ def labels(pods: PodRing, source: int, target: int) -> list[str]:
 def test_a_gateway_link_carries_100_gbit_per_second_less_protocol() -> None:
     """Graphcore, Switched GW-Links in large scale Bow Pod systems: two ports of 100 Gbit/s a machine.
 
-    Of them 85 % carry data, as of IPU-Links (PopLibs, lib/poplibs_test/Util.cpp): that is assumed, and trainings on
+    Of them 85 % carry data, as of IPU-Links (PopLibs, lib/poplibs_test/Util.cpp): that is assumed, and ResNets on
     several pods are simulated too fast (reports/fidelity.md).
     """
     assert LinkDirection(0, 64, "gateway").bytes_per_s(DEFAULT_RATES) == Fraction(10_625_000_000)

@@ -1,0 +1,65 @@
+"""Explanations of published throughputs that no option or rate says, tried on the programs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ipusim.api import Job, pricing
+from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, update_cycles
+from ipusim.hardware.collectives.choose import fastest_all_reduce
+from ipusim.lowering.lower import complete
+from ipusim.model.collective_call import CollectiveCall
+
+#: Means and variances of 256 channels, as many as ResNet-50's norms have in the middle.
+_STATISTICS: Final = CollectiveCall("all_reduce", (2, 256), "float32", group=2)
+
+
+def with_shared_statistics(rows: Sequence[SimulatedRow]) -> list[SimulatedRow]:
+    """Return rows whose batch norms sum up mean and variance over two replicas in each pass, by the rates in use."""
+
+    def shared(job: Job) -> Job:
+        model = job.request.options.model
+        calls = (_STATISTICS,) * (_batch_norms(model.layers) if model else 0)
+        first, *others = job.program.stages
+        first = replace(first, forward_collectives=calls, backward_collectives=calls)
+        program = replace(job.program, stages=(first, *others))
+        plan = complete(job.plan, program, job.system.replicas, job.system.hosts)
+        costs = pricing.price_plan(plan, program, job.system)
+        return replace(job, program=program, plan=plan, costs=costs, of=lambda *counts: shared(job.of(*counts)))
+
+    found = []
+    for each in prepare_rows([each.row for each in rows]):
+        jobs = tuple(map(shared, each.jobs))
+        found.append(replace(each, jobs=jobs, cycles=tuple(map(update_cycles, jobs))))
+    return [SimulatedRow(each.row, each.time()) for each in found]
+
+
+def summed_one_by_one(rows: Sequence[SimulatedRow]) -> list[SimulatedRow]:
+    """Return rows whose replicas sum up one variable after the other, IPU after IPU, and meet for each round of it."""
+    found = []
+    for each in prepare_rows([each.row for each in rows]):
+        job = each.jobs[0]
+        system, together = job.system, job.costs.gradient_sum
+        cycles = -together.cost.total_cycles if together else 0
+        for ipu, profile in zip(job.program.shape.mapping, job.program.stages, strict=True):
+            if profile.accumulator_bytes and not isinstance(profile.update, int):
+                width = profile.accumulator_itemsize
+                group = range(ipu, system.count, system.shards)
+                _, cost = fastest_all_reduce(system, [group], [profile.accumulator_bytes // width], width)
+                meetings = len(profile.update) * len(cost.rounds)
+                cycles += cost.rounds_cycles + meetings * cost.fixed.total_cycles
+        time = each.time()
+        found.append(SimulatedRow(each.row, replace(time, fixed=time.fixed + cycles / system.clock_hz)))
+    return found
+
+
+def _batch_norms(layers: Iterable[Any]) -> int:
+    """Return how many layers are batch norms, those within others too."""
+    found = 0
+    for each in layers:
+        within = (*(getattr(each, "layers", None) or ()), *(getattr(each, "shortcut", None) or ()))
+        own = getattr(each, "type", "") == "batch_norm"
+        found += getattr(each, "repeat", 1) * (own + _batch_norms(within))
+    return found
