@@ -11,8 +11,9 @@ from ipusim.api import hardware, pricing
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import ProductRow
-from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
+from ipusim.base.cache import sharing
 from ipusim.hardware.rates import DEFAULT_RATES
 from reports.fidelity_tries import summed_one_by_one, with_shared_statistics
 from reports.markdown import markdown
@@ -188,14 +189,24 @@ def fidelity_page(found: Validation) -> str:
     text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
     text += "\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
     text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
-    text += f"\n## Where it is off\n\n{residuals(rows)}\n"
+    text += f"\n## Where it is off\n\n{residuals(found)}\n"
     for table in (found.dials, found.felt):
         text += f"## {table.title}\n\n{markdown(table)}\n" if table else ""
     return text + TRUST
 
 
-def residuals(rows: Sequence[SimulatedRow]) -> str:
+@sharing
+def residuals(found: Validation) -> str:
     """Say of the trainings that are far off what was tried to explain them, each by a run."""
+    rows = found.throughputs
+    prepared = {each.row: each for each in found.prepared}
+
+    def laid_out(rows: Sequence[SimulatedRow]) -> list[Prepared]:
+        return [prepared[each.row] for each in rows]
+
+    def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
+        return _priced(laid_out(rows), **times)
+
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
     mnist = _rows_of(rows, "mnist_cnn", "")
     resnet50 = [each for each in _rows_of(rows, "resnet50", "tensorflow1") if each.row.use == "fitted"]
@@ -211,21 +222,21 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
         by_input=Residual.of(by_input),
         by_input_slow=_tried(by_input, "system.host.host_fill=260 MB/s"),
         pods=Residual.of(pods),
-        pods_slow_links=_priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
-        pods_norms=_errors(with_shared_statistics(pods)),
-        resnet50_norms=_errors(with_shared_statistics([each for each in resnet50 if each.row.ipus > 4])),
-        pods_late_links=_priced(pods, gateway_latency_ns=Fraction(100)),
+        pods_slow_links=priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
+        pods_norms=_errors(with_shared_statistics(laid_out(pods))),
+        resnet50_norms=_errors(with_shared_statistics(laid_out([each for each in resnet50 if each.row.ipus > 4]))),
+        pods_late_links=priced(pods, gateway_latency_ns=Fraction(100)),
         mlperf=Residual.of(mlperf),
         mlperf_unmerged=Residual.of(unmerged),
-        mlperf_one_by_one=_errors(summed_one_by_one(unmerged)),
-        mlperf_no_values=_priced(mlperf, optimizer_value_ns=NOTHING),
+        mlperf_one_by_one=_errors(summed_one_by_one(laid_out(unmerged))),
+        mlperf_no_values=priced(mlperf, optimizer_value_ns=NOTHING),
         small=Residual.of(small),
-        small_nothing=_priced(small, **LAID_OUT),
+        small_nothing=priced(small, **LAID_OUT),
         piped=Residual.of([each for each in mnist if each.row.count > 1]),
         alone=Residual.of([each for each in mnist if each.row.ipus == 1]),
         twins=Residual.of([each for each in mnist if (each.row.count, each.row.ipus) == (1, 2)]),
-        mnist_sets=_priced(mnist, compute_set_cycles=NOTHING),
-        mnist_nothing=_priced(mnist, **LAID_OUT),
+        mnist_sets=priced(mnist, compute_set_cycles=NOTHING),
+        mnist_nothing=priced(mnist, **LAID_OUT),
         gpt2=Residual.of(gpt2),
         gpt2_on_chip=_tried(gpt2, "pipeline.offload_weight_update_variables=false"),
         gpt2_head=_tried(gpt2, HEAD),
@@ -241,8 +252,8 @@ def residuals(rows: Sequence[SimulatedRow]) -> str:
         vit_split=_tried(vit, f"{HEADS}.split_qkv=true"),
         vit_token=_tried(vit, *CLASS_TOKEN),
         resnet50=Residual.of(resnet50),
-        resnet50_not_laid_out=_priced(resnet50, variable_layout_cycles=NOTHING),
-        resnet50_nothing=_priced(resnet50, **LAID_OUT),
+        resnet50_not_laid_out=priced(resnet50, variable_layout_cycles=NOTHING),
+        resnet50_nothing=priced(resnet50, **LAID_OUT),
     )
 
 
@@ -256,10 +267,10 @@ def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
     return _errors(simulate_rows(prepare_rows(others)))
 
 
-def _priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
+def _priced(rows: Sequence[Prepared], **times: Fraction) -> str:
     """Return the errors of rows with some rates so many times what they are."""
     rates = DEFAULT_RATES.with_values(**{name: getattr(DEFAULT_RATES, name) * by for name, by in times.items()})
-    return _errors(simulate_rows(prepare_rows([each.row for each in rows]), rates))
+    return _errors(simulate_rows(rows, rates))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipusim.api import Job, pricing
-from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, update_cycles
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, update_cycles
 from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
@@ -16,7 +16,7 @@ from ipusim.model.collective_call import CollectiveCall
 _STATISTICS: Final = CollectiveCall("all_reduce", (2, 256), "float32", group=2)
 
 
-def with_shared_statistics(rows: Sequence[SimulatedRow]) -> list[SimulatedRow]:
+def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
     """Return rows whose batch norms sum up mean and variance over two replicas in each pass, by the rates in use."""
 
     def shared(job: Job) -> Job:
@@ -30,16 +30,16 @@ def with_shared_statistics(rows: Sequence[SimulatedRow]) -> list[SimulatedRow]:
         return replace(job, program=program, plan=plan, costs=costs, of=lambda *counts: shared(job.of(*counts)))
 
     found = []
-    for each in prepare_rows([each.row for each in rows]):
+    for each in rows:
         jobs = tuple(map(shared, each.jobs))
         found.append(replace(each, jobs=jobs, cycles=tuple(map(update_cycles, jobs))))
     return [SimulatedRow(each.row, each.time()) for each in found]
 
 
-def summed_one_by_one(rows: Sequence[SimulatedRow]) -> list[SimulatedRow]:
+def summed_one_by_one(rows: Sequence[Prepared]) -> list[SimulatedRow]:
     """Return rows whose replicas sum up one variable after the other, IPU after IPU, and meet for each round of it."""
     found = []
-    for each in prepare_rows([each.row for each in rows]):
+    for each in rows:
         job = each.jobs[0]
         system, together = job.system, job.costs.gradient_sum
         cycles = -together.cost.total_cycles if together else 0

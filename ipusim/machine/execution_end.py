@@ -59,13 +59,16 @@ class GradientSum(BeforeUpdate):
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
-        self._loads = [
-            [
-                self._describe(Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE))
-                for load in each.links
-            ]
-            for each in total.cost.rounds
-        ]
+        described: dict[int, range] = {}  # by the round itself: those of a ring are one
+        for each in total.cost.rounds:
+            if id(each) not in described:
+                rows = [
+                    Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
+                    for load in each.links
+                ]
+                first = self._describe(*rows) if rows else 0
+                described[id(each)] = range(first, first + len(rows))
+        self._loads = [described[id(each)] for each in total.cost.rounds]
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round."""

@@ -94,7 +94,7 @@ class Meeting(Facility):
 def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
     """Yield the load of each link direction in a round that begins in ``start``, with its first and its last cycle."""
     for load in round_cost.links:
-        link = resources.links([load.direction.label])
+        link = resources.link(load.direction)
         first_byte = clock.end(link, what, start, round_cost.latency_cycles)
         yield load, first_byte, clock.end(link, SpanKind.LINK, first_byte, load.cycles)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
+from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.timeline.host_track import HostTrack
 
@@ -19,6 +21,12 @@ HOST_PROGRAM: Final[Workers] = (Resource("host program"),)
 def ipus(numbers: Iterable[int]) -> Workers:
     """Return logical IPUs of the device."""
     return tuple(Resource("IPU", number) for number in numbers)
+
+
+@lru_cache(maxsize=4096)  # asked for of every link in every round
+def link(direction: LinkDirection) -> Workers:
+    """Return one link direction."""
+    return links([direction.label])
 
 
 def links(labels: Iterable[str]) -> Workers:

@@ -76,8 +76,11 @@ def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_thei
 
 def test_every_source_is_left_out_of_the_fit_that_its_rows_are_judged_by(validate):
     """A row that says nonsense moves the errors of other sources' rows, and none of its own source's."""
-    rows = [row for row in read_throughputs(PUBLISHED) if row.model.startswith("bert_large") and row.use == "fitted"]
-    prepared = prepare_rows([*rows, replace(rows[0], items_per_s=rows[0].items_per_s / 2)])
+    prepared = [
+        each for each in validate.found.prepared if each.row.model.startswith("bert_large") and each.row.use == "fitted"
+    ]
+    rows = [each.row for each in prepared]
+    prepared.append(replace(prepared[0], row=replace(rows[0], items_per_s=rows[0].items_per_s / 2)))
     found = simulate_rows(prepared)
     with_it, without = with_sources_left_out(prepared, found), with_sources_left_out(prepared[:-1], found[:-1])
     own = source_of(rows[0].source)
@@ -201,8 +204,8 @@ def test_what_no_rate_explains_is_said_and_a_fit_brings_a_larger_pod_nearer(tmp_
     assert 0 < fitted.error < 0.7 * plain.error
 
 
-def test_the_rates_in_use_are_those_that_the_rows_give(simulated):
-    prepared = prepare_rows([each.row for each in simulated])
+def test_the_rates_in_use_are_those_that_the_rows_give(simulated, validate):
+    prepared = validate.found.prepared
     for name, value in fitted_rates(prepared, simulated).items():
         rate = next(rate for rate in RATES if rate.attribute == name)
         assert value == pytest.approx(float(rate.default), rel=0.01)
@@ -222,8 +225,8 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
     assert RANGES.read_bytes() == validate.found.ranges
-    of_one_pod = {each.row.model: each.row for each in simulated if each.row.ipus <= 64}
-    kinds = {name: kind_of(prepare(row).jobs[0]) for name, row in of_one_pod.items()}
+    of_one_pod = {each.row.model: each for each in validate.found.prepared if each.row.ipus <= 64}
+    kinds = {name: kind_of(each.jobs[0]) for name, each in of_one_pod.items()}
     assert kinds == {
         **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT"),
         **dict.fromkeys(("mnist_cnn", "small_cnn", "mnist_mlp"), "small networks"),
@@ -237,10 +240,10 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
 
 
 @slowest
-def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
-    frameworks = {each.row.framework: each.row for each in reversed(simulated)}
-    prepared, other = (prepare(frameworks[name]) for name in ("popart", "pytorch"))
-    sent = prepare(next(each.row for each in simulated if each.row.model == "bert_large_512"))
+def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated, validate):
+    frameworks = {each.row.framework: each for each in reversed(validate.found.prepared)}
+    prepared, other = frameworks["popart"], frameworks["pytorch"]
+    sent = next(each for each in validate.found.prepared if each.row.model == "bert_large_512")
     table = sensitivity_table([prepared, other, sent])
     felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}
     assert set(felt) >= {rate.name for rate in RATES if rate.is_fitted}, "a row for each"

@@ -46,6 +46,7 @@ class Validation:
         benchmarks: links, collectives and the host.
         felt: what each rate does to a training; None where that was not asked.
         dials: the rates that were fitted, and what tells each.
+        prepared: the trainings laid out, to be priced by other rates.
         ranges: the file of errors by kind of model, by which runs say how far off they may be.
     """
 
@@ -56,6 +57,7 @@ class Validation:
     benchmarks: Sequence[micro.MicroBenchmark]
     felt: Table | None = None
     dials: Table | None = None
+    prepared: Sequence[Prepared] = ()
     ranges: bytes = b""
 
     def verdicts(self) -> Iterator[str]:
@@ -126,6 +128,7 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         micro.read_benchmarks() if everything else (),
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
+        prepared,
         _ranges_csv(prepared, simulated) if everything else b"",
     )
 
