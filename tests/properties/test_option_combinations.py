@@ -536,12 +536,13 @@ def check_scenario(scenario):
         untrained.update(workload.initial_parameters(stage))
     result = execute(experiment)
     losses, weights = plain_loop(scenario, untrained, workload.feed)
-    np.testing.assert_allclose(
-        [loss.loss for loss in result.learning.losses], sent(scenario, losses), rtol=1e-12, atol=1e-14
-    )
+    # Of a training that diverges, as some drawn ones do, gradients are sums in which large numbers cancel.
+    near = max(1.0, max(losses) / 10)
+    tolerance = {"rtol": 1e-12 * near, "atol": 1e-14 * near}
+    np.testing.assert_allclose([loss.loss for loss in result.learning.losses], sent(scenario, losses), **tolerance)
     assert result.learning.weights.keys() == weights.keys()
     for name, array in result.learning.weights.items():
-        np.testing.assert_allclose(array, weights[name], rtol=1e-12, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(array, weights[name], **tolerance, err_msg=name)
     check_memory(result)
     check_run(result, scenario["seed"])
     if scenario["seed"] in RECORDED:
