@@ -11,32 +11,41 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from _typeshed import ReadableBuffer
-
 #: What stands for a character that an encoding has not, as wide as that, so that tables keep their columns.
 _INSTEAD: Final = {"→": ">", "µ": "u", "…": "."}
 _ERRORS: Final = "ipusim"
 
 
-class _Outlet(io.FileIO):
+class _Outlet(io.TextIOWrapper):
     """A stream whose reader may leave (``| head``): what nobody reads any more goes nowhere.
 
     Another failure of standard output, such as of a full disk, is raised, and once: Python would raise
     it again at its end. Of standard error nobody is left to tell.
+
+    It stands above the buffer, not below: an interrupt in a raw stream of Python's, between the system's write and its
+    return, would leave in the buffer what is printed already, and print it twice.
     """
 
-    _gone = False
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._leave(error)
+        return len(text)
 
-    def write(self, data: ReadableBuffer, /) -> int:
-        if not self._gone:
-            try:
-                return super().write(data)
-            except OSError as error:
-                self._gone = True
-                if self.fileno() == 1 and not isinstance(error, BrokenPipeError):
-                    error.filename = "standard output"
-                    raise
-        return memoryview(data).nbytes
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._leave(error)
+
+    def _leave(self, error: OSError) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+        if self.fileno() == 1 and not isinstance(error, BrokenPipeError):
+            error.filename = "standard output"
+            raise error
 
 
 def prepare_streams() -> None:
@@ -56,8 +65,8 @@ def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int)
             stream.reconfigure(errors=_ERRORS)
         return stream
     encoding = stream.encoding if stream is not None else "utf-8"
-    buffer = io.BufferedWriter(_Outlet(descriptor, "wb", closefd=False))
-    return io.TextIOWrapper(buffer, encoding, _ERRORS, line_buffering=descriptor == 2)
+    buffer = io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False))
+    return _Outlet(buffer, encoding, _ERRORS, line_buffering=descriptor == 2)
 
 
 class NumberedLines(io.TextIOBase):

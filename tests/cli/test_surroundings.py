@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -292,6 +293,39 @@ def test_an_interrupted_run_clears_up_and_says_nothing(tmp_path):
     assert code == -signal.SIGINT
     assert (output, errors) == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+#: Prints 3,000 lines, into which a timer breaks again and again, as an interrupt does into one.
+BROKEN_INTO = """
+import signal
+from ipusim.base.streams import prepare_streams
+class Break(Exception): pass
+def broken(*_):
+    global printing
+    if printing:
+        printing = False
+        raise Break
+printing = False
+prepare_streams()
+signal.signal(signal.SIGALRM, broken)
+signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+for number in range(3000):
+    try:
+        printing = True
+        print(f"<{number}>", flush=True)
+        printing = False
+    except Break:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+@posix
+def test_what_an_interrupt_breaks_into_is_not_printed_twice():
+    done = subprocess.run([sys.executable, "-c", BROKEN_INTO], cwd=ROOT, capture_output=True, text=True, check=True)
+    printed = [int(number) for number in re.findall(r"<(\d+)>", done.stdout)]
+    assert printed == sorted(set(printed))
+    assert len(printed) > 2000
 
 
 @slowest
