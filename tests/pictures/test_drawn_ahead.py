@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -50,7 +51,7 @@ def files(result, folder, drawing):
 
 
 def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, drawn_in, tmp_path):
-    with report.drawing_ahead(job) as drawing:
+    with report.drawing_ahead(job, report.picture_window) as drawing:
         ahead = files(result, tmp_path, drawing)
     assert [*ahead] == [*drawn_here]
     assert {name for name in ahead if ahead[name] != drawn_here[name]} <= {"scenario.yaml"}
@@ -61,10 +62,71 @@ def test_pictures_drawn_ahead_are_those_drawn_here(job, result, drawn_here, draw
 def test_where_that_process_is_killed_or_the_run_is_too_long_to_be_sent_they_are_drawn_here(
     job, result, drawn_here, drawn_in, monkeypatch, tmp_path
 ):
-    with report.drawing_ahead(job) as drawing:
+    with report.drawing_ahead(job, report.picture_window) as drawing:
         os.kill(drawing._child.process, signal.SIGKILL)
         assert files(result, tmp_path, drawing)["trace.png"] == drawn_here["trace.png"]
     monkeypatch.setattr(report, "_MOST_SENT", len(result.timeline) - 1)
-    with report.drawing_ahead(job) as drawing:
+    with report.drawing_ahead(job, report.picture_window) as drawing:
         assert files(result, tmp_path, drawing)["memory.png"] == drawn_here["memory.png"]
     assert drawn_in == [os.getpid()] * 2
+
+
+@pytest.fixture(scope="module")
+def training():
+    return job_from(
+        {
+            "system": {"name": "m2000"},
+            "data": {"type": "synthetic", "shape": [4], "classes": 2, "samples": 64},
+            "model": {
+                "layers": [
+                    {"name": "dense", "type": "dense", "units": 2},
+                    {"name": "loss", "type": "softmax_cross_entropy"},
+                ]
+            },
+            "pipeline": {
+                "stages": [["dense"], ["loss"]],
+                "micro_batch_size": 4,
+                "gradient_accumulation_count": 4,
+            },
+            "optimizer": {"type": "sgd", "learning_rate": 0.1},
+            "steps": 3,
+        }
+    )
+
+
+def test_of_a_training_they_are_drawn_of_the_run_without_its_arithmetic_before_its_own_is_there(
+    training, drawn_in, monkeypatch, tmp_path
+):
+    """What the process draws is numbered, and says of which window and title."""
+    drawn = []
+
+    def noted(run, fit, busy=0):
+        drawn.append(run)
+        timeline, shown = run
+        return {"trace.png": f"{len(drawn)}: {shown.name}, {timeline.info.title}".encode()}
+
+    monkeypatch.setattr(pictures, "pictures_of", noted)
+    result = execute(training)
+    timeline, first = result.timeline, report.picture_window(result.timeline)
+    second = report.picture_window(timeline, execution=1)
+    others = timeline.about(replace(timeline.info, title="another")), timeline.about(replace(timeline.info, name="x"))
+    for sent, content in (
+        ((timeline, first), "1: execution 0 of 3, "),
+        ((timeline, second), "2: execution 1 of 3, "),
+        ((others[0], first), "2: execution 0 of 3, another"),
+        ((others[1], first), "2: execution 0 of 3, "),
+    ):
+        with report.drawing_ahead(training, report.picture_window) as drawing:
+            assert drawing.send(sent)
+            assert drawing.brought() == {"trace.png": content.encode()}
+    assert drawn == []
+
+
+def test_a_long_training_is_not_simulated_twice(training, drawn_in, monkeypatch):
+    monkeypatch.setattr(pictures, "pictures_of", lambda run, fit, busy=0: {"trace.png": run[1].name.encode()})
+    monkeypatch.setattr(report, "Session", None)  # which nothing may begin
+    monkeypatch.setattr(report, "_MOST_PASSES", len(training.plan.kind) * training.executions - 1)
+    result = execute(training)
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        assert drawing.send((result.timeline, report.picture_window(result.timeline)))
+        assert drawing.brought() == {"trace.png": b"execution 0 of 3"}

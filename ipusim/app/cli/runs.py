@@ -25,7 +25,7 @@ from ipusim.app.terminal import interruptible, keep_watch, print_table, print_te
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
-    from ipusim.api import Run
+    from ipusim.api import Run, Timeline
     from ipusim.app.regression.expectations import Judged
     from ipusim.app.render.window import Window
     from ipusim.app.run_folder.report import Drawing
@@ -138,24 +138,25 @@ class _Results:
         """Return the files of a run by name; ``comments`` are on its scenario."""
         from ipusim.app.run_folder.report import run_files
 
-        shown = self._window(result)
+        shown = self.window(result.timeline)
         files = run_files(
             result, shown, folder, self.trace_format, comments, full_trace=self.full_trace, drawing=self.drawing
         )
         self.names[folder] = tuple(files)
         return files
 
-    def _window(self, result: Run) -> Window:
+    def window(self, timeline: Timeline) -> Window:
+        """Return what the picture of a run shows; of a run without such a part its execution, and note that."""
         from ipusim.app.run_folder.report import picture_window
 
         try:
-            return picture_window(result.timeline, self.start, self.end, self.phase, self.execution)
+            return picture_window(timeline, self.start, self.end, self.phase, self.execution)
         except (OutputError, OptionError) as error:
             # Only the run itself shows that there is no such part; its results are kept.
-            instead = min(self.execution or 0, result.timeline.info.executions - 1)
+            instead = min(self.execution or 0, timeline.info.executions - 1)
             text = error.told(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing.append(f"{text}; the picture shows execution {instead} instead")
-            return picture_window(result.timeline, execution=instead)
+            return picture_window(timeline, execution=instead)
 
 
 def _executed(
@@ -180,7 +181,7 @@ def _executed(
         reads = job.request.paths(scenario)
         with (
             interruptible() as heed,
-            drawing_ahead(job) as results.drawing,
+            drawing_ahead(job, results.window) as results.drawing,
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as results_folder,
         ):
             with progress(job.name, heed) as report:

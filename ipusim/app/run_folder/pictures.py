@@ -31,9 +31,12 @@ def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) 
     return [*([partial(memory, fit)] if fit else ()), traces]
 
 
-def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None) -> dict[str, bytes]:
-    """Return the pictures of a run in a window, of its memory too where it is known, by the names of their files."""
-    return side_by_side(picture_makers(*run, fit))
+def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None, busy: int = 0) -> dict[str, bytes]:
+    """Return the pictures of a run in a window, of its memory too where it is known, by the names of their files.
+
+    They are drawn side by side where there are cores for that beside those that are ``busy``.
+    """
+    return side_by_side(picture_makers(*run, fit), busy)
 
 
 def check_picture_suffix(suffix: str) -> None:

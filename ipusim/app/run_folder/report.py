@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Run, Timeline, analysis
+from ipusim.api import Job, Run, Session, Timeline, analysis
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.left_out import in_periods
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
@@ -48,6 +49,8 @@ OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *EXPORT
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
 _MOST_SENT: Final = 500_000
+#: Passes of a training that is simulated a second time at most, for its pictures: of each come a few rows.
+_MOST_PASSES: Final = 100_000
 #: What writes each format of a trace file.
 _TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
     "perfetto": write_perfetto_trace,
@@ -189,16 +192,28 @@ def _files_beside_pictures(
     yield trace_file(result, trace_format, full=full_trace)
 
 
-def drawing_ahead(job: Job) -> Drawing:
-    """Return a process that imports matplotlib while a Job is executed, to draw its pictures when it is sent the run.
+def drawing_ahead(job: Job, window: Callable[[Timeline], Window]) -> Drawing:
+    """Return a process that draws the pictures of a Job while its arithmetic is done.
 
-    What a figure takes before it is drawn, a quarter of a second, no one waits for then.
+    It imports matplotlib and, as arithmetic takes no time of the machine, simulates the Job without it and draws what
+    comes of that. It returns these pictures where the run that it is sent is the same, and else draws that one. A Job
+    without arithmetic is not simulated twice, nor is one of very many spans.
+
+    Args:
+        job: what is run.
+        window: returns what pictures of a Timeline show.
     """
 
     def prepare() -> Callable[[tuple[Timeline, Window]], dict[str, bytes]]:
         from ipusim.app.run_folder.pictures import pictures_of  # noqa: PLC0415
 
-        return partial(pictures_of, fit=job.memory if job.describes_memory else None)
+        draw = partial(pictures_of, fit=job.memory if job.describes_memory else None)
+        if job.workload is None or len(job.plan.kind) * job.executions > _MOST_PASSES:
+            return draw
+        timeline = Session(replace(job, workload=None)).run(job.executions, jump=False)
+        expected = timeline, window(timeline)
+        drawn = draw(expected, busy=1)  # with the arithmetic
+        return lambda run: drawn if run == expected and run[0].info.title == timeline.info.title else draw(run)
 
     return Ahead(prepare)
 

@@ -20,8 +20,10 @@ T = TypeVar("T")
 Maker = Callable[[], dict[str, bytes]]
 
 
-def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
+def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
     """Return the files of all makers, in their order; forked children make the first of them on spare cores.
+
+    Of these ``busy`` are not spare, as other processes of this run compute on them.
 
     What takes longest stands first. A child writes nothing but what it made to its parent, and ends with it. What it
     did not bring, whatever the reason, is made here, where an error is raised as if there were no children.
@@ -34,7 +36,7 @@ def side_by_side(makers: Sequence[Maker]) -> dict[str, bytes]:
             give_back_memory()
             gc.disable()
             stack.callback(gc.enable)
-        children = [_begun(make, stack) for make in makers[: _spare_cores()]]
+        children = [_begun(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
         here = [make() for make in makers[len(children) :]]
         brought = [child.brought() if child else None for child in children]
         aside = [make() if made is None else made for made, make in zip(brought, makers, strict=False)]

@@ -59,6 +59,13 @@ def test_one_core_begins_no_child(children, monkeypatch):
     assert children == []
 
 
+def test_cores_that_are_busy_begin_no_child(children):
+    made = side_by_side(makers(), busy=1)
+    assert [int(made[name]) for name in "abc"] == [*children, os.getpid(), os.getpid()]
+    assert len(side_by_side(makers(), busy=9)) == 6
+    assert len(children) == 1
+
+
 def test_no_child_begins_beside_another_thread_which_may_hold_a_lock(children):
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
