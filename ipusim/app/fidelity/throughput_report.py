@@ -146,7 +146,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
     firsts = [prepared[0], *others]
     found: dict[str, tuple[Prepared, float]] = {}
     for each in firsts:
-        found = {name: (each, share) for name, share in sensitivities(each).items() if name not in found} | found
+        found |= {name: (each, share) for name, share in sensitivities(each, known=found).items()}
     rows = []
     for rate in hardware.RATES:
         if rate.attribute in found:

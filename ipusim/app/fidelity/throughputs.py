@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -109,11 +109,14 @@ class Prepared:
     @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
         """Return what a weight update takes at any count, by these rates or the scenario's."""
-        job = self.jobs[0]
-        cycles = self.cycles if rates in (None, self.rates) else [_cycles(each, rates) for each in self.jobs]
-        slope = (cycles[2] - cycles[0]) / (2 * self.multiple)
+        job, _, last = self.jobs
+        if rates in (None, self.rates):
+            least, _, most = self.cycles
+        else:
+            least, most = _cycles(job, rates), _cycles(last, rates)
+        slope = (most - least) / (2 * self.multiple)
         return UpdateTime(
-            fixed=float((cycles[0] - self.count * slope) / job.system.clock_hz),
+            fixed=float((least - self.count * slope) / job.system.clock_hz),
             micro_batch=float(slope / job.system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
             learners=job.system.learners,
@@ -330,10 +333,12 @@ def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[
     return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
-def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dict[str, float]:
+def sensitivities(
+    prepared: Prepared, share: Fraction = Fraction(1, 100), known: Collection[str] = ()
+) -> dict[str, float]:
     """Return, for each rate that a row feels, by which share its throughput grows when the rate grows by ``share``.
 
-    Keys are attributes of Rates; a rate that can grow no further is left out.
+    Keys are attributes of Rates; those that are ``known`` and a rate that can grow no further are left out.
     """
     row = prepared.row
 
@@ -344,7 +349,7 @@ def sensitivities(prepared: Prepared, share: Fraction = Fraction(1, 100)) -> dic
     before, found = seconds(prepared.rates), {}
     for rate in hardware.RATES:
         value = getattr(prepared.rates, rate.attribute) * (1 + share)
-        if value <= rate.most and rate.unit != "links":
+        if rate.attribute not in known and value <= rate.most and rate.unit != "links":
             after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
             if after != before:
                 found[rate.attribute] = before / after - 1

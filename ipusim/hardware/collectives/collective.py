@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ipusim.base.errors import DeviceError, QuantityError
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """Elements that one IPU sends to another in one round.
 
     Attributes:

@@ -84,23 +84,26 @@ def ring_all_gather(system: System, participants: Sequence[int], elements: int, 
 
 def reduce_scatter_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
     """Return the rounds after which each IPU of ``ring`` holds the sum of the elements at its position in ``parts``."""
-    return [
-        tuple(
-            Transfer(source, target, part.start, part.stop, reduce=True)
-            for position, (source, target) in enumerate(_hops(ring))
-            for part in (parts[(position - number - 1) % len(ring)],)
-        )
-        for number in range(len(ring) - 1)
-    ]
+    return _rounds(ring, [*parts[-1:], *parts[:-1]], reduce=True)
 
 
 def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
     """Return the rounds after which every IPU of ``ring`` holds what each had at its position in ``parts``."""
+    return _rounds(ring, parts, reduce=False)
+
+
+def _rounds(ring: Sequence[int], parts: Sequence[slice], reduce: bool) -> list[Round]:
+    """Return the rounds in which each IPU of ``ring`` sends its part first, and then what came in the round before."""
+    hops, ends, first = _hops(ring), [(part.start, part.stop) for part in parts], len(parts)
+    twice = [*ends, *ends]
     return [
         tuple(
-            Transfer(source, target, part.start, part.stop)
-            for position, (source, target) in enumerate(_hops(ring))
-            for part in (parts[(position - number) % len(ring)],)
+            [
+                Transfer(source, target, start, stop, reduce)
+                for (source, target), (start, stop) in zip(
+                    hops, twice[first - number : 2 * first - number], strict=True
+                )
+            ]
         )
         for number in range(len(ring) - 1)
     ]
