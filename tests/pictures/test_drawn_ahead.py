@@ -94,9 +94,33 @@ def training():
     )
 
 
-def test_of_a_training_they_are_drawn_of_the_run_without_its_arithmetic_before_its_own_is_there(
-    training, drawn_in, monkeypatch, tmp_path
-):
+def sent(result, shown=None, timeline=None):
+    return timeline or result.timeline, shown or report.picture_window(result.timeline), result.summary.waterfall
+
+
+def test_files_of_a_training_are_those_that_are_made_where_the_run_is(training, drawn_in, tmp_path, monkeypatch):
+    result = execute(training)
+    here = files(result, tmp_path, None)
+    assert {"weights.npz", "timeline.npz", "memory.npz", "trace.pftrace.gz", "trace.svg", "memory.png"} <= here.keys()
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        monkeypatch.setattr(report, "_files_of_time", lambda *_, **__: pytest.fail("made twice"))
+        assert files(result, tmp_path, drawing) == here
+    assert drawn_in == [os.getpid()]
+
+
+def test_what_that_process_has_not_made_of_a_training_is_made_here(training, drawn_in, tmp_path):
+    result = execute(training)
+    other = replace(result, timeline=result.timeline.about(replace(result.timeline.info, name="other")))
+    expected = [files(run, tmp_path, None) for run in (other, result)]
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        assert files(other, tmp_path, drawing) == expected[0]
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        os.kill(drawing._child.process, signal.SIGKILL)
+        assert files(result, tmp_path, drawing) == expected[1]
+    assert drawn_in == [os.getpid()] * 3
+
+
+def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there(training, drawn_in, monkeypatch):
     """What the process draws is numbered, and says of which window and title."""
     drawn = []
 
@@ -107,26 +131,27 @@ def test_of_a_training_they_are_drawn_of_the_run_without_its_arithmetic_before_i
 
     monkeypatch.setattr(pictures, "pictures_of", noted)
     result = execute(training)
-    timeline, first = result.timeline, report.picture_window(result.timeline)
-    second = report.picture_window(timeline, execution=1)
+    timeline = result.timeline
     others = timeline.about(replace(timeline.info, title="another")), timeline.about(replace(timeline.info, name="x"))
-    for sent, content in (
-        ((timeline, first), "1: execution 0 of 3, "),
-        ((timeline, second), "2: execution 1 of 3, "),
-        ((others[0], first), "2: execution 0 of 3, another"),
-        ((others[1], first), "2: execution 0 of 3, "),
+    for run, content in (
+        (sent(result), "1: execution 0 of 3, "),
+        (sent(result, report.picture_window(timeline, execution=1)), "2: execution 1 of 3, "),
+        (sent(result, timeline=others[0]), "2: execution 0 of 3, another"),
+        (sent(result, timeline=others[1]), "2: execution 0 of 3, "),
     ):
         with report.drawing_ahead(training, report.picture_window) as drawing:
-            assert drawing.send(sent)
-            assert drawing.brought() == {"trace.png": content.encode()}
+            assert drawing.send(run)
+            made = drawing.brought()
+        assert made["trace.png"] == content.encode()
+        assert ("timeline.npz" in made) == content.startswith("1")
     assert drawn == []
 
 
 def test_a_long_training_is_not_simulated_twice(training, drawn_in, monkeypatch):
     monkeypatch.setattr(pictures, "pictures_of", lambda run, fit, busy=0: {"trace.png": run[1].name.encode()})
-    monkeypatch.setattr(report, "Session", None)  # which nothing may begin
-    monkeypatch.setattr(report, "_MOST_PASSES", len(training.plan.kind) * training.executions - 1)
     result = execute(training)
+    monkeypatch.setattr(report, "execute", None)  # which nothing may call
+    monkeypatch.setattr(report, "_MOST_PASSES", len(training.plan.kind) * training.executions - 1)
     with report.drawing_ahead(training, report.picture_window) as drawing:
-        assert drawing.send((result.timeline, report.picture_window(result.timeline)))
+        assert drawing.send(sent(result))
         assert drawing.brought() == {"trace.png": b"execution 0 of 3"}

@@ -103,7 +103,7 @@ class _Results:
         names: of the files in each folder.
         missing: what is said of pictures that could not be had.
         judged: what the scenario expects of its run, and what that came to.
-        drawing: the process that draws its pictures, where one was begun.
+        drawing: the process that makes its pictures and files of time, where one was begun.
     """
 
     start: int | None
@@ -181,7 +181,7 @@ def _executed(
         reads = job.request.paths(scenario)
         with (
             interruptible() as heed,
-            drawing_ahead(job, results.window) as results.drawing,
+            drawing_ahead(job, results.window, results.trace_format, full_trace=results.full_trace) as results.drawing,
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as results_folder,
         ):
             with progress(job.name, heed) as report:

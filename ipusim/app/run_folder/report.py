@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Run, Session, Timeline, analysis
-from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.api import Job, Run, Timeline, analysis, execute
 from ipusim.app.render.left_out import in_periods
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
 from ipusim.app.run_folder.export import EXPORT_FILES
@@ -49,16 +47,12 @@ OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *EXPORT
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
 _MOST_SENT: Final = 500_000
-#: Passes of a training that is simulated a second time at most, for its pictures: of each come a few rows.
+#: Passes of a training that is simulated a second time at most, for files of time: of each come a few rows.
 _MOST_PASSES: Final = 100_000
-#: What writes each format of a trace file.
-_TRACES: Final[dict[str, Callable[[TraceContent, Callable[[bytes], object]], None]]] = {
-    "perfetto": write_perfetto_trace,
-    "chrome": write_chrome_trace,
-}
-
-#: Draws the pictures of a run in a window.
-Drawing = Ahead[tuple[Timeline, Window]]
+#: What files of a run are made of that are the same without its arithmetic.
+_Timed = tuple[Timeline, Window, analysis.Waterfall | None]
+#: Makes such files.
+Drawing = Ahead[_Timed]
 
 
 def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -122,8 +116,14 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
         lambda source, target: [link.label for link in system.route(source, target)],
         result.summary.waterfall,
     )
+    write: Callable[[TraceContent, Callable[[bytes], object]], None]
+    if trace_format == "chrome":
+        from ipusim.app.render.chrome_trace import write_chrome_trace as write  # noqa: PLC0415
+    else:
+        # In another process than the run's, as a rule: the protocol takes longer to import than a trace to write.
+        from ipusim.app.render.perfetto_trace import write_perfetto_trace as write  # noqa: PLC0415
     file = Gzip()
-    _TRACES[trace_format](content, file.write)
+    write(content, file.write)
     return TRACE_FILES[trace_format], file.close()
 
 
@@ -154,83 +154,106 @@ def run_files(
 
     ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
     scenario can, which a program of Python functions is not. ``comments`` are lines at its head. A ``full_trace`` has
-    every span of a run that repeats itself, however many there are. The pictures come from a process that was begun for
-    them, ``drawing``, where there is one.
+    every span of a run that repeats itself, however many there are. What ``drawing`` makes, a process that was
+    begun before the run, is not made again.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
     ``memory.png`` exist where the stages say what they hold.
     """
 
-    def others() -> dict[str, bytes]:
-        return dict(_files_beside_pictures(result, folder, trace_format, comments, full_trace=full_trace))
-
-    files = _with_pictures(result, shown, drawing, others)
+    of_results = partial(_files_of_results, result, folder, comments)
+    of_time = partial(_files_of_time, result, trace_format, full_trace=full_trace)
+    files = _made(result, shown, drawing, of_results, of_time)
     return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
 
 
-def _files_beside_pictures(
-    result: Run, folder: Path, trace_format: str, comments: Sequence[str], *, full_trace: bool
-) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of every file of :func:`run_files` but the pictures."""
-    learning = result.learning
+def _files_of_results(result: Run, folder: Path, comments: Sequence[str]) -> dict[str, bytes]:
+    """Return the files of :func:`run_files` that say what was asked for and what came out."""
+    learning, files = result.learning, {}
     scenario = scenario_text(result.job.request, folder, (*versions(), *comments))
     if scenario is not None:
-        yield SCENARIO_FILE, scenario.encode()
-    yield "summary.json", json_bytes(result.summary.to_dict())
+        files[SCENARIO_FILE] = scenario.encode()
+    files["summary.json"] = json_bytes(result.summary.to_dict())
     if learning is not None:
         if learning.losses:
-            yield "losses.csv", losses_csv(learning)
+            files["losses.csv"] = losses_csv(learning)
         if learning.outputs:
-            yield "outputs.npz", archive_of(learning.outputs)
-        yield "weights.npz", archive_of(learning.weights)
+            files["outputs.npz"] = archive_of(learning.outputs)
+        files["weights.npz"] = archive_of(learning.weights)
+    return files
+
+
+def _files_of_time(result: Run, trace_format: str, *, full_trace: bool) -> dict[str, bytes]:
+    """Return the files of :func:`run_files` that are the same without arithmetic, but the pictures."""
     saved = io.BytesIO()
     result.timeline.save(saved)
-    yield "timeline.npz", saved.getvalue()
+    files = {"timeline.npz": saved.getvalue()}
     if result.describes_memory:
-        yield MEMORY_FILE, memory_file(run_curves(result))
-    yield trace_file(result, trace_format, full=full_trace)
+        files[MEMORY_FILE] = memory_file(run_curves(result))
+    name, content = trace_file(result, trace_format, full=full_trace)
+    return files | {name: content}
 
 
-def drawing_ahead(job: Job, window: Callable[[Timeline], Window]) -> Drawing:
-    """Return a process that draws the pictures of a Job while its arithmetic is done.
+def drawing_ahead(
+    job: Job, window: Callable[[Timeline], Window], trace_format: str = "perfetto", *, full_trace: bool = False
+) -> Drawing:
+    """Return a process that makes the files of a Job that are the same without its arithmetic, while that is done.
 
-    It imports matplotlib and, as arithmetic takes no time of the machine, simulates the Job without it and draws what
-    comes of that. It returns these pictures where the run that it is sent is the same, and else draws that one. A Job
-    without arithmetic is not simulated twice, nor is one of very many spans.
+    It imports matplotlib and, as arithmetic takes no time of the machine, simulates the Job without it. It returns the
+    files of that where the run that it is sent is the same, and else the pictures of that one alone, as of a Job
+    without arithmetic, which is not simulated twice, and of one of very many spans.
 
     Args:
         job: what is run.
         window: returns what pictures of a Timeline show.
+        trace_format, full_trace: as :func:`run_files` takes them.
     """
 
-    def prepare() -> Callable[[tuple[Timeline, Window]], dict[str, bytes]]:
+    def prepare() -> Callable[[_Timed], dict[str, bytes]]:
         from ipusim.app.run_folder.pictures import pictures_of  # noqa: PLC0415
 
         draw = partial(pictures_of, fit=job.memory if job.describes_memory else None)
-        if job.workload is None or len(job.plan.kind) * job.executions > _MOST_PASSES:
-            return draw
-        timeline = Session(replace(job, workload=None)).run(job.executions, jump=False)
-        expected = timeline, window(timeline)
-        drawn = draw(expected, busy=1)  # with the arithmetic
-        return lambda run: drawn if run == expected and run[0].info.title == timeline.info.title else draw(run)
+        if not _is_made_ahead(job):
+            return lambda sent: draw(sent[:2])
+        run = execute(replace(job, workload=None, held_out=None), jump=False)
+        expected = _timed(run, window(run.timeline))
+        files = draw(expected[:2], busy=1) | _files_of_time(run, trace_format, full_trace=full_trace)
+        title = run.timeline.info.title
+
+        def files_of(sent: _Timed) -> dict[str, bytes]:
+            return files if sent == expected and sent[0].info.title == title else draw(sent[:2])
+
+        return files_of
 
     return Ahead(prepare)
 
 
-def _with_pictures(result: Run, shown: Window, drawing: Drawing | None, make: Maker) -> dict[str, bytes]:
-    """Return what ``make`` makes, and the pictures of a run, which are made beside it where there are cores."""
+def _timed(result: Run, shown: Window) -> _Timed:
+    return result.timeline, shown, result.summary.waterfall
+
+
+def _is_made_ahead(job: Job) -> bool:
+    """Whether a Job is simulated without its arithmetic beside it."""
+    return job.workload is not None and len(job.plan.kind) * job.executions <= _MOST_PASSES
+
+
+def _made(result: Run, shown: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker) -> dict[str, bytes]:
+    """Return all files of a run; a process ``drawing`` that was begun before it, or forked ones, make some of them."""
     timeline, made = result.timeline, {}
-    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send((timeline, shown)):
+    left = [of_results, of_time]
+    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_timed(result, shown)):
         give_back_memory()
-        made = make()
+        here = 1 if _is_made_ahead(result.job) else 2
+        made = {name: content for make in left[:here] for name, content in make().items()}
         drawn = drawing.brought()
+        left = left[here:] if drawn is None or "timeline.npz" not in drawn else []
         if drawn is not None:
-            return made | drawn
+            return made | drawn | {name: content for make in left for name, content in make().items()}
     from ipusim.app.run_folder.pictures import picture_makers  # noqa: PLC0415 - and matplotlib, where it draws here
 
     makers = picture_makers(timeline, shown, result.memory if result.describes_memory else None)
-    return made | side_by_side([*makers, *(() if made else (make,))])
+    return made | side_by_side([*makers, *left])
 
 
 def picture_name(
