@@ -39,10 +39,20 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
         cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text) if word
     ]
 
-    def joined(line: Sequence[str]) -> float:
-        return text_width(" ".join(line), size, bold)
+    # Where each word begins and ends if all stand in one line: what lies between two words is theirs alone, so that
+    # words and pairs of them are measured, and no line that is tried.
+    places: list[tuple[float, float]] = []
+    for number, word in enumerate(words):
+        own = text_width(word, size, bold)
+        end = own
+        if number:
+            end = places[-1][0] + text_width(f"{words[number - 1]} {word}", size, bold)
+        places.append((end - own, end))
 
-    return [" ".join(line) for line in even_lines(words, joined, width)]
+    def width_of(line: Sequence[int]) -> float:
+        return places[line[-1]][1] - places[line[0]][0]
+
+    return [" ".join(words[number] for number in line) for line in even_lines(range(len(words)), width_of, width)]
 
 
 def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], width: float) -> list[list[T]]:
