@@ -12,9 +12,17 @@ import math
 import autograd
 import autograd.numpy as anp
 import numpy as np
+from autograd.extend import defvjp, primitive
 
-# The derivative of autograd's own, 1 / cosh(z)^2, overflows where the hyperbolic tangent is 1 to the last bit.
-autograd.extend.defvjp(anp.tanh, lambda ans, z: lambda gradient: gradient * (1 - ans**2))
+
+@primitive
+def tanh(z):
+    """The derivative of autograd's own, 1 / cosh(z)^2, overflows where the hyperbolic tangent is 1 to the last bit."""
+    return np.tanh(z)
+
+
+# of a function of its own: the work of users' functions is counted by the derivative of autograd's
+defvjp(tanh, lambda ans, z: lambda gradient: gradient * (1 - ans**2))
 
 
 def dense(x, W, b):
@@ -59,7 +67,7 @@ def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, posi
 
 
 def sigmoid(z):
-    return (1 + anp.tanh(z / 2)) / 2
+    return (1 + tanh(z / 2)) / 2
 
 
 def lstm(x, W, U, b):
@@ -68,8 +76,8 @@ def lstm(x, W, U, b):
     for t in range(x.shape[-2]):
         z = anp.matmul(x[..., t, :], W) + anp.matmul(h, U) + b[..., None, :]
         i, f, o = (sigmoid(z[..., n * units : (n + 1) * units]) for n in (0, 1, 3))
-        c = f * c + i * anp.tanh(z[..., 2 * units : 3 * units])
-        h = o * anp.tanh(c)
+        c = f * c + i * tanh(z[..., 2 * units : 3 * units])
+        h = o * tanh(c)
         hs.append(h)
     return anp.stack(hs, axis=-2)
 
@@ -91,7 +99,7 @@ def gru(x, W, U, b, reset_after, attended=False, masked=False):
         else:
             inner = anp.matmul(r * h, U[..., 2 * units :])
         z = z - score[..., t, :] * z
-        h = mask[..., t, :] * (z * h + (1 - z) * anp.tanh(given[..., 2 * units :] + inner))
+        h = mask[..., t, :] * (z * h + (1 - z) * tanh(given[..., 2 * units :] + inner))
         hs.append(h)
     return anp.stack(hs, axis=-2)
 
