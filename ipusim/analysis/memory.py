@@ -164,8 +164,20 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
     of_stage = footprint.stages[stage]
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)
-    kinds = (PASS_OF_KIND[timeline.kind[rows[timeline.ipu[rows] == ipu]]] for ipu in of_stage.ipus)
-    return max(int(stage_levels(of_stage, kind).kept.during.max(initial=0)) for kind in kinds)
+    most = 0
+    for ipu in of_stage.ipus:
+        own = rows[timeline.ipu[rows] == ipu]
+        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).kept
+        kept = levels.during.copy()
+        for block in timeline.repeats:
+            first, last = np.searchsorted(own, block[:2]).tolist()
+            if first == last:
+                continue
+            more = (block.times - 1) * int(levels.after[last - 1] - (levels.after[first - 1] if first else 0))
+            kept[first:last] += max(more, 0)
+            kept[last:] += more
+        most = max(most, int(kept.max(initial=0)))
+    return most
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:

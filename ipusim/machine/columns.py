@@ -94,32 +94,39 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 class Marks(Facility):
     """What notes the state when the IPU of the first stage comes to a mark."""
 
-    def __init__(self, ipu: IpuId, note: Callable[[int], object]) -> None:
-        """Call ``note`` with the micro-batch of a mark, NONE at the beginning of an execution."""
+    def __init__(self, ipu: IpuId, note: Callable[[int, tuple[int, int]], object]) -> None:
+        """Call ``note`` with the micro-batch of a mark and its pass, all NONE at the beginning of an execution."""
         self.ipus = (ipu,)
         self.handlers = {cast(Code, MARK): self._pass}
         self._note = note
 
-    def _pass(self, _ipu: IpuId, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
-        self._note(micro_batch)
+    def _pass(self, _ipu: IpuId, stage: int, micro_batch: int, number: int, _step: int, cause: int) -> int:
+        self._note(micro_batch, (number, stage))
         return cause
 
 
-def marked(columns: InstructionColumns, micro_batches: Container[int]) -> InstructionColumns:
+def marked(columns: InstructionColumns, micro_batches: Container[int], *, in_phases: bool) -> InstructionColumns:
     """Return instructions with marks at their beginning and before forward passes of the first stage.
 
     Args:
         columns: of the IPU of the first stage.
         micro_batches: before whose passes.
+        in_phases: whether there are marks before all of the IPU's passes over them, and not only these.
     """
     code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
     of = zip(code, stage, micro_batch, strict=True)
     forward = (int(Code.FORWARD), 0)
-    at = [row for row, (one, where, batch) in enumerate(of) if (one, where) == forward and batch in micro_batches]
+    at = [
+        row
+        for row, (one, where, batch) in enumerate(of)
+        if ((one, where) == forward or (in_phases and one < PASSES)) and batch in micro_batches
+    ]
     new: dict[str, int | list[int]] = {
         "cycles": 0,
         "code": MARK,
+        "stage": [NONE, *(stage[row] for row in at)],
         "micro_batch": [NONE, *(micro_batch[row] for row in at)],
+        "number": [NONE, *(code[row] for row in at)],
         "step": 0,
     }
     return InstructionColumns(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,8 @@ class Delivery(Facility):
         self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._first_ipu = context.ipu(replica, 0).number
+        #: Of each way the micro-batches of the tensors that are sent first and last, where tensors pile up.
+        self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
         #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
         #: them, and those that are on their way.
         self._here: dict[int, int] = {}
@@ -117,6 +120,10 @@ class Delivery(Facility):
         ipu, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._shape)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
+        if self._sent_ends is not None:
+            way, sent = np.divmod(tensor, self._count)
+            begins, ends = (dict(zip(way[::step].tolist(), sent[::step].tolist(), strict=True)) for step in (-1, 1))
+            self._sent_ends.update({each: (begins[each], ends[each]) for each in begins})
         first = context.recorder.describe_columns(
             len(tensor),
             kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
@@ -209,8 +216,27 @@ class Delivery(Facility):
             ways = (divmod(tensor, self._count) for tensor in tensors)
             return tuple((way, micro_batch - first_micro_batch) for way, micro_batch in ways)
 
-        here, blocking = told(sorted(self._here)), told(sorted(self._blocking))
+        here: Hashable = told(sorted(self._here)) if self._sent_ends is None else self._piles(first_micro_batch)
+        blocking = told(sorted(self._blocking))
         return here, told(self._on_way), told(sorted(self._waiting)), blocking, self._links.state()
+
+    def _piles(self, first_micro_batch: int) -> Hashable:
+        """Return the tensors that have arrived: of each way all, or the ends of a pile that has no gap.
+
+        The end of a pile is the first or the last tensor that is ever sent that way, or counted from the first
+        micro-batch: what a later phase takes piles up from the first one on, and then runs out to the last one.
+        """
+        assert self._sent_ends is not None
+        piles = []
+        for way, tensors in groupby(sorted(self._here), lambda tensor: tensor // self._count):
+            micro_batches = [tensor % self._count for tensor in tensors]
+            ends = micro_batches[0], micro_batches[-1]
+            if ends[1] - ends[0] == len(micro_batches) - 1:
+                names = dict(zip(self._sent_ends[way], ("first", "last"), strict=True))
+                piles.append((way, "pile", *(names.get(end, end - first_micro_batch) for end in ends)))
+            else:
+                piles.append((way, *(each - first_micro_batch for each in micro_batches)))
+        return tuple(piles)
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return what ``ipu`` waits for here; None where it does not."""

@@ -88,6 +88,8 @@ class Context:
         progress: called with the time-steps behind.
         ended: called with the number of executions that have ended, before the next one begins.
         rerouted: what copies cost when cables die, in order.
+        in_phases: whether stages run all micro-batches through one kind of pass before the next, so that tensors that
+            a later phase takes pile up in an earlier one.
     """
 
     clock: Clock
@@ -101,6 +103,7 @@ class Context:
     progress: Callable[[int], object]
     ended: Callable[[int], object]
     rerouted: tuple[Rerouted, ...] = ()
+    in_phases: bool = False
 
     @property
     def steps(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from types import GeneratorType
 from typing import Any, Final, Protocol, cast
 
@@ -54,7 +55,8 @@ class Ipu:
         self._context, self._columns, self._between = context, columns, between
         self._facilities = tuple(facilities)
         self._left = cast(_ListIterator, iter(columns.code))
-        self._marks = columns.code.count(MARK)
+        #: How many marks there are before each instruction, and in all; nothing where there are none.
+        self._marks = [*accumulate((code == MARK for code in columns.code), initial=0)] if MARK in columns.code else []
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -64,10 +66,11 @@ class Ipu:
     @property
     def position(self) -> int:
         """The number of instructions that it has begun in all executions so far, marks apart."""
-        code, marks = self._columns.code, self._marks
-        begun = len(code) - self._left.__length_hint__()
-        passed = code[:begun].count(MARK) if marks else 0
-        return self.execution * (len(code) - marks) + begun - passed
+        instructions, marks = len(self._columns.code), self._marks
+        begun = instructions - self._left.__length_hint__()
+        if not marks:
+            return self.execution * instructions + begun
+        return self.execution * (instructions - marks[-1]) + begun - marks[begun]
 
     def run(self) -> Process:
         """Carry out every instruction of every execution; a SimPy process."""

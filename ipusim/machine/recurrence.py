@@ -25,7 +25,8 @@ class Mark(NamedTuple):
 
     Attributes:
         execution: that the first stage's IPU is in.
-        micro_batch: whose first pass it begins; NONE at the beginning of an execution.
+        micro_batch: over which it begins a pass; NONE at the beginning of an execution.
+        phase: the kind and the stage of that pass.
         cycle: when.
         positions: of each IPU, the instruction that comes next, counted over all executions.
         state: of everything else, relative to now and to the execution and the micro-batch.
@@ -33,6 +34,7 @@ class Mark(NamedTuple):
 
     execution: int
     micro_batch: int
+    phase: tuple[int, int]
     cycle: int
     positions: tuple[int, ...]
     state: Hashable

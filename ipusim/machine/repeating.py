@@ -13,6 +13,8 @@ import numpy.typing as npt
 from ipusim.machine.recurrence import Lists, Mark, periods
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
+from ipusim.timeline.kinds import PASSES, of_kinds
+from ipusim.timeline.phases_of_rows import phases
 from ipusim.timeline.repeats import Repeat, block_between, with_copies
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
@@ -26,7 +28,7 @@ class ShortRun:
 
     Attributes:
         timeline: of what was simulated.
-        inner: a block of one copy in each execution, where one was looked for.
+        inner: blocks of one copy, one in each execution, or in each phase of it, where any were looked for.
         outer: one of whole executions; None where none was looked for.
         within: whether each execution repeats itself, or need not.
         across: whether executions do, or need not.
@@ -41,7 +43,13 @@ class ShortRun:
     @property
     def micro_batches(self) -> int:
         """What the number of micro-batches that are left out is a multiple of."""
-        return math.lcm(*(each.micro_batches for each in self.inner))
+        return math.lcm(*(each.length for each in self.inner))
+
+    def time_steps(self, left_out: int) -> int:
+        """Return how many time-steps of an execution so many micro-batches take that are left out."""
+        execution = self.timeline.execution
+        first = [each for each in self.inner if execution[each.first : each.last].max() == 0]
+        return sum(left_out // each.length * each.time_steps for each in first)
 
     def executions_over(self, left_out: int) -> int:
         """Return how many of the executions that are left out are no whole block."""
@@ -55,13 +63,13 @@ class ShortRun:
         if once is None:
             once = self.timeline.folded(inner)
         assert once is not None, "blocks that happen once have no copies to leave out"
-        repeats = [repeat._replace(times=repeat.times + left_out // repeat.micro_batches) for repeat in once.repeats]
+        repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in once.repeats]
         more = info.executions - short.executions
         if self.outer is not None and more:
             first, last = np.searchsorted(once.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
             cycles = self.outer.cycles
             cycles += sum(
-                left_out // repeat.micro_batches * repeat.cycles for repeat in repeats if first <= repeat.first < last
+                left_out // repeat.length * repeat.cycles for repeat in repeats if first <= repeat.first < last
             )
             times = 1 + more // self.outer.executions
             repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.executions))
@@ -71,9 +79,9 @@ class ShortRun:
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
         """Return the blocks of executions with their copies that are rows, as many micro-batches of each execution."""
         found = [with_copies(self.timeline.columns, each) for each in inner]
-        folded = min(((each.times - 1) * each.micro_batches for each in found), default=0)
+        folded = min(((each.times - 1) * each.length for each in found), default=0)
         folded -= folded % self.micro_batches
-        return [each._replace(times=1 + folded // each.micro_batches) for each in found]
+        return [each._replace(times=1 + folded // each.length) for each in found]
 
 
 def short_run(
@@ -98,10 +106,14 @@ def short_run(
     inner = []
     for execution in range(timeline.info.executions) if within else ():
         of = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
-        found = next(_found(columns, of, lists.alike), None)
-        if found is None:
+        blocks = [
+            next(_found(columns, [mark for mark in of if mark.phase == phase], lists.alike), None)
+            for phase in dict.fromkeys(mark.phase for mark in of)
+        ]
+        found = [block for block in blocks if block is not None]
+        if not found or len(found) < len(blocks) or (len(found) > 1 and not _apart(columns, found, plan.sync.meets)):
             return ShortRun(timeline, within=False)
-        inner.append(found)
+        inner += found
     outer = None
     if across:
         begun = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
@@ -109,6 +121,29 @@ def short_run(
         if outer is None:
             return ShortRun(timeline, across=False)
     return ShortRun(timeline, tuple(inner), outer)
+
+
+def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
+    """Whether each stage's passes of a kind repeat in one of several blocks, and none waits for what another one makes.
+
+    It is then all the same how many tensors pile up from block to block: a longer run has them as much earlier. Where
+    IPUs meet after each time-step, they wait for no tensors.
+    """
+    phase = phases(columns)
+    passes = of_kinds(columns["kind"], PASSES)
+    block_of = np.full(int(phase.max()) + 1, NONE)
+    for number, block in enumerate(blocks):
+        rows = slice(block.first, block.last)
+        own = np.unique(phase[rows][passes[rows]])
+        if (block_of[own] != NONE).any():
+            return False
+        block_of[own] = number
+    if (block_of[phase[passes]] == NONE).any():
+        return False
+    cause, ipu = columns["cause"], columns["ipu"]
+    released = passes & (cause != NONE) & (ipu != ipu[cause]) & (phase[cause] >= 0)
+    alone = block_of[phase[released]] == block_of[phase[cause[released]]]
+    return meets or bool(alone.all())
 
 
 def _found(
@@ -120,8 +155,17 @@ def _found(
         further = {"micro_batches": period.micro_batches, "executions": period.executions}
         for time_steps in _time_steps(columns, begin, end):
             block = block_between(columns, begin, end, time_steps=time_steps, **further)
-            if block is not None:
+            if block is not None and not _reaches_back(columns, block):
                 yield block
+
+
+def _reaches_back(columns: Mapping[str, npt.NDArray[np.int64]], block: Repeat) -> bool:
+    """Whether a row behind a block has its cause further back than a copy before it, as where tensors travel for long.
+
+    Which row of the block that is in a longer run nothing says; a block of several periods reaches as far.
+    """
+    cause = columns["cause"][block.last :]
+    return bool(((cause != NONE) & (cause < 2 * block.first - block.last)).any())
 
 
 def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: int) -> Iterator[int]:

@@ -68,6 +68,7 @@ def simulate(
     progress: Progress | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     marked: Container[int] | None = None,
+    in_phases: bool = False,
     note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
 ) -> Timeline:
     """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
@@ -83,6 +84,7 @@ def simulate(
         between: what hosts do together before an execution, by its number.
         marked: micro-batches before whose forward passes in the first stage the state of the machine is noted, as at
             the beginning of each execution; None for no states.
+        in_phases: whether it is noted before all passes over them of the first stage's IPU.
         note: is called with each state.
 
     Raises MissingTensorError when an operation starts where a tensor is not, and
@@ -90,7 +92,7 @@ def simulate(
     """
     together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between, marked, note)
+    machine = Machine(plan, program, system, costs, together, executions, between, marked, in_phases, note)
     machine.run(progress)
     return machine.recorder.timeline(timeline_info_of(plan, program, system, machine.costs.links, executions))
 
@@ -115,6 +117,7 @@ class Machine:
         executions: int,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
         marked: Container[int] | None = None,
+        in_phases: bool = False,
         note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
     ) -> None:
         """Build the processes of :func:`simulate`; nothing happens yet."""
@@ -136,6 +139,7 @@ class Machine:
             lambda steps: self._progress(steps, executions * context.steps),
             self._end_execution,
             routes,
+            in_phases,
         )
         self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
         self._tell, self._noted = note, 0
@@ -145,7 +149,7 @@ class Machine:
         columns = [instruction_columns(context, replica) for replica in context.replicas]
         if marked is not None:
             shard = self._first.shard
-            columns[0][shard] = with_marks(columns[0][shard], marked)
+            columns[0][shard] = with_marks(columns[0][shard], marked, in_phases=in_phases)
             self._facilities.append(Marks(self._first, self._note))
         self.ipus = [
             Ipu(
@@ -181,8 +185,8 @@ class Machine:
         """
         return tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
-    def _note(self, micro_batch: int) -> None:
-        """Note the state as the IPU of the first stage is about to begin a micro-batch, or an execution.
+    def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
+        """Note the state as the IPU of the first stage is about to begin a pass over a micro-batch, or an execution.
 
         Where tensors pile up, states become larger and larger: no more are noted then than the run itself takes.
         """
@@ -193,7 +197,7 @@ class Machine:
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
         self._noted += size_of(state)
-        self._tell(Mark(first.execution, micro_batch, self._clock.now, positions, (state, ahead)))
+        self._tell(Mark(first.execution, micro_batch, phase, self._clock.now, positions, (state, ahead)))
 
     def _end_execution(self, executions: int) -> None:
         self.ended(executions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping
+from copy import copy
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -137,6 +138,12 @@ class Order:
             raise PlanError(f"passes: {error}") from None
         table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         return cls(schedule, shape, table=table, joined=np.array([row[1:] in joined for row in rows], bool))
+
+    def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
+        """Return the same Order with FIFOs of other depths, in micro-batches."""
+        found = copy(self)
+        found.fifo_depths = fifo_depths
+        return found
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that an Order says."""

@@ -133,17 +133,18 @@ class Plan:
         """Of each stage and its neighbour, the most tensors that may wait for it there; empty in lock-step: one."""
         return {} if self._count_waiting is None else self._count_waiting()
 
-    def with_waiting(self, waiting: Mapping[tuple[int, int], int]) -> Plan:
-        """Return the Plan with other numbers of tensors that wait: those of the longer Plan that it stands for.
+    def with_buffers(self, waiting: Mapping[tuple[int, int], int], fifo_depths: tuple[int, ...]) -> Plan:
+        """Return the Plan with other depths of buffers: those of the longer Plan that it stands for.
 
         Args:
             waiting: tensors that wait at most, by source stage and target stage.
+            fifo_depths: of each stage's activation FIFO, in micro-batches.
 
         Returns:
             The same Plan otherwise.
         """
         return Plan(
-            self.order,
+            self.order.with_fifo_depths(fifo_depths),
             self.sync,
             table=self.table,
             emitted=self.emitted,

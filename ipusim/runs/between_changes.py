@@ -95,12 +95,13 @@ class BetweenChanges:
 
     def _length(self, block: Repeat) -> int:
         """Return the micro-batches, or executions, of one copy of a block."""
-        return block.executions or block.micro_batches
+        return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
         """Yield of how many micro-batches, or executions, the first short run is; nothing where there are too few."""
         if self.executions == 1:
-            yield from short_counts(self.job.schedule, self.job.program.shape)
+            if not self.job.schedule.in_phases:  # of which each has its own micro-batches left out
+                yield from short_counts(self.job.schedule, self.job.program.shape)
         elif 2 * (least := KEPT_EXECUTIONS * self.in_a_row) <= self.executions:
             yield nearest_count(least, self.executions, self.in_a_row)
 

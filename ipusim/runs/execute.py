@@ -118,14 +118,12 @@ def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     """Return the report of each selection order, of the whole Job: as often as its Timeline repeats a block."""
-    blocks = [repeat for repeat in timeline.repeats if repeat.micro_batches]
-    blocks = blocks[:1] if timeline.info.executions > 1 else blocks  # of one execution
+    lengths = [repeat.length for repeat in timeline.repeats if repeat.micro_batches]
     whole = count = job.program.shape.micro_batches
     period = None
-    if blocks:
-        period = math.lcm(*(block.micro_batches for block in blocks), job.schedule.step(job.program.shape))
-        left_out = sum((block.times - 1) * block.micro_batches for block in blocks)
-        once = max(whole - left_out, job.plan.shape.micro_batches)
+    if lengths:
+        period = math.lcm(*lengths, job.schedule.step(job.program.shape))
+        once = max(timeline.contiguous().info.count, job.plan.shape.micro_batches)
         count = nearest_count(once, whole, period)
 
     def reports(of: Job) -> tuple[OrderReport, ...]:

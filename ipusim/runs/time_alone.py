@@ -174,6 +174,7 @@ class _InPart:
             executions=kept,
             between=self.between,
             marked=range(0, micro_batches if micro_batches < whole else 0, period),
+            in_phases=job.schedule.in_phases,
             note=marks.append,
             progress=self.progress,
         )
@@ -185,11 +186,11 @@ class _InPart:
     def _whole(self, found: ShortRun) -> Timeline:
         """Return the Timeline of the whole run, of which ``found`` is a part."""
         short, count = found.timeline.info, self.job.program.shape.micro_batches
-        more = [(count - short.count) // each.micro_batches * each.time_steps for each in found.inner[:1]]
         info = replace(
             short,
             count=count,
-            time_steps=short.time_steps + sum(more),
+            time_steps=short.time_steps + found.time_steps(count - short.count),
+            overlap=self.job.plan.overlap,
             executions=self.executions,
             executions_per_step=self.job.program.repeat_count,
         )

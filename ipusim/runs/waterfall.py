@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.waterfall import Waterfall
@@ -18,6 +19,7 @@ from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.disturbed import undisturbed
@@ -85,17 +87,25 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
 
 def busiest_cycles(job: Job, costs: Costs) -> int:
     """Return the cycles of all passes of the busiest IPU in one execution of the pipeline, at such costs."""
-    plan, passes = job.plan, costs.passes
-    cycles: dict[int, int] = {}
+    plan = job.plan
+    if any(True for _ in costs.composites(plan)):  # of which ramps have fewer than periods
+        return int(job.of_whole(lambda of: _busy_cycles(of.plan, costs)).max())
+    return int(_busy_cycles(plan, costs).max() * job.program.shape.micro_batches // plan.shape.micro_batches)
+
+
+def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
+    """Return the cycles of all passes of each IPU in one execution of a Plan, shape (IPUs,)."""
+    passes = costs.passes
+    cycles = np.zeros(max(plan.ipus) + 1, dtype=np.int64)
     shown, often = np.unique(np.stack([plan.ipu, plan.kind, plan.stage]), axis=1, return_counts=True)
     for (ipu, kind, stage), times in zip(shown.T.tolist(), often.tolist(), strict=True):
-        cycles[ipu] = cycles.get(ipu, 0) + times * passes[kind, stage]
+        cycles[ipu] += times * passes[kind, stage]
     for slot in costs.composites(plan):
         _, stage, micro_batch = slot[0]
         own = [(kind, of) for kind, of, _ in slot]
         ipu = plan.shape.copies[micro_batch % len(plan.shape.copies)][stage]
         cycles[ipu] += costs.slot_cycles(own) - sum(passes[each] for each in own)
-    return max(cycles.values(), default=0) * job.program.shape.micro_batches // plan.shape.micro_batches
+    return cycles
 
 
 def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:

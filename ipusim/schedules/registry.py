@@ -137,7 +137,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "sharded", serial.sharded, any_count, False, "no pipeline: through the shards", _SHARDED, period=any_count
         ),
         Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE, period=any_count),
-        Schedule("gpipe", gpipe.order, any_count, True, "all forward passes, then all backward passes", _GPU, _FREE),
+        _free("gpipe", gpipe.order, "all forward passes, then all backward passes", _GPU, in_phases=True),
         _free("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
         _free(
             "interleaved_1f1b",
@@ -173,14 +173,12 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             _GPU_TRAINING,
             period=hanayo.period,
         ),
-        Schedule(
+        _free(
             "breadth_first",
             breadth_first.order,
-            any_count,
-            True,
             "gpipe with stages that go round the IPUs several times",
             _GPU,
-            _FREE,
+            in_phases=True,
         ),
         _free(
             "zero_bubble_h1",
@@ -290,7 +288,7 @@ def called(words: Sequence[str]) -> list[str]:
 
 def is_of_the_house(schedule: Schedule) -> bool:
     """Whether a schedule is one of this package's own; one of a user's file may have the name of one."""
-    return schedule.name in HOUSE and _SCHEDULES[schedule.name] is schedule
+    return schedule.name in HOUSE and _SCHEDULES[schedule.name].order is schedule.order
 
 
 def find(name: str) -> Schedule:

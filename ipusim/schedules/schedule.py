@@ -30,6 +30,8 @@ class Schedule:
         shallower: the name of one whose FIFOs are half as deep; empty where there is none.
         period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
             where it does not, or where that is to be found in the Order.
+        in_phases: whether a stage runs all micro-batches through one kind of pass before any through the next, so that
+            an Order repeats itself in each of these phases, and not as whole micro-batches.
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
         per_ipu: how many stages an IPU has where nobody says.
@@ -54,6 +56,7 @@ class Schedule:
     shallower: str = ""
     written: PlanShape | None = None
     period: Callable[[PlanShape], int] | None = None
+    in_phases: bool = False
     placement: Callable[[int, int], tuple[int, ...]] = around
     per_ipu: int = 1
     mirrored: bool = False

@@ -121,13 +121,16 @@ def _check_copies(
     """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
+    before_first = False
     for repeat in repeats:
         rows, more = slice(repeat.first, repeat.last), repeat.times - 1
         numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
         for column, number in zip(latest.values(), numbers, strict=True):
             own = column[rows]
+            before_first |= bool(((own != NONE) & (own + more * number < 0)).any())
             column[rows] = np.where(own == NONE, NONE, own + more * number)
     wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
+    wrong += ["micro_batch"] * before_first
     if wrong:
         raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
     _check_counts(info, columns, repeats)
@@ -156,7 +159,7 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 
     What is left of the run without further copies has to be a run too, of no more executions than rows.
     """
-    added = Blocks(repeats, len(columns["start"])).added(columns["execution"])
+    added = Blocks(repeats, len(columns["start"])).added(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows behind a block whose {name} lies within it")
@@ -219,7 +222,7 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
     around: list[Repeat] = []
     total, further = rows, 0
     for repeat in found:
-        if not (0 <= repeat.first < repeat.last <= rows and repeat.times > 1 and min(repeat[3:]) >= 0):
+        if not (0 <= repeat.first < repeat.last <= rows and repeat.times > 1 and min(_sizes(repeat)) >= 0):
             raise FileError(f"a block of rows {repeat.first} to {repeat.last}, {repeat.times} times")
         while around and around[-1].last <= repeat.first:
             around.pop()
@@ -227,12 +230,17 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
             raise FileError(f"blocks that overlap in row {repeat.first}")
         around.append(repeat)
         total += repeat.times * (repeat.last - repeat.first) * math.prod(outer.times for outer in around[:-1])
-        further += math.prod(outer.times for outer in around) * max(repeat[3:])
+        further += math.prod(outer.times for outer in around) * max(_sizes(repeat))
         if max(total, further) > _LATEST:
             raise FileError(f"a block of {repeat.times} copies")
     if list(found) != sorted(found, key=lambda repeat: (repeat.first, -repeat.last)):
         raise FileError("blocks out of order")
     return found
+
+
+def _sizes(repeat: Repeat) -> tuple[int, ...]:
+    """Return how many cycles, micro-batches, time-steps and executions a copy of a block is of."""
+    return repeat.cycles, repeat.length, repeat.time_steps, repeat.executions
 
 
 def _is_count(value: object) -> bool:

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.timeline.phases_of_rows import phases
+
 Column = npt.NDArray[np.int64]
 
 #: What a row has in place of a number that does not apply to it.
@@ -25,7 +27,8 @@ class Repeat(NamedTuple):
     Attributes:
         first, last: the block's first row, and the row behind its last one.
         times: copies in all, of which the rows are the first.
-        cycles, micro_batches, time_steps, executions: what each further copy adds to the rows' numbers.
+        cycles, micro_batches, time_steps, executions: what each further copy adds to the rows' numbers. Where stages
+            take micro-batches from the last one on, it takes some away.
     """
 
     first: int
@@ -35,6 +38,11 @@ class Repeat(NamedTuple):
     micro_batches: int
     time_steps: int
     executions: int
+
+    @property
+    def length(self) -> int:
+        """How many micro-batches a copy is of."""
+        return abs(self.micro_batches)
 
     def contains(self, other: Repeat) -> bool:
         """Whether ``other`` is nested in this block."""
@@ -122,16 +130,22 @@ class Blocks:
             found[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
         return found
 
-    def added(self, execution: Column) -> tuple[Column, Column, Column, Column]:
+    def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
         """Return by how much all copies of blocks before each row put it further on.
 
+        Of several blocks of an execution each moves the micro-batches of the stages' passes that its own rows are of.
+
         Args:
-            execution: of each row.
+            columns: of the Timeline, by name.
 
         Returns:
             Of each row its cycles, micro-batches, time-steps and executions; micro-batches and time-steps count
             within the execution of the block.
         """
+        execution = columns["execution"]
+        within = [repeat for repeat in self.repeats if repeat.micro_batches]
+        of = [int(execution[repeat.first : repeat.last].max()) for repeat in within]
+        phase = phases(columns) if len(set(of)) < len(of) else np.zeros(self.rows, dtype=np.int64)
         cycles, micro_batches, time_steps, executions = (np.zeros(self.rows, dtype=np.int64) for _ in range(4))
         for repeat in self.repeats:
             more, behind = repeat.times - 1, slice(repeat.last, None)
@@ -139,9 +153,13 @@ class Blocks:
             if repeat.executions:
                 executions[behind] += more * repeat.executions
             else:
-                own = execution[behind] == execution[repeat.first : repeat.last].max()
-                micro_batches[behind][own] += more * repeat.micro_batches
-                time_steps[behind][own] += more * repeat.time_steps
+                rows = slice(repeat.first, repeat.last)
+                own = execution == execution[rows].max()
+                time_steps[behind][own[behind]] += more * repeat.time_steps
+                own &= np.isin(phase, phase[rows]) & (phase >= 0)
+                # From the last micro-batch on, it is what comes before the copies that is further on.
+                moved = behind if repeat.micro_batches > 0 else slice(repeat.last)
+                micro_batches[moved][own[moved]] += more * repeat.length
         return cycles, micro_batches, time_steps, executions
 
 

@@ -192,7 +192,7 @@ class Timeline:
 
     @cached_property
     def _contiguous(self) -> Timeline:
-        added = self.blocks.added(self.execution)
+        added = self.blocks.added(self.columns)
         table = moved(self._table, added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
@@ -236,7 +236,7 @@ class Timeline:
         Returns:
             The longer run, of the same rows.
         """
-        table = moved(self._table, Blocks(repeats, len(self)).added(self.execution), 1)
+        table = moved(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
         return Timeline(info, table, repeats)
 
     def rows_alone(self) -> Timeline:
@@ -330,7 +330,7 @@ class Timeline:
         def choose(repeat: Repeat, added: Column) -> Chosen:
             touched: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
             if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
-                copies = 1 if repeat.executions else -(-micro_batches // max(repeat.micro_batches, 1))
+                copies = 1 if repeat.executions else -(-micro_batches // max(repeat.length, 1))
                 touched = [*touched[:copies], *touched[-copies - 1 :]]
             return some_copies(repeat.times, {*self._at_ends(repeat), *touched})
 

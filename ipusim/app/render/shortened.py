@@ -80,4 +80,4 @@ def gaps(timeline: Timeline) -> Iterator[Break]:
     for block in timeline.repeats:
         at = int(once.start[block.last]) if block.last < len(once) else once.makespan_cycles
         copies = block.times - 1
-        yield Break(at, 0, copies * block.cycles, copies, block.micro_batches, block.executions)
+        yield Break(at, 0, copies * block.cycles, copies, block.length, block.executions)

@@ -110,7 +110,7 @@ class TraceContent:
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
         self.timeline = timeline.rows_alone()
         once = timeline.contiguous()
-        _, further, *_ = timeline.blocks.added(timeline.execution)
+        _, further, *_ = timeline.blocks.added(timeline.columns)
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing, self.flows = drawn_flows(timeline)
         self._sends_beside = timeline.rows(*timelines.SEND_KINDS)

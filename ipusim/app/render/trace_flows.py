@@ -53,7 +53,7 @@ def flows(timeline: Timeline) -> Flows:
 def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     """Return every crossing tensor of a Timeline, whose blocks happen once, and those that go from row to drawn row."""
     # With each block once every tensor goes from pass to pass, if not to one that is drawn.
-    later, *_ = timeline.blocks.added(timeline.execution)
+    later, *_ = timeline.blocks.added(timeline.columns)
     crossing = flows(timeline.contiguous())
     return crossing, crossing.some(later[crossing.source] == later[crossing.target])
 

@@ -88,6 +88,8 @@ def assemble(request: Request) -> Job:
     system, plan = None, None
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
+        if schedule.in_phases and any(stage.describes_memory for stage in requested or ()):
+            schedule = replace(schedule, period=None)  # IPUs hold more from period to period
         system, laid_out_as = lay_out(
             options, fixed, schedule, requested, training, overlapped, rates, findings, shorter=time_alone
         )
@@ -143,20 +145,23 @@ class _LaidOut:
     kept: int | None = None
 
     def held_as_a_whole(self, micro_batches: int) -> _LaidOut:
-        """Return it with as many tensors waiting for IPUs as in the run of all ``micro_batches``.
+        """Return it with buffers for as many tensors and micro-batches as in the run of all ``micro_batches``.
 
-        Where an IPU may run ahead of the next one, each period of the schedule leaves as many more.
+        Where an IPU may run ahead of the next one, and where it keeps all micro-batches, each period of the schedule
+        leaves as many more.
         """
         here, count = self.plan, self.plan.shape.micro_batches
-        if self.kept is None or self.kept == micro_batches or not here.waiting:
+        if self.kept is None or self.kept == micro_batches or not (here.waiting or self.schedule.in_phases):
             return self
         step = self.schedule.step(here.shape)
-        longer = plan_of(self.schedule, replace(here.shape, micro_batches=count + step), here.sync).waiting
-        waiting = {
-            way: tensors + (longer[way] - tensors) * (micro_batches - count) // step
-            for way, tensors in here.waiting.items()
-        }
-        return replace(self, plan=here.with_waiting(waiting))
+        longer = plan_of(self.schedule, replace(here.shape, micro_batches=count + step), here.sync)
+
+        def of_whole(number: int, in_longer: int) -> int:
+            return number + (in_longer - number) * (micro_batches - count) // step
+
+        waiting = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in here.waiting.items()}
+        depths = tuple(map(of_whole, here.fifo_depths, longer.fifo_depths))
+        return replace(self, plan=here.with_buffers(waiting, depths))
 
     def peaks_of_the_whole(self, found: Fit, micro_batches: int) -> Fit:
         """Return what this Plan holds, with the passes of its peaks as the run of all ``micro_batches`` has them.

@@ -34,6 +34,13 @@ class RequestedStage:
         """The stage's cost, or those of all that run at the same time; none where it has layers."""
         return (self.timed,) if self.timed else self.concurrent
 
+    @property
+    def describes_memory(self) -> bool:
+        """Whether it says what it holds, as all stages of layers do."""
+        return not self.costs or any(
+            cost.parameter_bytes or cost.stash_bytes or cost.state_bytes for cost in self.costs
+        )
+
 
 def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
     """Return the stages of a request whose stages are functions."""
