@@ -162,39 +162,35 @@ class Trainer:
         self._build_for(data.element.unpack(data.example)[0])  # type: ignore[attr-defined]  # a model's
         initial_epoch = restored_epoch(callbacks, self, checks.whole("initial_epoch", initial_epoch))
         runner = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
-        callback_list = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=runner.steps)
+        hooks = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=runner.steps)
         self.stop_training, self.history = False, None
         self.validates_seldom = validation_data is not None and validation_freq != 1
-        callback_list.on_train_begin()
+        hooks.on_train_begin()
         logs: dict[str, Any] = {}
         for epoch in range(initial_epoch, checks.whole("epochs", epochs)):
             self.reset_metrics()
-            callback_list.on_epoch_begin(epoch)
-            runner.run(epoch, callback_list.on_train_batch_begin, callback_list.on_train_batch_end)
+            hooks.on_epoch_begin(epoch)
+            runner.run(epoch, hooks.on_train_batch_begin, hooks.on_train_batch_end)
             logs = objective.logs()
             if validation_data is not None and _validates(epoch, validation_freq):
                 size = validation_batch_size or batch_size
-                logs |= self._validated(validation_data, size, validation_steps, callback_list)
-            callback_list.on_epoch_end(epoch, logs)
+                logs |= self._validated(validation_data, size, validation_steps, hooks)
+            hooks.on_epoch_end(epoch, logs)
             if self.stop_training:
                 break
-        callback_list.on_train_end(logs)
-        history = (
-            next((callback for callback in callback_list.callbacks if isinstance(callback, History)), None) or History()
-        )
+        hooks.on_train_end(logs)
+        history = next((callback for callback in hooks.callbacks if isinstance(callback, History)), None) or History()
         self.history = history
         return history
 
-    def _validated(self, data: Any, batch_size: Any, steps: Any, callback_list: CallbackList) -> dict[str, Any]:
+    def _validated(self, data: Any, batch_size: Any, steps: Any, hooks: CallbackList) -> dict[str, Any]:
         parts = list(data) if isinstance(data, tuple | list) else [data]
         if not 1 <= len(parts) <= 3:
             checks.wrong_value("validation_data", "(x, y), (x, y, sample_weight) or a dataset", data)
         x, y, weights = parts + [None] * (3 - len(parts))
         seconds = self.simulated_seconds
         size = None if y is None else batch_size
-        result = self.evaluate(
-            x, y, size, sample_weight=weights, steps=steps, callbacks=callback_list, return_dict=True
-        )
+        result = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=hooks, return_dict=True)
         self.simulated_seconds += seconds
         return {f"val_{name}": value for name, value in result.items()}
 
@@ -218,12 +214,12 @@ class Trainer:
         _without_effect(kwargs)
         data = batches(x, y, sample_weight, batch_size, steps)
         runner = Execution(self, data, objective, steps, 0, training=False)
-        callback_list = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
         self.reset_metrics()
-        callback_list.on_test_begin()
-        runner.run(0, callback_list.on_test_batch_begin, callback_list.on_test_batch_end)
+        hooks.on_test_begin()
+        runner.run(0, hooks.on_test_batch_begin, hooks.on_test_batch_end)
         logs = objective.logs()
-        callback_list.on_test_end(logs)
+        hooks.on_test_end(logs)
         return _as_asked(logs, return_dict)
 
     def predict(
@@ -239,16 +235,16 @@ class Trainer:
         _without_effect(kwargs)
         data = batches(x, None, None, batch_size, steps)
         runner = Execution(self, data, None, steps, 0, training=False)
-        callback_list = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
-        callback_list.on_predict_begin()
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
+        hooks.on_predict_begin()
         outputs: list[list[Any]] = []
 
         def end(step: int, logs: Any) -> None:
             outputs.append(logs["outputs"])
-            callback_list.on_predict_batch_end(step, logs)
+            hooks.on_predict_batch_end(step, logs)
 
-        runner.run(0, callback_list.on_predict_batch_begin, end)
-        callback_list.on_predict_end()
+        runner.run(0, hooks.on_predict_batch_begin, end)
+        hooks.on_predict_end()
         result = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
         return runner.packed(result)
 
