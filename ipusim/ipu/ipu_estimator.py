@@ -173,7 +173,7 @@ class _Body:
     queue: IPUOutfeedQueue
     replicas: int
     spec: Any = None
-    asked: BodyRecord | None = None
+    record: BodyRecord | None = None
     logged: Logged = field(default_factory=Logged)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ class _Body:
             spec = self.model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
             train = self._trained(spec) if self.mode == ModeKeys.TRAIN else None
         if self.spec is None:
-            self.spec, self.logged, self.asked = spec, logged, body_record()
+            self.spec, self.logged, self.record = spec, logged, body_record()
         self.queue.enqueue(self._sent(spec) | logged.sent())
         return train
 
@@ -249,7 +249,7 @@ def loop_program(
     host = getattr(spec, "host_call", None)
     if host and iterations > 1:
         raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
-    trained = Of(results, lambda sent: _called(host, sent, body.asked)) if host else results
+    trained = Of(results, lambda sent: _called(host, sent, body.record)) if host else results
     chief = spec.training_chief_hooks if isinstance(spec, EstimatorSpec) else ()
     return EstimatorProgram(iterations, Of(trained, _loss), None, spec.training_hooks, chief)
 

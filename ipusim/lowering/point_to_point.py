@@ -41,8 +41,8 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     )
 
 
-def _place(passes: Table, around: int = 0) -> Place:
-    return Place(passes[:, 0], turn=np.arange(len(passes)), around=around)
+def _place(passes: Table) -> Place:
+    return Place(passes[:, 0], turn=np.arange(len(passes)))
 
 
 def _passes(passes: Table, side: SideInstructions) -> Iterator[Items]:

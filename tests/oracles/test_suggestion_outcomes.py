@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_info
 
 import ipusim
 from ipusim.app.scenario.load import load_request
+from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, Limits, choices
-from ipusim.app.suggest.given import Given, given_of
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
@@ -77,11 +77,11 @@ def test_a_search_has_one_thread_of_arithmetic() -> None:
     """Its matrices are thousands of cuts by a few IPUs: with two threads 19 s of a search went by in waiting, not 3."""
     threads: set[int] = set()
 
-    def told(_given: Given, _searched: Searched) -> None:
+    def progress(_given: Baseline, _searched: Searched) -> None:
         threads.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
     before = threadpool_info()
-    suggest(dense(4, 64), told=told)
+    suggest(dense(4, 64), progress=progress)
     assert threads == {1}
     assert threadpool_info() == before
 
@@ -129,7 +129,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
 def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     seen: list[Searched] = []
     budget = Budget(interrupted=lambda: bool(seen and seen[-1].plans))
-    found = suggest(transformer(), LIMITED, budget=budget, told=lambda _, searched: seen.append(searched))
+    found = suggest(transformer(), LIMITED, budget=budget, progress=lambda _, searched: seen.append(searched))
     assert found.outcome is Outcome.PLAN
     assert found.searched.stopped == "an interrupt"
     assert 0 < found.gap < 1
@@ -194,13 +194,13 @@ def gpipe(shape):
 
 
 @sharing
-def laid_out(request: Request, limits: Limits) -> list[tuple[Given, Choice, Layout, Search]]:
+def laid_out(request: Request, limits: Limits) -> list[tuple[Baseline, Choice, Layout, Search]]:
     """Return every choice within ``limits`` that a Plan can be drawn of."""
-    given = given_of(request)
-    search = Search(given, limits, most=1, budget=Budget())
-    units = search.units(given.micro_batch_size)
-    drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(given, limits, units))
-    return [(given, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
+    baseline = baseline_of(request)
+    search = Search(baseline, limits, most=1, budget=Budget())
+    units = search.units(baseline.micro_batch_size)
+    drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(baseline, limits, units))
+    return [(baseline, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
     request = load_request(SCENARIOS / f"{name}.yaml", ["memory=report"])
     limits = Limits(ipus=(4,), replicas=(1,), stages=(3, 4, 6, 8), offload=("no",))
     tried = 0
-    for given, choice, layout, search in laid_out(request, limits)[:: 3 if draws_everything() else 9]:
-        units = search.units(given.micro_batch_size)
+    for baseline, choice, layout, search in laid_out(request, limits)[:: 3 if draws_everything() else 9]:
+        units = search.units(baseline.micro_batch_size)
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
         inner = every[:: max(len(every) // 500, 1)]
         cuts = np.array([(0, *each, len(units)) for each in inner])

@@ -12,8 +12,8 @@ import pytest
 
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.suggest import search
+from ipusim.app.suggest.baseline import changed
 from ipusim.app.suggest.choices import Limits
-from ipusim.app.suggest.given import changed
 from ipusim.app.suggest.suggestion import Ceiling, NothingFitsError, Outcome, ceiling_of, suggest
 from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.app.suggest.writing import write_suggested
@@ -332,7 +332,7 @@ def test_a_global_batch_is_that_of_all_hosts(tmp_path: Path) -> None:
     limits = {"ipus": (2,), "replicas": (1,), "stages": (2,), "schedules": ("grouped",), "recompute": ("no",)}
     found = suggest(load_request(name, hosts), Limits(global_batch=768, **limits), runners_up=0)
     run = execute(assemble(changed(found.request, {"numerics": "off", "steps": 1}))).summary
-    assert (found.own.samples, found.given.global_batch) == (1024, 1024)
+    assert (found.own.samples, found.baseline.global_batch) == (1024, 1024)
     assert found.trial.samples == found.one_ipu.samples == run.throughput.effective_batch_size == 768
     assert found.ceiling is not None
     assert found.ceiling.samples * run.count == 768

@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.explanation import explain
-from ipusim.app.explain.what_if import asked, what_if
+from ipusim.app.explain.what_if import requested_changes, what_if
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import OptionError
 from ipusim.hardware.rates import DEFAULT_RATES
@@ -115,20 +115,22 @@ def test_changes_come_best_first_those_that_do_not_fit_and_other_hardware_last()
 def test_what_is_asked_for_is_tried_alone_and_two_by_two():
     job, timeline = run_of(*UNEVEN)
     wanted = [f"{LARGER}=64", "pipeline.stages.stage3.backward=x0.5 pipeline.stages.stage2.forward=800"]
-    found, pairs = asked(job, timeline, wanted)
+    found, pairs = requested_changes(job, timeline, wanted)
     more = (f"{LARGER}=64",)
     less = ("pipeline.stages.stage3.backward=1450", "pipeline.stages.stage2.forward=800")
     assert [each.after for each in found] == [seconds(*UNEVEN, *more), seconds(*UNEVEN, *less)]
     (pair,) = pairs
-    assert pair.found.after == seconds(*UNEVEN, *more, *less)
+    assert pair.both.after == seconds(*UNEVEN, *more, *less)
     assert pair.sum == sum(each.gain for each in found)
     assert not pair.adds_up
-    assert pair.found.gain < pair.sum
+    assert pair.both.gain < pair.sum
 
 
 def test_what_does_not_touch_each_other_adds_up():
     job, timeline = run_of(*UNEVEN, "system.name=m2000", "pipeline.stages.stage1.output_bytes=400000")
-    _, (pair,) = asked(job, timeline, ["rates.link=x2 rates.machine_rung=x2", "pipeline.stages.stage4.update=x0"])
+    _, (pair,) = requested_changes(
+        job, timeline, ["rates.link=x2 rates.machine_rung=x2", "pipeline.stages.stage4.update=x0"]
+    )
     assert pair.adds_up
 
 
@@ -136,7 +138,7 @@ def test_every_refusal_of_what_is_asked_for_is_in_one_message():
     job, timeline = run_of()
     wanted = [f"{LARGER}=13", "pipelines.count=3", "pipeline.schedule=x2", "nothing", "rates.link=x0", f"{LARGER}=16"]
     with pytest.raises(OptionError) as error:
-        asked(job, timeline, wanted)
+        requested_changes(job, timeline, wanted)
     lines = error.value.told(lambda name: f"--{name}").split("\n")
     assert len(lines) >= 5
     assert lines[0].startswith(f"--what: {LARGER}=13: pipeline.gradient_accumulation_count: The number of iterations")
@@ -211,8 +213,10 @@ def test_a_host_that_is_twice_as_fast_takes_half_as_long():
 
 def test_a_rate_that_gives_nothing_names_the_one_that_does():
     job, timeline = run_of("numerics=off", scenario=SCENARIOS / "transformer_eight_ipus.yaml")
-    (found,), _ = asked(job, timeline, ["rates.link=x2"])
-    (other, both), _ = asked(job, timeline, ["rates.machine_rung=x2", "rates.link=x2 rates.machine_rung=x2"])
+    (found,), _ = requested_changes(job, timeline, ["rates.link=x2"])
+    (other, both), _ = requested_changes(
+        job, timeline, ["rates.machine_rung=x2", "rates.link=x2 rates.machine_rung=x2"]
+    )
     assert (found.gain, found.after) == (0.0, found.before)
     assert found.instead.endswith(
         f"with rates.machine_rung=x2 it saves {both.gain:.1%}, of which rates.machine_rung=x2 alone gives "

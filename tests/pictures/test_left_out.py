@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ipusim.api import timelines
-from ipusim.app.render import left_out, shortened
+from ipusim.app.render import layout, left_out, shortened
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
@@ -113,8 +113,9 @@ def test_pictures_of_no_more_spans_than_a_run_may_record_are_the_same(whole, sho
 @pytest.mark.parametrize(("execution", "width_in"), [(0, 10.0), (4, 10.0), (0, 6.0)])
 def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, width_in):
     monkeypatch.setattr(timelines, "MOST_SPANS", 400)
+    monkeypatch.setattr(layout, "WIDTH_IN", width_in)
     window = execution_window(whole, execution)
-    figure = execution_trace(short, window.start, window.end, width_in=width_in)
+    figure = execution_trace(short, window.start, window.end)
     texts = words(figure)
     signs = [text for text in texts if text.startswith("× ")]
     assert len(signs) == 1

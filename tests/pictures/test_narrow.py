@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from ipusim.app.render import layout
 from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
@@ -43,11 +44,12 @@ def stretches(pixels, colour):
     return int(held[0]) + int(np.count_nonzero(held[1:] & ~held[:-1]))
 
 
-def test_all_forward_passes_of_an_inference_can_be_seen():
+def test_all_forward_passes_of_an_inference_can_be_seen(monkeypatch):
+    monkeypatch.setattr(layout, "WIDTH_IN", 9.0)
     free = ("rates.compute_set_cycles=0", "rates.product_layout_cycles=0")
     timeline = execute(load_job(SCENARIOS / "inference.yaml", free)).timeline
     forward = timeline.rows(SpanKind.FORWARD)
-    rows = rows_of_pixels(execution_trace(timeline, width_in=9.0), 4)
+    rows = rows_of_pixels(execution_trace(timeline), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()
     assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
     assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4

@@ -12,9 +12,9 @@ from ipusim.app.cli.app import Overrides, ScenarioPath, app
 from ipusim.app.terminal import keep_watch, print_table, print_text, status, stoppable
 
 if TYPE_CHECKING:
+    from ipusim.app.suggest.baseline import Baseline
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.choices import Limits
-    from ipusim.app.suggest.given import Given
     from ipusim.app.suggest.searched import Searched
     from ipusim.app.suggest.suggestion import Suggestion
     from ipusim.app.synthesize.synthesis import Synthesis
@@ -122,10 +122,10 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
 
     with placed_request(scenario, overrides) as request, status("suggest") as show:
 
-        def tell(scenario_facts: Given, searched: Searched) -> None:
+        def tell(scenario_facts: Baseline, searched: Searched) -> None:
             show(lambda: so_far(scenario_facts, searched, budget.seconds))
 
-        return find(request, limits, simulations=simulations, budget=budget, told=tell)
+        return find(request, limits, simulations=simulations, budget=budget, progress=tell)
 
 
 def _synthesized(suggestion: Suggestion, seconds: float, stop: Callable[[], bool]) -> Synthesis:

@@ -128,18 +128,18 @@ def sweep(
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
-            with progress("sweeping", heed) as told:
-                found = study.run(request, losses, crew, journal, told, landing.show)
+            with progress("sweeping", heed) as report_progress:
+                swept = study.run(request, losses, crew, journal, report_progress, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
-        special = study.special(found, request)
-        limits = ceilings(found)
-        files = sweep_files(found, limits, chosen, table_format, drawn=special is None)
+        special = study.special(swept, request)
+        limits = ceilings(swept)
+        files = sweep_files(swept, limits, chosen, table_format, drawn=special is None)
         files |= {} if special is None else special.files()
         heed()
         landing.end(files)
-    _print(found, limits, chosen, special)
+    _print(swept, limits, chosen, special)
     print_text(f"{folder}: {', '.join(files)}")
 
 
@@ -151,7 +151,7 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
     study.first_job(overrides)
 
 
-def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: Ensemble | WeakPoints | None) -> None:
+def _print(swept: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: Ensemble | WeakPoints | None) -> None:
     """Print the best point and what counts can reach, then the rows; or what runs of a special kind come to."""
     from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
 
@@ -159,10 +159,10 @@ def _print(found: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: En
         print_text(*special.words())
         print_table(special.table())
         return
-    print_text(*verdict(found, limits, chosen))
-    print_table(sweep_table(found, chosen))
+    print_text(*verdict(swept, limits, chosen))
+    print_table(sweep_table(swept, chosen))
     if len(limits) > 1:
-        print_table(ceiling_table(limits, found))
+        print_table(ceiling_table(limits, swept))
 
 
 class _Landing:

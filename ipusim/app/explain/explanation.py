@@ -9,7 +9,7 @@ from typing import Any, Final
 from ipusim.api import Job, Sync, Timeline, analysis, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
-from ipusim.app.explain.what_if import Together, asked, what_if
+from ipusim.app.explain.what_if import Together, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.critical_path import trace_with_path
 from ipusim.app.render.figures import to_png
@@ -163,9 +163,9 @@ class Explanation:
                     for part in self.parts
                 ],
             },
-            "what_if": None if self.what_ifs is None else [what_if_dict(found) for found in self.what_ifs],
+            "what_if": None if self.what_ifs is None else [what_if_dict(outcome) for outcome in self.what_ifs],
             "pairs": [
-                {**what_if_dict(pair.found), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
+                {**what_if_dict(pair.both), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
                 for pair in self.pairs
             ],
             "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
@@ -186,7 +186,7 @@ def explain(
     job: Job | str,
     execution: int | None = None,
     said: analysis.Waterfall | None = None,
-    wanted: Sequence[str] = (),
+    texts: Sequence[str] = (),
     syncs: Sequence[Sync] = (),
     *,
     straggling: bool = False,
@@ -198,22 +198,22 @@ def explain(
         job: what ran, or the reason why that is not known.
         execution: whose idle time is explained, by default that of the whole run.
         said: the parts of the run's time as the run has written them, where what ran is not known.
-        wanted: changes of somebody's own, as :func:`~ipusim.app.explain.what_if.asked` takes them, in place of those
-            that are tried by themselves.
+        texts: changes of somebody's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
+            of those that are tried by themselves.
         syncs: the modes that other schedules are tried in, by default each in its own.
         straggling: whether to say how much of the time goes to stragglers.
 
     Raises TimelineError for an execution that the run has not, OptionError for changes that cannot be.
     """
     path = analysis.critical_path_of(timeline)
-    if isinstance(job, str) and (wanted or straggling):
-        raise OptionError("what" if wanted else "stragglers", f"expected a run whose scenario is known: {job}")
-    found: tuple[WhatIf, ...] | None = None
+    if isinstance(job, str) and (texts or straggling):
+        raise OptionError("what" if texts else "stragglers", f"expected a run whose scenario is known: {job}")
+    outcomes: tuple[WhatIf, ...] | None = None
     pairs: tuple[Together, ...] = ()
-    if wanted and not isinstance(job, str):
-        found, pairs = asked(job, timeline, wanted)
+    if texts and not isinstance(job, str):
+        outcomes, pairs = requested_changes(job, timeline, texts)
     elif not isinstance(job, str):
-        found = what_if(job, timeline, syncs)
+        outcomes = what_if(job, timeline, syncs)
     return Explanation(
         timeline=timeline,
         execution=execution,
@@ -221,7 +221,7 @@ def explain(
         idle=analysis.idle_causes(timeline, execution),
         path=path,
         parts=analysis.path_parts(timeline, path),
-        what_ifs=found,
+        what_ifs=outcomes,
         unknown=job if isinstance(job, str) else "",
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,

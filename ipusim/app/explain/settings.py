@@ -22,7 +22,7 @@ def settings(job: Job, text: str) -> dict[str, Any]:
 
     Raises OptionError for a text that says none, and for an option that has no number to take so many times.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -31,13 +31,13 @@ def settings(job: Job, text: str) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name or not value:
             raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {word!r}")
-        if name in found:
+        if name in values:
             raise OptionError("what", f"expected each option once in a change, got {name} again in {text!r}")
         times = _TIMES.fullmatch(value)
-        found[name] = _read(name, value) if times is None else _times(job, name, Fraction(times[1]))
-    if not found:
+        values[name] = _read(name, value) if times is None else _times(job, name, Fraction(times[1]))
+    if not values:
         raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
-    return found
+    return values
 
 
 def _read(name: str, text: str) -> Any:
@@ -65,8 +65,8 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
     if isinstance(value, str) and (number := _NUMBER.fullmatch(value)):
         return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
-        told = "which has none" if value is None else f"which is {runs.show(value)}"
-        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {told}")
+        why = "which has none" if value is None else f"which is {runs.show(value)}"
+        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {why}")
     return _plain(Fraction(str(value)) * times)
 
 
@@ -77,7 +77,7 @@ def _value(job: Job, names: list[str]) -> Any:
         if isinstance(here, Mapping):
             here = here.get(key)
         elif isinstance(here, list):
-            here = next((each for each in here if isinstance(each, Mapping) and each.get("name") == key), None) or (
+            here = next((item for item in here if isinstance(item, Mapping) and item.get("name") == key), None) or (
                 here[int(key)] if key.isdecimal() and int(key) < len(here) else None
             )
         else:
@@ -100,7 +100,7 @@ def _decimal(value: Fraction) -> str:
 
 def sync_modes(text: str) -> tuple[Sync, ...]:
     """Return the sync modes of their names with commas between them; raises OptionError for another name."""
-    names, known = [name for name in (each.strip().lower() for each in text.split(",")) if name], [*map(str, Sync)]
+    names, known = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
     for name in names:
         if name not in known:
             raise OptionError(

@@ -108,14 +108,14 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     if disturbances:
         by_type["disturbances"] = _cycles(job, disturbed=disturbances)
     on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
-    of = {ipu: [each for each in disturbances if _shard(each, job) == ipu] for ipu in on}
+    of = {ipu: [disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu] for ipu in on}
     by_ipu = {ipu: _cycles(job, on[ipu], disturbed=of[ipu]) for ipu in on}
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
     without_slowest = _cycles(
         job,
         [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))],
         copies=True,
-        disturbed=[each for each in disturbances if _shard(each, job) not in slowest],
+        disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest],
     )
     others = [key for key in passes if key[1] != shape.stages - 1]
     without_last = _cycles(job, others, copies=True, disturbed=disturbances)
@@ -132,7 +132,7 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
 
 
 def _name(kind: int) -> str:
-    look = next(each.row.look for each in SpanKind if each.row.of_pass == kind)
+    look = next(span.row.look for span in SpanKind if span.row.of_pass == kind)
     return "pass" if look is None else look.name
 
 
@@ -171,11 +171,11 @@ def _cycles(
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
     """Return the sends of a run, each as long as the median of those in its direction."""
-    found = {}
+    sends = {}
     for forward in (True, False):
         alike = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
         for key, send in alike.items():
-            lead = median_low(each.lead_cycles for each in alike.values())
-            cycles = median_low(each.cycles for each in alike.values())
-            found[key] = send._replace(lead_cycles=lead, cycles=cycles)
-    return {key: found[key] for key in costs.sends}
+            lead = median_low(other.lead_cycles for other in alike.values())
+            cycles = median_low(other.cycles for other in alike.values())
+            sends[key] = send._replace(lead_cycles=lead, cycles=cycles)
+    return {key: sends[key] for key in costs.sends}

@@ -115,5 +115,5 @@ class Trial:
 
 def per_sample(timeline: Timeline) -> Fraction:
     """Return the seconds of a run for each sample."""
-    found = analysis.throughput_of(timeline)
-    return Fraction(found.run_cycles, max(found.samples, 1) * timeline.info.clock_hz)
+    throughput = analysis.throughput_of(timeline)
+    return Fraction(throughput.run_cycles, max(throughput.samples, 1) * timeline.info.clock_hz)

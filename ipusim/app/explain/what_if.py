@@ -28,17 +28,17 @@ class Together:
     """What two changes give at once.
 
     Attributes:
-        found: of both.
+        both: of both.
         sum: of what each gives by itself, as parts of the time.
     """
 
-    found: WhatIf
+    both: WhatIf
     sum: float
 
     @property
     def adds_up(self) -> bool:
         """Whether both at once give what they give one by one, to a thousandth of the time."""
-        return abs(self.found.gain - self.sum) < HELP
+        return abs(self.both.gain - self.sum) < HELP
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
@@ -49,22 +49,22 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     """
     trial = Trial(job, timeline)
     tried = [trial.of(change) for change in changes(job, syncs)]
-    tried.sort(key=lambda each: (each[0].change.machine, each[0].too_large > 0, -each[0].gain))
+    tried.sort(key=lambda row: (row[0].change.machine, row[0].too_large > 0, -row[0].gain))
     now: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
     kinds: set[str] = set()
-    for found, other, ran in tried:
-        helps = found.gain >= HELP and not found.change.machine and not found.too_large
-        first = found.change.kind not in kinds and len(kinds) < _EXPLAINED
-        known = found.change.priced is None or found.change.shortens is not None
+    for outcome, other, ran in tried:
+        helps = outcome.gain >= HELP and not outcome.change.machine and not outcome.too_large
+        first = outcome.change.kind not in kinds and len(kinds) < _EXPLAINED
+        known = outcome.change.priced is None or outcome.change.shortens is not None
         if helps and first and known and other is not None and ran is not None:
-            kinds.add(found.change.kind)
+            kinds.add(outcome.change.kind)
             now = runs.waterfall_of(job, timeline) if now is None else now
-            part = found.change.shortens
+            part = outcome.change.shortens
             cause = (part.words, now.share(part)) if part is not None else _cause(now, timeline, other, ran)
-            explained.append(replace(found, cause=cause))
+            explained.append(replace(outcome, cause=cause))
         else:
-            explained.append(found)
+            explained.append(outcome)
     return tuple(explained)
 
 
@@ -81,16 +81,16 @@ def _cycle(timeline: Timeline) -> Fraction:
     return Fraction(1, max(analysis.throughput_of(timeline).samples, 1) * timeline.info.clock_hz)
 
 
-def _instead(trial: Trial, found: WhatIf) -> str:
+def _instead(trial: Trial, outcome: WhatIf) -> str:
     """Return which rate of links does matter where another one was changed and nothing came of it; else nothing."""
-    names, words = {f"rates.{name}" for name in LINKS}, found.change.words
-    if found.after != found.before or not found.change.values or not found.change.values.keys() <= names:
+    names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
+    if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
         return ""
 
     def gain(text: str) -> float:
         return trial.of(Change(ASKED, text, settings(trial.job, text)), asked=True)[0].gain
 
-    both = {other: gain(f"{words} {other}=x2") for other in sorted(names - found.change.values.keys())}
+    both = {other: gain(f"{words} {other}=x2") for other in sorted(names - outcome.change.values.keys())}
     best = max(both, key=lambda other: both[other], default="")
     if both.get(best, 0.0) < HELP:
         return f"{words} gives nothing: no copy of this run waits for the rate of its links."
@@ -100,35 +100,37 @@ def _instead(trial: Trial, found: WhatIf) -> str:
     )
 
 
-def asked(job: Job, timeline: Timeline, wanted: Sequence[str]) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
+def requested_changes(
+    job: Job, timeline: Timeline, texts: Sequence[str]
+) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
     """Return what changes of somebody's own give, in their order, and what every two of them give at once.
 
     Args:
         job: that they are changes of.
         timeline: its run.
-        wanted: of each change ``a=1 b=2``: options by their dotted names, with values, or how many times as large as
+        texts: of each change ``a=1 b=2``: options by their dotted names, with values, or how many times as large as
             now they would be, ``x2``.
 
     Raises OptionError with all that is wrong with any of them: what is no option, no value, or cannot run.
     """
-    trial, found, problems = Trial(job, timeline), list[WhatIf](), list[str]()
-    for text in wanted:
+    trial, outcomes, problems = Trial(job, timeline), list[WhatIf](), list[str]()
+    for text in texts:
         try:
-            each, _, _ = trial.of(Change(ASKED, text, settings(job, text)), asked=True)
+            outcome, _, _ = trial.of(Change(ASKED, text, settings(job, text)), asked=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue
-        if each.after is None:
-            large = f", by {format_bytes(each.too_large)}" if each.too_large else ""
-            problems.append(f"{text}: {each.refusal}{large}")
-        found.append(replace(each, instead=_instead(trial, each)))
+        if outcome.after is None:
+            large = f", by {format_bytes(outcome.too_large)}" if outcome.too_large else ""
+            problems.append(f"{text}: {outcome.refusal}{large}")
+        outcomes.append(replace(outcome, instead=_instead(trial, outcome)))
     if problems:
         raise OptionError("what", "\n".join(problems))
     pairs = []
-    for one, other in combinations(found, 2):
+    for one, other in combinations(outcomes, 2):
         if not one.change.values.keys() & other.change.values.keys():
             both = Change(
                 ASKED, f"{one.change.words} {other.change.words}", {**one.change.values, **other.change.values}
             )
             pairs.append(Together(trial.of(both, asked=True)[0], one.gain + other.gain))
-    return tuple(found), tuple(pairs)
+    return tuple(outcomes), tuple(pairs)

@@ -17,94 +17,102 @@ _NAMED: Final = 3
 _LISTED: Final = 6
 
 
-def help_words(found: Sequence[WhatIf]) -> Iterator[str]:
+def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield what would help most: the best change of each kind that helps, and which part of the time it shortens."""
-    if any(each.change.kind == ASKED for each in found):
-        yield from (each.instead for each in found if each.instead)
+    if any(what_if.change.kind == ASKED for what_if in what_ifs):
+        yield from (what_if.instead for what_if in what_ifs if what_if.instead)
         return
-    best = _best([each for each in found if not each.change.machine])
+    best = _best([what_if for what_if in what_ifs if not what_if.change.machine])
     if best:
-        named = [f"{each.change.kind} ({each.change.words}) {each.gain:.1%}" for each in best[:_NAMED]]
+        named = [f"{what_if.change.kind} ({what_if.change.words}) {what_if.gain:.1%}" for what_if in best[:_NAMED]]
         yield f"What would save most of the time per sample: {', '.join(named)}."
-        causes = dict.fromkeys(each.cause for each in best[:_NAMED] if each.cause)
+        causes = dict.fromkeys(what_if.cause for what_if in best[:_NAMED] if what_if.cause)
         if causes and best[0].cause:
             less = " and less ".join(f"{words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all less {less}."
-        if any(each.change.idealised for each in best[:_NAMED]):
+        if any(what_if.change.idealised for what_if in best[:_NAMED]):
             yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
     else:
         yield "No single change that was tried makes it faster."
-    hardware = _best([each for each in found if each.change.machine])
+    hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
-        named = [f"{each.change.words} saves {each.gain:.1%}" for each in hardware[:_NAMED]]
+        named = [f"{what_if.change.words} saves {what_if.gain:.1%}" for what_if in hardware[:_NAMED]]
         yield f"Of other hardware: {', '.join(named)}."
-    if no_help := [each.change.words for each in found if not each.refusal and not each.too_large and each.gain < HELP]:
+    if no_help := [
+        what_if.change.words
+        for what_if in what_ifs
+        if not what_if.refusal and not what_if.too_large and what_if.gain < HELP
+    ]:
         more = f" and {len(no_help) - _LISTED} more" if len(no_help) > _LISTED else ""
         yield f"Tried, and no help: {', '.join(no_help[:_LISTED])}{more}."
-    if too_long := [each.change.words for each in found if each.refusal == TOO_LONG]:
+    if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as it takes long: {', '.join(too_long)}. The option what tries it."
 
 
-def _best(found: Sequence[WhatIf]) -> list[WhatIf]:
+def _best(what_ifs: Sequence[WhatIf]) -> list[WhatIf]:
     """Return the best change of each kind that helps and fits, the best first."""
-    helps = [each for each in found if each.gain >= HELP and not each.too_large]
-    return [each for at, each in enumerate(helps) if each.change.kind not in {one.change.kind for one in helps[:at]}]
+    helps = [what_if for what_if in what_ifs if what_if.gain >= HELP and not what_if.too_large]
+    return [
+        what_if
+        for at, what_if in enumerate(helps)
+        if what_if.change.kind not in {one.change.kind for one in helps[:at]}
+    ]
 
 
-def what_if_tables(found: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
+def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
     """Yield what changes give, those that help or do not fit, and what two of them give at once."""
-    asked = [each for each in found if each.change.kind == ASKED]
-    shown = asked or [each for each in found if _told(each)]
+    requested = [what_if for what_if in what_ifs if what_if.change.kind == ASKED]
+    shown = requested or [what_if for what_if in what_ifs if _helps(what_if)]
     for title, rows in (
-        ("What if" if asked else "What would help", [each for each in shown if not each.change.machine]),
-        ("What other hardware would give", [each for each in shown if each.change.machine]),
+        ("What if" if requested else "What would help", [what_if for what_if in shown if not what_if.change.machine]),
+        ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:
             yield _table(title, rows[:_MOST_ROWS])
     if pairs:
-        cells = [(pair.found.change.words, _saves(pair.found), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
+        cells = [(pair.both.change.words, _saves(pair.both), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
         yield Table("Two changes at once", ("changes", "save", "one by one", ""), tuple(cells))
 
 
 def _adds_up(pair: Together) -> str:
-    if pair.found.after is None:
-        return f"cannot be: {pair.found.refusal}"
+    if pair.both.after is None:
+        return f"cannot be: {pair.both.refusal}"
     return "" if pair.adds_up else "do not add up"
 
 
-def _told(each: WhatIf) -> bool:
-    return not each.refusal and each.gain >= HELP
+def _helps(what_if: WhatIf) -> bool:
+    return not what_if.refusal and what_if.gain >= HELP
 
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
-    cells = tuple((each.change.words, _saves(each), _after(each), _memory(each)) for each in rows)
+    cells = tuple((what_if.change.words, _saves(what_if), _after(what_if), _memory(what_if)) for what_if in rows)
     header = ("change", "saves", "per sample", "memory")
     return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, cells)
 
 
-def _saves(each: WhatIf) -> str:
-    return "-" if each.after is None else f"{each.gain:.1%}"
+def _saves(what_if: WhatIf) -> str:
+    return "-" if what_if.after is None else f"{what_if.gain:.1%}"
 
 
-def _after(each: WhatIf) -> str:
-    return "-" if each.after is None else format_seconds(float(each.after))
+def _after(what_if: WhatIf) -> str:
+    return "-" if what_if.after is None else format_seconds(float(what_if.after))
 
 
-def _memory(each: WhatIf) -> str:
-    return f"{format_bytes(each.too_large)} too large" if each.too_large else "fits"
+def _memory(what_if: WhatIf) -> str:
+    return f"{format_bytes(what_if.too_large)} too large" if what_if.too_large else "fits"
 
 
-def what_if_dict(found: WhatIf) -> dict[str, Any]:
+def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
     """Return what a change gives as plain data for JSON."""
     return {
-        "kind": found.change.kind,
-        "change": found.change.words,
-        "hardware": found.change.machine,
-        "before_s": float(found.before),
-        "after_s": None if found.after is None else float(found.after),
-        "gain": found.gain,
-        "excess_bytes": found.too_large,
-        "shortens": None if found.cause is None else found.cause[0],
-        "refusal": found.refusal,
-        "instead": found.instead,
+        "kind": what_if.change.kind,
+        "change": what_if.change.words,
+        "hardware": what_if.change.machine,
+        "before_s": float(what_if.before),
+        "after_s": None if what_if.after is None else float(what_if.after),
+        "gain": what_if.gain,
+        "excess_bytes": what_if.too_large,
+        "shortens": None if what_if.cause is None else what_if.cause[0],
+        "refusal": what_if.refusal,
+        "instead": what_if.instead,
     }

@@ -49,7 +49,7 @@ def report_page(folders: Sequence[Path]) -> bytes:
 
 
 def _page(stored: Sequence[StoredRun]) -> bytes:
-    runs = [_page_run(each) for each in stored]
+    runs = [_page_run(run) for run in stored]
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
     overview = table_data(_overview(runs)) if len(runs) > 1 else None
@@ -141,13 +141,13 @@ def _page_run(run: StoredRun) -> PageRun:
 
 def _left_out(timeline: Timeline) -> Iterator[str]:
     """Yield what the page does not show of a run, in sentences."""
-    for each in left_out(timeline):
-        yield f"Cycles {each.start:,} to {each.end:,} are not drawn: {each.words}, each as those before and behind."
+    for gap in left_out(timeline):
+        yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each as those before and behind."
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the numbers that come first; the parts of the time only of folders that say them."""
-    times, found = run.times, run.summary.get("verdict")
+    times, verdict = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
@@ -163,9 +163,9 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
             part, share = largest[0].words, f"{largest[1]:.1%}"
             yield Figure("most of the rest", share, part, in_row=f"{share} {part}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
-    if found is not None and len(times.ipus) - len(times.idle_ipus) > 1:
-        alone = format_seconds(times.seconds(found["single_ipu_cycles"]))
-        yield Figure("against one IPU", f"{found['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
+    if verdict is not None and len(times.ipus) - len(times.idle_ipus) > 1:
+        alone = format_seconds(times.seconds(verdict["single_ipu_cycles"]))
+        yield Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
     if run.describes_memory:
         fullest = run.fullest
         limit = fullest.sram_bytes
@@ -208,10 +208,10 @@ def _memory(run: StoredRun) -> HeldMemory | None:
         return None
     if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
-    held = {
+    held_by_ipu = {
         ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in said["ipus"]
     }
-    holders = tuple(held[curve.ipu % run.timeline.info.shards] for curve in curves)
+    holders = tuple(held_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
     return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])
 

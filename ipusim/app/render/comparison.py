@@ -10,9 +10,10 @@ from typing import Final
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import folded
-from ipusim.app.render.layout import SLIDE_WIDTH_IN, Headed, bars_alone, most_rows, slide_rows, stack
+from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip, scale_top
 from ipusim.app.render.shortened import left_out_words, shortened
+from ipusim.app.render.style import WIDTH_IN
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import shorter
 from ipusim.app.render.window import Window
@@ -57,13 +58,7 @@ class Compared:
     strip: MemoryStrip | None = None
 
 
-def comparison(
-    runs: Sequence[Compared],
-    *,
-    title: str | None = None,
-    width_in: float = 10.0,
-    height_in: float | None = None,
-) -> Chart:
+def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
     """Return the traces of ``runs`` under each other, from cycle 0 over their first executions.
 
     The axis is that of the runs of similar length: one that takes more than four times as
@@ -85,7 +80,7 @@ def comparison(
         title = f"{title} (the first {_MOST_RUNS} of {len(runs)} runs)".lstrip()
         runs = runs[:_MOST_RUNS]
     panels = _panels(runs, most_rows(len(runs), sum(run.strip is not None for run in runs)))
-    return stack(panels, _window(panels), title, width_in, height_in)
+    return stack(panels, _window(panels), title)
 
 
 @own_settings()
@@ -102,8 +97,8 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
 
     Raises OutputError where they have to be, and do not fit.
     """
-    title = shorter(title, SLIDE_WIDTH_IN)
-    bars_in = bars.height_in(SLIDE_WIDTH_IN)
+    title = shorter(title, WIDTH_IN)
+    bars_in = bars.height_in(WIDTH_IN)
     for count in range(len(wish), len(wish) - 1 if every else 0, -1):
         whole = [runs[number] for number in sorted(wish[:count])]
         bare = [replace(run, strip=None) for run in whole] if every or count <= _PREFERRED else whole
@@ -115,10 +110,10 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
                 continue
             with suppress(OutputError):  # titles and legends took more lines than usual
                 panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
-                return stack(panels, _window(panels), title, SLIDE_WIDTH_IN, None, bars)
+                return stack(panels, _window(panels), title, bars)
     if every and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
-    return bars_alone(bars, title, SLIDE_WIDTH_IN)
+    return bars_alone(bars, title)
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:

@@ -17,27 +17,22 @@ def execution_trace(
     end: int | None = None,
     *,
     title: str | None = None,
-    width_in: float = 10.0,
-    height_in: float | None = None,
 ) -> Chart:
     """Return the execution trace of a run from cycle ``start`` to cycle ``end``, by default the whole.
 
     One row for each IPU of the device, or of one replica where all do the same. ``title`` is by default what the run
-    is of, schedule and size, and the cycles if not all are shown; an empty one leaves it out. The height follows from
-    the number of rows unless ``height_in`` is given. Raises OutputError for a window outside the run or a figure too
-    small for its text.
+    is of, schedule and size, and the cycles if not all are shown; an empty one leaves it out. Raises
+    OutputError for a window outside the run.
     """
     shown = window(timeline, start, end)
     title = default_title(timeline, shown) if title is None else title
     drawn, shown = shortened(timeline, shown)
-    return chart_of(drawn, shown, title, width_in, height_in)
+    return chart_of(drawn, shown, title)
 
 
-def chart_of(
-    timeline: Timeline, shown: Window, title: str, width_in: float = 10.0, height_in: float | None = None
-) -> Chart:
+def chart_of(timeline: Timeline, shown: Window, title: str) -> Chart:
     """Return the execution trace of a Timeline without blocks in a window, which may have breaks."""
     title = told(title, shown) if title else title
     if replicas_alike(timeline, shown):
         timeline = first_replica(timeline)
-    return stack([Headed("", timeline)], shown, title, width_in, height_in)
+    return stack([Headed("", timeline)], shown, title)

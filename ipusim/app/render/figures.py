@@ -40,11 +40,11 @@ def own_settings() -> Iterator[None]:
         yield
 
 
-def to_png(figure: Figure, dpi: int = DPI) -> bytes:
-    """Return ``figure`` as a PNG of ``dpi`` pixels to the inch; equal figures give equal bytes."""
+def to_png(figure: Figure) -> bytes:
+    """Return ``figure`` as a PNG of DPI pixels to the inch; equal figures give equal bytes."""
     buffer = io.BytesIO()
     with own_settings():
-        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": "ipusim"})
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "ipusim"})
     return buffer.getvalue()
 
 

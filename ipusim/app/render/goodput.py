@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_long
 
@@ -46,12 +46,12 @@ class LostTime:
 
 
 @own_settings()
-def goodput_chart(lost: LostTime, title: str, width_in: float = 10.0) -> Chart:
+def goodput_chart(lost: LostTime, title: str) -> Chart:
     """Return the parts of the time that is lost, one above the other, with what drawn trainings lose."""
-    figure = Chart(figsize=(width_in, 4.2))
+    figure = Chart(figsize=(WIDTH_IN, 4.2))
     axes = figure.subplots()
     figure.subplots_adjust(left=0.065, right=0.985, top=0.88, bottom=0.13)
-    write_titles(figure, title_lines(title, width_in - 0.2), 0.1)
+    write_titles(figure, title_lines(title, WIDTH_IN - 0.2), 0.1)
     total = np.zeros_like(lost.work_s)
     for part, (colour, name) in zip(lost.parts, _PARTS, strict=True):
         if part.any():

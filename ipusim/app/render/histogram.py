@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ipusim.app.render.axes import second_unit
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_seconds
 
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 
 
 @own_settings()
-def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str, width_in: float = 10.0) -> Chart:
+def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str) -> Chart:
     """Return how many runs take how many ``seconds``; the ``marks`` are lines across, named in the legend.
 
     Args:
@@ -38,12 +38,11 @@ def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title:
         marks: times that stand out.
         what: the times are.
         title: of the picture.
-        width_in: of the picture, in inches.
     """
-    figure = Chart(figsize=(width_in, 3.6))
+    figure = Chart(figsize=(WIDTH_IN, 3.6))
     axes = figure.subplots()
     figure.subplots_adjust(left=0.065, right=0.985, top=0.87, bottom=0.15)
-    write_titles(figure, title_lines(title, width_in - 0.2), 0.1)
+    write_titles(figure, title_lines(title, WIDTH_IN - 0.2), 0.1)
     factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
     shown = np.array(seconds) / factor
     bars = int(np.clip(len(seconds) // _RUNS_TO_A_BAR, 1, _MOST_BARS))

@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.legend import Entry, draw_legend, legend_lines
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.units import format_seconds
 
@@ -22,24 +22,22 @@ _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(
-    timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int | None = None, width_in: float = 10.0
-) -> Chart:
+def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int | None = None) -> Chart:
     """Return a figure with a bar for each IPU: what it takes its time for, by :func:`ipu_time`."""
     info = timeline.info
     ipus = len(info.ipus)
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
     parts = [(look, cycles) for look, cycles in analysis.ipu_time(idle, fill_cycles) if cycles.any()]
-    legend = legend_lines([Entry(look.name, look) for look, _ in parts], width_in - 2 * _EDGE)
+    legend = legend_lines([Entry(look.name, look) for look, _ in parts], WIDTH_IN - 2 * _EDGE)
     length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"
     words = f"{info.order_and_sync}, time of each IPU, {length}"
-    title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", width_in - 2 * _EDGE)
+    title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", WIDTH_IN - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
     height = above + bar * ipus + below
-    figure = Chart(figsize=(width_in, height), facecolor="white")
+    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
     write_titles(figure, title, _EDGE)
-    width = width_in - _LEFT - _RIGHT
-    axes = figure.add_axes((_LEFT / width_in, below / height, width / width_in, bar * ipus / height))
+    width = WIDTH_IN - _LEFT - _RIGHT
+    axes = figure.add_axes((_LEFT / WIDTH_IN, below / height, width / WIDTH_IN, bar * ipus / height))
     left = np.zeros(ipus)
     for look, cycles in parts:
         share = cycles / max(idle.window_cycles, 1)

@@ -19,7 +19,7 @@ from ipusim.app.render.legend import draw_legend, legend_entries, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
-from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
@@ -42,16 +42,14 @@ _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
 _TALLEST: Final = 12.0
 #: The same under bars: 1080 pixels of a PNG, as high as a slide.
 SLIDE_IN: Final = 1080 / DPI
-SLIDE_WIDTH_IN: Final = 10.0
 #: Rows of panels lower than this, 4 pixels of such a picture, are too low to see what they hold.
 _LOWEST_SEEN: Final = 0.05
 #: Inches of title, time axes and legend around panels, when it is not known yet how many lines they take.
 _AROUND: Final = 1.8
 #: The same of a slide, whose legend has two lines.
 _AROUND_SLIDE: Final = 1.6
-#: Of a figure of given height, rows lower than this are refused.
+#: On a slide rows lower than this are refused.
 _LEAST_ROW: Final = 0.02
-_LEAST_WIDTH: Final = 1.5
 #: Inches of memory over time, in a figure of many panels, and between it and the rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
@@ -133,37 +131,29 @@ def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
 
 
 @own_settings()
-def stack(
-    panels: Sequence[Headed],
-    window: Window,
-    title: str,
-    width_in: float,
-    height_in: float | None,
-    bars: TimeBars | None = None,
-) -> Chart:
-    """Return a figure ``width_in`` wide of ``panels`` under each other, all showing ``window`` but for their own.
+def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None = None) -> Chart:
+    """Return a figure of ``panels`` under each other, all showing ``window`` but for their own.
 
-    The first line of ``title`` is its headline. Its height follows from the rows unless ``height_in`` is given; that
-    of several panels is bounded; with ``bars``, which stand above the panels, the figure is no higher than a slide.
-    Raises OutputError where it is too small for its text and rows.
+    The first line of ``title`` is its headline. Its height follows from the rows; that of several panels is bounded;
+    with ``bars``, which stand above the panels, the figure is no higher than a slide.
+    Raises OutputError where a slide has no room for the rows.
     """
     rows = sum(panel.rows for panel in panels)
-    bars_in = 0.0 if bars is None else bars.height_in(width_in)
-    # With a given height, what is left for a row is known in the end; until then this is the most that it can be.
-    row = _first_row(panels, bars_in) if height_in is None else height_in / rows
+    bars_in = 0.0 if bars is None else bars.height_in(WIDTH_IN)
+    row = _first_row(panels, bars_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
     left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
     ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
     left += ticks if strips else 0
-    width = _check_width(width_in, left)
+    width = WIDTH_IN - left - _RIGHT
     coarser = max(rows / _MOST_FINE_ROWS, 1.0)
     contents = [
         content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
     ]
     crowded = sum(len(part.boxes) for part in contents) > _MOST_DRAWN
-    legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], width_in - 2 * _EDGE)
-    titles = title_lines(title, width_in - 2 * _EDGE)
-    headings = [_heading(panel, width_in - left - _EDGE) for panel in panels]
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], WIDTH_IN - 2 * _EDGE)
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
+    headings = [_heading(panel, WIDTH_IN - left - _EDGE) for panel in panels]
     fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + _LEGEND_LINE * len(legend)
     fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
     # The last of those that share the time axis has its numbers below it.
@@ -171,11 +161,9 @@ def stack(
     strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
     fixed += _BETWEEN * (len(panels) - 1) + sum(below)
-    if height_in is not None:
-        row = _row_height(height_in, fixed, rows)
-    elif bars is not None or len(panels) > 1:
+    if bars is not None or len(panels) > 1:
         row = _bounded(row, fixed, rows, slide=bars is not None)
-    figure = Chart(figsize=(width_in, fixed + row * rows), facecolor="white")
+    figure = Chart(figsize=(WIDTH_IN, fixed + row * rows), facecolor="white")
     top = _EDGE + write_titles(figure, titles, _EDGE)
     if bars is not None:
         bars.draw(figure, top)
@@ -194,11 +182,11 @@ def stack(
 
 
 @own_settings()
-def bars_alone(bars: TimeBars, title: str, width_in: float) -> Chart:
+def bars_alone(bars: TimeBars, title: str) -> Chart:
     """Return a figure of bars under a title."""
-    titles = title_lines(title, width_in - 2 * _EDGE)
-    height = 2 * _EDGE + titles_height(titles) + bars.height_in(width_in)
-    figure = Chart(figsize=(width_in, height), facecolor="white")
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
+    height = 2 * _EDGE + titles_height(titles) + bars.height_in(WIDTH_IN)
+    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
     bars.draw(figure, _EDGE + write_titles(figure, titles, _EDGE))
     return figure
 
@@ -281,30 +269,15 @@ def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) 
     figure.text(*at, strip.of_which, fontsize=STAGE_SIZE, ha="right", va="top", color=FAINT_TEXT)
 
 
-def _check_width(width_in: float, left: float) -> float:
-    """Return the inches that are left for the panels; raises OutputError for too few."""
-    width = width_in - left - _RIGHT
-    if width < _LEAST_WIDTH:
-        raise OutputError(
-            f"expected a figure at least {left + _RIGHT + _LEAST_WIDTH:.1f} inches wide, got {width_in:g}"
-        )
-    return width
-
-
-def _row_height(height_in: float, fixed: float, rows: int) -> float:
-    """Return the height of each of ``rows`` where all else takes ``fixed`` inches; raises OutputError if too little."""
-    row = (height_in - fixed) / rows
-    if row < _LEAST_ROW:
-        least = fixed + _LEAST_ROW * rows
-        raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {height_in:g}")
-    return row
-
-
 def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
     """Return ``row`` or what rows of several panels have room for; raises OutputError where a slide has none."""
-    return (
-        min(row, _row_height(SLIDE_IN, fixed, rows)) if slide else max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
-    )
+    if not slide:
+        return max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
+    room = (SLIDE_IN - fixed) / rows
+    if room < _LEAST_ROW:
+        least = fixed + _LEAST_ROW * rows
+        raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
+    return min(row, room)
 
 
 def _tear(axes: Axes, width: float, tall: float) -> None:

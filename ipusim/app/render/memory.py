@@ -24,7 +24,7 @@ from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.app.render.panel import names_width, row_names, stage_names
 from ipusim.app.render.shortened import shortened, told
-from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
@@ -45,7 +45,7 @@ _FEW: Final = 6
 
 
 @own_settings()
-def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, width_in: float = 10.0) -> Chart:
+def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window) -> Chart:
     """Return the memory chart of a run in ``window``.
 
     One row for each IPU that holds a stage: on the left what it holds over time, on
@@ -55,40 +55,36 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, width_in
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
     title = told(default_title(timeline, window, of_replica=True), shown)
-    return _chart(
-        drawn, fit, shown, width_in, title, [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks]
-    )
+    return _chart(drawn, fit, shown, title, [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks])
 
 
-def _chart(
-    timeline: Timeline, fit: analysis.Fit, window: Window, width_in: float, title: str, peaks: Sequence[int]
-) -> Chart:
+def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, peaks: Sequence[int]) -> Chart:
     """Return the memory chart of a Timeline without blocks, with the peaks of its IPUs in the cycles ``peaks``."""
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
     of_one = timeline.about(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
-    width = width_in - left - _COLUMNS - _BARS - _SUMS - _EDGE
+    width = WIDTH_IN - left - _COLUMNS - _BARS - _SUMS - _EDGE
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     limit, highest = _limit_and_top(fit, rows)
-    titles = title_lines(title, width_in - 2 * _EDGE)
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
-    words = wrap(said, TEXT_SIZE, (width_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    words = wrap(said, TEXT_SIZE, (WIDTH_IN - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
-    legend = legend_lines(_entries(rows, tops, tall, width, limit), width_in - 2 * _EDGE)
+    legend = legend_lines(_entries(rows, tops, tall, width, limit), WIDTH_IN - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
-    figure = Chart(figsize=(width_in, height), facecolor="white")
+    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
 
     def add_axes(x: float, top: float, wide: float, high: float) -> Axes:
-        axes = figure.add_axes((x / width_in, 1 - (top + high) / height, wide / width_in, high / height))
+        axes = figure.add_axes((x / WIDTH_IN, 1 - (top + high) / height, wide / WIDTH_IN, high / height))
         axes.patch.set_visible(False)
         return axes
 
     def write(x: float, top: float, text: str, **how: Any) -> None:
-        figure.text(x / width_in, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
+        figure.text(x / WIDTH_IN, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
 
     top = _EDGE + write_titles(figure, titles, _EDGE)
     for number, line in enumerate(words):
@@ -108,7 +104,7 @@ def _chart(
         middle, weight = top + scale.foot - tall / 2, "bold" if fit.excess_bytes(peak) else "normal"
         write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
         write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
-        write(width_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
+        write(WIDTH_IN - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
     _name_levels(over_time, scales)

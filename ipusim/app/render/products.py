@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
 
 #: Of the palette of Okabe and Ito, darkest first, with a marker each: they can be told apart in grey as well.
 _LOOKS: Final = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#8c6d00", "v"))
@@ -28,13 +28,13 @@ class ShapePoint(NamedTuple):
 
 
 @own_settings()
-def product_chart(points: Sequence[ShapePoint], title: str, width_in: float = 10.0) -> Chart:
+def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
     """Return a panel for each type: TFLOP/s over n, for each m x k a line modelled, and points measured."""
     dtypes = sorted({point.dtype for point in points})
-    figure = Chart(figsize=(width_in, 4.4))
+    figure = Chart(figsize=(WIDTH_IN, 4.4))
     panels = figure.subplots(1, len(dtypes), squeeze=False)[0]
-    figure.subplots_adjust(left=_GAP / width_in, right=0.985, top=0.86, bottom=0.12, wspace=0.16)
-    figure.text(0.1 / width_in, 0.95, title, fontsize=TITLE_SIZE)
+    figure.subplots_adjust(left=_GAP / WIDTH_IN, right=0.985, top=0.86, bottom=0.12, wspace=0.16)
+    figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
     for axes, dtype in zip(panels, dtypes, strict=True):
         _panel(axes, [point for point in points if point.dtype == dtype])
         axes.set_title(dtype, fontsize=TITLE_SIZE, loc="left")

@@ -13,7 +13,9 @@ LOOK_OF_KIND: Final = timelines.by_number(
     lambda row: -1 if row.look is None else timelines.LOOKS.index(row.look), np.int64
 )
 
-#: Sizes of text in points. A figure 10 inches wide that is shown 900 pixels wide has 1.25 pixels to the point.
+#: Inches that every figure is wide.
+WIDTH_IN: Final = 10.0
+#: Sizes of text in points. A figure that is shown 900 pixels wide has 1.25 pixels to the point.
 TITLE_SIZE: Final = 10.0
 TEXT_SIZE: Final = 8.0
 #: Of the stages' names below an IPU's.

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.heat_map import heat_map
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.errors import OutputError
 
@@ -98,7 +98,6 @@ def sweep_chart(
     limits: Sequence[Limit] = (),
     together: bool = False,
     title: str = "",
-    width_in: float = 10.0,
 ) -> Chart:
     """Return a chart of each of ``panels`` against ``axes``, the first one the largest.
 
@@ -113,10 +112,10 @@ def sweep_chart(
     maps = len(axes) == 2 and len(lines) == 2
     shown = panels
     height = 4.4 + (2.8 if maps else 1.8) * (len(shown) - 1)
-    figure = Chart(figsize=(width_in, height))
+    figure = Chart(figsize=(WIDTH_IN, height))
     ratios = [1 if maps or number else 2 for number in range(len(shown))]
     drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=ratios))
-    titles = title_lines(title, width_in - 2 * _EDGE)
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
     figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
     write_titles(figure, titles, _EDGE)

@@ -14,7 +14,7 @@ from matplotlib.patches import Circle
 
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.lettering import text_width
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
 #: Of numbers: pale where nothing is lost, dark where most is; of one hue, so that the colour-blind see it as all do.
@@ -44,9 +44,7 @@ class SystemMap:
 
 
 @own_settings()
-def system_maps(
-    maps: Sequence[SystemMap], physical: Sequence[int], most: float, title: str, words: str, width_in: float = 10.0
-) -> Chart:
+def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float, title: str, words: str) -> Chart:
     """Return maps of one system below each other, with one scale of colours, from 1 to ``most``.
 
     Args:
@@ -55,20 +53,19 @@ def system_maps(
         most: the darkest number.
         title: of the picture.
         words: what the numbers are.
-        width_in: of the picture, in inches.
     """
     places = {ipu: (number // 2, number % 2) for ipu, number in enumerate(physical)}
     first = min(column for column, _ in places.values())
     columns = 1 + max(column for column, _ in places.values()) - first
-    free = width_in - 2 * _EDGE - _SCALE
+    free = WIDTH_IN - 2 * _EDGE - _SCALE
     step = min(_WIDEST, free / columns)
     radius, wide = min(_CIRCLE * step, _RADIUS), columns * step
     beside = min(max(int(free // wide), 1), len(maps))
     high = _MAP_TITLE + _ROWS + 2 * radius + _EDGE
-    titles = title_lines(title, width_in - 2 * _EDGE)
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     head = 2 * _EDGE + titles_height(titles)
     whole = head + -(-len(maps) // beside) * high
-    figure = Chart(figsize=(width_in, whole))
+    figure = Chart(figsize=(WIDTH_IN, whole))
     write_titles(figure, titles, _EDGE)
     most = max(most, 1.0 + 1e-9)
     scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])
@@ -77,14 +74,14 @@ def system_maps(
         row, column = divmod(number, beside)
         left, bottom = _EDGE + column * wide, whole - head - (row + 1) * high + _EDGE
         inches = wide - step + 2 * radius
-        panel = figure.add_axes((left / width_in, bottom / whole, inches / width_in, (_ROWS + 2 * radius) / whole))
+        panel = figure.add_axes((left / WIDTH_IN, bottom / whole, inches / WIDTH_IN, (_ROWS + 2 * radius) / whole))
         panel.set_xlim(-radius, wide - step + radius)
         panel.set_ylim(_ROWS + radius, -radius)
         panel.set_axis_off()
         panel.set_title(found.title, fontsize=TEXT_SIZE, loc="left", pad=4)
         _draw(panel, found, at, most, radius, step)
     bar = figure.add_axes(
-        (1 - 0.75 / width_in, _EDGE / whole, 0.12 / width_in, 1 - (head + _MAP_TITLE + _EDGE) / whole)
+        (1 - 0.75 / WIDTH_IN, _EDGE / whole, 0.12 / WIDTH_IN, 1 - (head + _MAP_TITLE + _EDGE) / whole)
     )
     figure.colorbar(scale, cax=bar)
     bar.tick_params(labelsize=TEXT_SIZE, color=LINE)

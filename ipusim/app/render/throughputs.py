@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
 
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
 _MARGIN: Final = 1.5
@@ -25,12 +25,12 @@ class ThroughputPoint(NamedTuple):
 
 
 @own_settings()
-def throughput_chart(points: Sequence[ThroughputPoint], title: str, width_in: float = 10.0) -> Chart:
+def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated over published, and the error of each, with bands of 5 and 10 %."""
-    figure = Chart(figsize=(width_in, 4.6))
+    figure = Chart(figsize=(WIDTH_IN, 4.6))
     both = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
-    figure.text(0.1 / width_in, 0.95, title, fontsize=TITLE_SIZE)
+    figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
     least = min(min(point.published, point.simulated) for point in points) / _MARGIN
     most = max(max(point.published, point.simulated) for point in points) * _MARGIN
     ends = np.array([least, most])

@@ -256,13 +256,7 @@ def _made(result: Run, shown: Window, drawing: Drawing | None, of_results: Maker
     return made | side_by_side([*makers, *left])
 
 
-def picture_name(
-    start: int | None = None,
-    end: int | None = None,
-    phase: str | None = None,
-    execution: int | None = None,
-    suffix: str = ".png",
-) -> str:
+def picture_name(start: int | None, end: int | None, phase: str | None, execution: int | None) -> str:
     """Return the name of a picture by what it shows, such as ``trace-ramp-up.png``; no run writes one of that name."""
     if start is not None or end is not None:
         shown = f"cycles-{start or 0}-{'end' if end is None else end}"
@@ -271,4 +265,4 @@ def picture_name(
         shown = f"{phase_word(phase)}{of}"
     else:
         shown = f"execution-{execution or 0}"
-    return f"trace-{shown}{suffix}"
+    return f"trace-{shown}.png"

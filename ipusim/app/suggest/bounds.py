@@ -99,7 +99,7 @@ class Bounds:
     def _least_maxima(self) -> Numbers:
         """What each term is at least, once, under any cut."""
         maxima = self._maxima(_ROOT, self.values(_ROOT), range(len(self._terms.passes)))
-        return np.array([float(each[0]) for each in maxima])
+        return np.array([float(maximum[0]) for maximum in maxima])
 
     @property
     def _whole(self) -> Maxima:
@@ -116,8 +116,8 @@ class Bounds:
     def _from_prices(self, cuts: Table) -> Table:
         """Return the least cycles of each of ``cuts`` by the prices."""
         assert self._prices is not None
-        found = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
-        return np.floor(np.minimum(found, _NEVER)).astype(np.int64)
+        cycles = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
+        return np.floor(np.minimum(cycles, _NEVER)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
         """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
@@ -132,8 +132,8 @@ class Bounds:
         moved = np.maximum(2 * sums(stored) - 2 * sums([1] * len(stored)), 0)
         machines = {system.streaming_memory_of(ipu) for ipu in range(system.count)}
         together = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
-        each = float(system.clock_hz / system.streaming.share(1))
-        return np.floor(moved * each), float(moved[0, -1]) * together
+        cycles_per_byte = float(system.clock_hz / system.streaming.share(1))
+        return np.floor(moved * cycles_per_byte), float(moved[0, -1]) * together
 
     def _apart(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Return which stages may be between which units: what shares weights with the first unit is on its IPU."""
@@ -168,17 +168,17 @@ class Bounds:
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])
-        total = sum(term.times * each for term, each in zip(terms, least, strict=True)) + self._at_once + copies
-        heavy = [place for place, term in enumerate(terms) if term.times * least[place] >= _MATTERS * total]
+        total = sum(term.times * cycles for term, cycles in zip(terms, least, strict=True)) + self._at_once + copies
+        heavy = [number for number, term in enumerate(terms) if term.times * least[number] >= _MATTERS * total]
         narrowed = copy(self)
         narrowed._rests = list(self._rests)
-        for place in heavy:
-            most = least[place] + max(below + 1 - total, 0) / terms[place].times
-            takes = self._takes(terms[place].loads.sum(axis=0))
+        for number in heavy:
+            most = least[number] + max(below + 1 - total, 0) / terms[number].times
+            takes = self._takes(terms[number].loads.sum(axis=0))
             takes[takes > most] = np.inf
-            narrowed._rests[place] = least_longest(takes), least_sum(takes)
+            narrowed._rests[number] = least_longest(takes), least_sum(takes)
         narrowed._heavy = heavy
-        narrowed._light = total - sum(terms[place].times * least[place] for place in heavy)
+        narrowed._light = total - sum(terms[number].times * least[number] for number in heavy)
         return narrowed
 
     def lower(self, cuts: Table, below: int) -> tuple[Table, Table]:
@@ -189,8 +189,8 @@ class Bounds:
         if self._prices is not None:
             cuts = cuts[self._from_prices(cuts) < below]
         at_least = np.full(len(cuts), self._light)
-        for place, found in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
-            at_least += self._terms.passes[place].times * found
+        for number, cycles in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
+            at_least += self._terms.passes[number].times * cycles
         cuts = cuts[at_least - _SLACK < below]
         bounds = self.of(cuts)
         low = bounds < below
@@ -216,23 +216,23 @@ class Bounds:
             values[:, SENT] = sends[0] + np.floor(values[:, SENT] * sends[1])
         return values.reshape(len(cuts), COLUMNS * self._stages)
 
-    def _maxima(self, cuts: Table, values: Numbers, places: Iterable[int]) -> Iterator[Numbers]:
+    def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:
         """Yield what the terms at these places are at least, once, for each of ``cuts`` with its ``values``."""
         done, at = cuts.shape[1] - 1, cuts[:, -1]
-        for place in places:
-            term, (longest, whole) = self._terms.passes[place], self._rests[place]
+        for number in numbers:
+            term, (longest, whole) = self._terms.passes[number], self._rests[number]
             rows = values @ term.rows.T
-            found = rows.max(axis=1)
+            maximum = rows.max(axis=1)
             if done < self._stages:
                 loads = rows if term.loads is term.rows else values @ term.loads.T
                 busy = max(term.loads.any(axis=1).sum(), 1)
                 together = (loads.sum(axis=1) + whole[done, at]) / busy
-                found = np.maximum(found, (loads + self._still(term, done)).max(axis=1))
-                together -= 1e-12 * np.minimum(found, _NEVER)
-                found = np.maximum(np.maximum(found, longest[done, at]), np.floor(together))
+                maximum = np.maximum(maximum, (loads + self._still(term, done)).max(axis=1))
+                together -= 1e-12 * np.minimum(maximum, _NEVER)
+                maximum = np.maximum(np.maximum(maximum, longest[done, at]), np.floor(together))
             if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # of the weight updates
-                found = np.maximum(found, np.floor(self._streams[1]))
-            yield found
+                maximum = np.maximum(maximum, np.floor(self._streams[1]))
+            yield maximum
 
     def _still(self, term: Term, done: int) -> Numbers:
         """Return what the stages that are to come put on each IPU at least."""
@@ -240,10 +240,10 @@ class Bounds:
         if key not in self._to_come:
             takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
             ipus = self._layout.plan.ipus
-            found = np.zeros(len(term.loads))
+            least = np.zeros(len(term.loads))
             for stage in range(done, self._stages):
-                found[ipus.index(self._layout.plan.shape.mapping[stage])] += takes[stage]
-            self._to_come[key] = found
+                least[ipus.index(self._layout.plan.shape.mapping[stage])] += takes[stage]
+            self._to_come[key] = least
         return self._to_come[key]
 
     def of(self, cuts: Table) -> npt.NDArray[np.int64]:
@@ -251,8 +251,8 @@ class Bounds:
         done, at, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))
         terms = self._terms.passes
-        for term, found in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
-            total += term.times * found
+        for term, maximum in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
+            total += term.times * maximum
         if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
             means = values @ self._share + self._shared[done, at]
             total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
@@ -263,7 +263,7 @@ class Bounds:
 
     def _copies(self, values: Numbers) -> Numbers:
         """Return the cycles of all merged copies, on the device where they are fastest."""
-        cycles = [[_copied(each, values) for each in copies] for copies in self._terms.copies]
+        cycles = [[_copied(merged, values) for merged in copies] for copies in self._terms.copies]
         return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
 
 

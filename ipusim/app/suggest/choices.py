@@ -10,7 +10,7 @@ from typing import Any, Final
 from ipusim.api import Schedule, Sync, hardware, runs
 from ipusim.api import schedules as core_schedules
 from ipusim.app.compare.compare import GRAPHCORES
-from ipusim.app.suggest.given import Given
+from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
@@ -54,7 +54,7 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse numbers below 1 and foreign names; raises OptionError."""
         known: dict[str, Sequence[str]] = {
-            "sync": [each.value for each in Sync],
+            "sync": [mode.value for mode in Sync],
             "placements": PLACEMENTS,
             "recompute": tuple(_YES_NO),
             "offload": tuple(_YES_NO),
@@ -62,9 +62,9 @@ class Limits:
             "orders": tuple(hardware.ORDERS),
         }
         for field in fields(self):
-            given = getattr(self, field.name)
-            values = given if isinstance(given, tuple) else () if given is None else (given,)
-            if given == ():
+            limit = getattr(self, field.name)
+            values = limit if isinstance(limit, tuple) else () if limit is None else (limit,)
+            if limit == ():
                 raise OptionError(field.name, "expected something to search, got nothing")
             for value in values:
                 if isinstance(value, int) and value < 1:
@@ -80,9 +80,9 @@ class Limits:
         """The options by which the search is limited."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
-    def sizes_of(self, given: Given) -> tuple[int, ...]:
+    def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the sizes of micro-batches to search."""
-        return self.micro_batch_sizes or (given.micro_batch_size,)
+        return self.micro_batch_sizes or (baseline.micro_batch_size,)
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ class Choice:
         options = (self.recompute, self.offload, self.sharding, self.activations, self.order != "AUTO")
         return self.stages, *(int(bool(option)) for option in options)
 
-    def changes(self, given: Given, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
+    def changes(self, baseline: Baseline, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
         """Return the options by their dotted names; ``cuts`` are the first unit of each stage, 0 first."""
-        serialized = given.serialization > 1
+        serialized = baseline.serialization > 1
         changes: dict[str, Any] = {
-            "system.auto_select_ipus": None if given.selected else self.ipus,
+            "system.auto_select_ipus": None if baseline.selected else self.ipus,
             "system.selection_order": None if self.order == "AUTO" else self.order,
             "pipeline.schedule": self.schedule,
             "pipeline.sync": self.sync or None,
@@ -160,8 +160,8 @@ class Choice:
             "pipeline.offload_activations": self.activations if serialized else None,
             "pipeline.replicated_optimizer_state_sharding": self.sharding or None,
         }
-        if given.training:
-            there = given.request.options.system.enable_remote_buffers or self.offload
+        if baseline.training:
+            there = baseline.request.options.system.enable_remote_buffers or self.offload
             changes["pipeline.offload_weight_update_variables"] = self.offload if there else None
             if self.offload:
                 changes |= {"system.enable_remote_buffers": True, "pipeline.variables_on_host": None}
@@ -191,38 +191,38 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
     return way
 
 
-def choices(given: Given, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
+def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
     """Yield every choice within ``limits`` whose micro-batches make up the global batch; some may be refused.
 
     ``whatever`` the global batch, each has one micro-batch.
     """
-    schedules = _schedules(given, limits)
-    batch = limits.global_batch or given.global_batch
-    states = _states(given, limits)
-    for (ipus, placement, mapping), size in product(_placed(given, limits, units), limits.sizes_of(given)):
+    schedules = _schedules(baseline, limits)
+    batch = limits.global_batch or baseline.global_batch
+    states = _states(baseline, limits)
+    for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
-        count, rest = divmod(batch, size * replicas * given.hosts * given.serialization)
+        count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
         if whatever:
             count, rest = 1, 0
         if rest or not count or (limits.replicas and replicas not in limits.replicas):
             continue
-        for (called, schedule), (offload, sharding, kept) in product(schedules, states):
+        for (called, schedule), (offload, sharding, stored) in product(schedules, states):
             if sharding and replicas == 1:
                 continue
-            for sync, recompute in product(_syncs(given, limits), _recomputations(given, limits, schedule)):
+            for sync, recompute in product(_syncs(baseline, limits), _recomputations(baseline, limits, schedule)):
                 yield Choice(
-                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, kept
+                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored
                 )  # fmt: skip
 
 
-def _placed(given: Given, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Yield each size of the device with each mapping of stages onto a replica of it."""
-    for ipus in sizes_of(given, limits):
+    for ipus in sizes_of(baseline, limits):
         seen: set[tuple[int, ...]] = set()
         for used, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
             mapping = mapping_of(placement, used, None if units.movable else len(units))
             if placement == "given":
-                mapping = given.mapping if len(set(given.mapping)) == used else ()
+                mapping = baseline.mapping if len(set(baseline.mapping)) == used else ()
             stages = len(mapping)
             fits = stages <= len(units) if units.movable else stages == len(units)
             if (
@@ -239,26 +239,26 @@ def _placed(given: Given, limits: Limits, units: Units) -> Iterator[tuple[int, s
             yield ipus, placement, mapping
 
 
-def sizes_of(given: Given, limits: Limits) -> tuple[int, ...]:
+def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
     """Return the sizes of the device to search.
 
     Raises OptionError for one that the machine has not.
     """
-    if given.selected:
-        return (given.ipus,)
-    machine = hardware.find_machine(given.request.options.system.name)
+    if baseline.selected:
+        return (baseline.ipus,)
+    machine = hardware.find_machine(baseline.request.options.system.name)
     if limits.ipus is None:
-        return tuple(size for size in machine.sizes if size <= given.ipus)
+        return tuple(size for size in machine.sizes if size <= baseline.ipus)
     for size in limits.ipus:
         if size not in machine.sizes:
-            known = runs.one_of([str(each) for each in machine.sizes])
+            known = runs.one_of([str(size) for size in machine.sizes])
             raise OptionError("ipus", f"expected {known}, sizes of a device of {machine.name}, got {size}")
     return limits.ipus
 
 
-def orders_of(given: Given, limits: Limits, choice: Choice) -> tuple[str, ...]:
+def orders_of(baseline: Baseline, limits: Limits, choice: Choice) -> tuple[str, ...]:
     """Return the selection orders that a choice is tried under."""
-    return limits.orders or (("AUTO",) if given.machine.free or choice.ipus == 1 else ("AUTO", *hardware.ORDERS))
+    return limits.orders or (("AUTO",) if baseline.machine.free or choice.ipus == 1 else ("AUTO", *hardware.ORDERS))
 
 
 def possible(choice: Choice, units: Units) -> bool:
@@ -275,37 +275,41 @@ def possible(choice: Choice, units: Units) -> bool:
     return True
 
 
-def _schedules(given: Given, limits: Limits) -> list[tuple[str, Schedule]]:
-    own = given.request.options.pipeline.schedule
-    wanted = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
-    found: dict[str, Schedule] = {}
-    for name in wanted:
-        schedule = core_schedules.schedule_of(name, given.request.folder)
-        found[schedule.name if schedule.name in core_schedules.names() else name] = schedule
-    return list(found.items())
+def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
+    own = baseline.request.options.pipeline.schedule
+    candidates = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
+    result: dict[str, Schedule] = {}
+    for name in candidates:
+        schedule = core_schedules.schedule_of(name, baseline.request.folder)
+        result[schedule.name if schedule.name in core_schedules.names() else name] = schedule
+    return list(result.items())
 
 
-def _syncs(given: Given, limits: Limits) -> tuple[str, ...]:
-    return limits.sync or (given.request.options.pipeline.sync or "",)
+def _syncs(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
+    return limits.sync or (baseline.request.options.pipeline.sync or "",)
 
 
-def _recomputations(given: Given, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
-    wanted = _wanted(limits.recompute)
-    modes = schedule.recomputation_modes if given.training else ()
-    return (*(("",) if False in wanted else ()), *(modes if True in wanted else ()))
+def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
+    recompute = _truths(limits.recompute)
+    modes = schedule.recomputation_modes if baseline.training else ()
+    return (*(("",) if False in recompute else ()), *(modes if True in recompute else ()))
 
 
-def _states(given: Given, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
+def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
     """Return what may lie in Streaming Memory: state, whether spread over replicas, activations."""
-    offloads = _wanted(limits.offload) if given.machine.streaming is not None and given.training else (False,)
-    found = []
-    for offload, sharding in product(offloads, _wanted(limits.sharding)):
+    offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
+    result = []
+    for offload, sharding in product(offloads, _truths(limits.sharding)):
         if sharding and not offload:
             continue
-        kept = offloads if given.serialization > 1 and given.request.options.system.enable_remote_buffers else (None,)
-        found += [(offload, sharding, each) for each in kept]
-    return found
+        stored = (
+            offloads
+            if baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
+            else (None,)
+        )
+        result += [(offload, sharding, kind) for kind in stored]
+    return result
 
 
-def _wanted(words: tuple[str, ...] | None) -> tuple[bool, ...]:
+def _truths(words: tuple[str, ...] | None) -> tuple[bool, ...]:
     return (False, True) if words is None else tuple(_YES_NO[word] for word in words)

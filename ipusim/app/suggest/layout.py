@@ -9,8 +9,8 @@ from functools import lru_cache
 from operator import add
 
 from ipusim.api import Plan, Request, RequestError, Schedule, System, models, pipelines, pricing, rules, runs, schedules
+from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, changed
 from ipusim.app.suggest.choices import Choice
-from ipusim.app.suggest.given import TIME_ALONE, Given, changed
 from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
 from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
 from ipusim.app.suggest.units import Units
@@ -40,9 +40,9 @@ class Layout:
 class Layouts:
     """Lays choices out, each thing that several have in common once."""
 
-    def __init__(self, given: Given) -> None:
-        """Lay out variants of ``given``."""
-        self._given = given
+    def __init__(self, baseline: Baseline) -> None:
+        """Lay out variants of ``baseline``."""
+        self._baseline = baseline
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
 
@@ -52,8 +52,8 @@ class Layouts:
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(drawn := self._drawn.get(key), str):
             return drawn
-        changes = replace(choice, order="AUTO").changes(self._given, units, range(choice.stages))
-        auto = changed(self._given.request, {**changes, **TIME_ALONE})
+        changes = replace(choice, order="AUTO").changes(self._baseline, units, range(choice.stages))
+        auto = changed(self._baseline.request, {**changes, **TIME_ALONE})
         if drawn is None:
             drawn = self._drawn[key] = self._draw(choice, auto)
         if isinstance(drawn, str):
@@ -83,13 +83,13 @@ class Layouts:
 
     def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
         """Return the schedule, and the least shape that a choice could have."""
-        return schedules.schedule_of(choice.schedule, self._given.request.folder), pipelines.PlanShape(
+        return schedules.schedule_of(choice.schedule, self._baseline.request.folder), pipelines.PlanShape(
             mapping=choice.mapping,
-            micro_batches=self._given.serialization,
-            training=self._given.training,
+            micro_batches=self._baseline.serialization,
+            training=self._baseline.training,
             recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
             recompute_inline=choice.recompute == rules.INTERLEAVED,
-            serialization=self._given.serialization,
+            serialization=self._baseline.serialization,
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
@@ -100,7 +100,7 @@ class Layouts:
         if schedule.segments > 1:
             return f"The schedule '{schedule.name}' runs segments of a micro-batch, which suggest cannot weigh up."
         try:
-            system, plan = runs.device_and_plan(request, schedule, self._given.training)
+            system, plan = runs.device_and_plan(request, schedule, self._baseline.training)
         except RequestError as error:
             return str(error)
         if plan.order.joined.any() and request.options.pipeline.overlapped != "sum":

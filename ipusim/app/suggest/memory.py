@@ -67,7 +67,7 @@ class MemoryBound:
         """Return the bytes of each IPU, shape (IPUs, cuts), by the stages so far."""
         count = cuts.shape[1] - 1
         ipus = sorted(set(self.mapping[:count]))
-        held = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
+        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
         for row, ipu in enumerate(ipus):
             resident, temporary, update = np.zeros((3, len(cuts)), dtype=np.int64)
             stages, moments = self.live[ipu]
@@ -80,8 +80,8 @@ class MemoryBound:
                     update += self.update[start, end]
                     parts[:, number] = self.parts[stage][:, start, end].T
             live = (parts.reshape(len(cuts), len(stages) * len(PARTS)) @ moments.T).max(axis=1)
-            held[row] = resident + temporary + np.maximum(live, update - temporary)
-        return held
+            ipu_bytes[row] = resident + temporary + np.maximum(live, update - temporary)
+        return ipu_bytes
 
     def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
         """Return which of ``cuts`` may fit."""
@@ -89,10 +89,10 @@ class MemoryBound:
             return np.ones(len(cuts), dtype=bool)
         done, at = cuts.shape[1] - 1, cuts[:, -1]
         longest, together = self._rests
-        held = together[done, at]
+        all_bytes = together[done, at]
         for stage in range(done):
-            held = held + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
-        possible = (held <= self.sram_bytes * len(self.live)) & (longest[done, at] <= self.sram_bytes)
+            all_bytes = all_bytes + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
+        possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[done, at] <= self.sram_bytes)
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
@@ -105,8 +105,8 @@ class MemoryBound:
                 live = np.zeros_like(self.temporary)
                 for count in np.unique(moments[:, number * len(PARTS) : (number + 1) * len(PARTS)], axis=0):
                     live = np.maximum(live, np.tensordot(count, self.parts[stage], 1))
-                held = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
-                possible[stage] = held <= self.sram_bytes
+                stage_bytes = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
+                possible[stage] = stage_bytes <= self.sram_bytes
         return possible
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
@@ -142,14 +142,14 @@ def memory_bound(
     stash = np.zeros_like(units.stash) if checkpoints else units.stash
     parts = {recomputes: _parts(units, layout, stash, recomputes=recomputes) for recomputes in (False, True)}
     of_stages = [parts[shape.recomputes(stage)] for stage in range(shape.stages)]
-    held = units.sum_of(lambda each: each.parameter_bytes - offload.weight_bytes(each))
+    whole = units.sum_of(lambda profile: profile.parameter_bytes - offload.weight_bytes(profile))
     if shape.training:
-        held = held + units.sum_of(lambda each: each.accumulator_bytes - offload.accumulator_bytes(each))
-        held = held + units.sum_of(offload.held_state_bytes)
-    resident = np.array([held] * shape.stages)
+        whole = whole + units.sum_of(lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile))
+        whole = whole + units.sum_of(offload.held_state_bytes)
+    resident = np.array([whole] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
-    loaded = units.sum_of(lambda each: offload.weight_bytes(each) + offload.state_bytes(each))
+    loaded = units.sum_of(lambda profile: offload.weight_bytes(profile) + offload.state_bytes(profile))
     return MemoryBound(
         resident,
         of_stages,
@@ -161,15 +161,15 @@ def memory_bound(
     )
 
 
-def _add_buffers(resident: Table, units: Units, layout: Layout, kept: Sequence[Table]) -> None:
-    """Add the buffers of FIFOs and copies to what each stage holds; ``kept`` is what each keeps of a micro-batch."""
+def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:
+    """Add the buffers of FIFOs and copies to what each stage holds; ``stashes`` are the stages' of a micro-batch."""
     plan, shape = layout.plan, layout.plan.shape
     forward, backward = units.sent_forward, units.sent_backward
     merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
     elements = 1 if layout.offload.activations else shape.serialization
     for stage in range(shape.stages):
         if shape.training:
-            resident[stage] += plan.fifo_depths[stage] * kept[stage]
+            resident[stage] += plan.fifo_depths[stage] * stashes[stage]
         if stage:
             crosses = merged or shape.mapping[stage - 1] != shape.mapping[stage]
             resident[stage] += elements * backward[:, None] + (forward[:, None] if crosses else 0)

@@ -14,18 +14,18 @@ def least_longest(takes: Numbers) -> Numbers:
     ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
     result has shape (stages + 1, units + 1), infinite where no cut is left.
     """
-    found, proper = _ended(takes), _proper(takes)
+    least, proper = _ended(takes), _proper(takes)
     for stage in range(len(takes) - 1, -1, -1):
-        found[stage] = np.maximum(proper[stage], found[stage + 1][None, :]).min(axis=1)
-    return found
+        least[stage] = np.maximum(proper[stage], least[stage + 1][None, :]).min(axis=1)
+    return least
 
 
 def least_sum(takes: Numbers) -> Numbers:
     """Return the same of the sum of the stages."""
-    found, proper = _ended(takes), _proper(takes)
+    least, proper = _ended(takes), _proper(takes)
     for stage in range(len(takes) - 1, -1, -1):
-        found[stage] = (proper[stage] + found[stage + 1][None, :]).min(axis=1)
-    return found
+        least[stage] = (proper[stage] + least[stage + 1][None, :]).min(axis=1)
+    return least
 
 
 def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
@@ -34,9 +34,9 @@ def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
 
 
 def _ended(takes: Numbers) -> Numbers:
-    found = np.full((len(takes) + 1, takes.shape[1]), np.inf)
-    found[-1, -1] = 0
-    return found
+    least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
+    least[-1, -1] = 0
+    return least
 
 
 def _proper(takes: Numbers) -> Numbers:

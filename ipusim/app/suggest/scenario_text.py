@@ -43,7 +43,7 @@ def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
     """Whether a value says nothing that its absence does not."""
     if name == "pipeline.device_mapping":
         return bool(value == list(range(len(value))))
-    return (name, value) == ("pipeline.micro_batch_size", suggestion.given.micro_batch_size)
+    return (name, value) == ("pipeline.micro_batch_size", suggestion.baseline.micro_batch_size)
 
 
 def _at(data: Any, path: KeyPath) -> Any:

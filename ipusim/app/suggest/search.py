@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, changed
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possible
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.given import TIME_ALONE, Given, changed
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
@@ -73,7 +73,7 @@ class _Open:
     def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
         """Yield each IPU with the first and the last unit of each of its stages: all that its memory depends on."""
         for ipu in dict.fromkeys(self.choice.mapping):
-            own = [stage for stage, each in enumerate(self.choice.mapping) if each == ipu]
+            own = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
             yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in own)
 
 
@@ -91,7 +91,7 @@ class Search:
 
     def __init__(
         self,
-        given: Given,
+        baseline: Baseline,
         limits: Limits,
         *,
         most: int,
@@ -99,41 +99,41 @@ class Search:
         known: int | None = None,
     ) -> None:
         """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts."""
-        self._given, self._limits = given, limits
+        self._baseline, self._limits = baseline, limits
         self._most, self._budget = most, budget
         self._units: dict[int, Units] = {}
-        self._layouts = Layouts(given)
+        self._layouts = Layouts(baseline)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
-        self._told: Callable[[Searched], None] = lambda _: None
-        self.found = Searched(known)
+        self._progress: Callable[[Searched], None] = lambda _: None
+        self.searched = Searched(known)
 
-    def run(self, told: Callable[[Searched], None] = lambda _: None) -> Searched:
+    def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
         """Search, and return what was found; raises OptionError for limits that leave nothing.
 
-        ``told`` is called again and again with what was found so far.
+        ``progress`` is called again and again with what was found so far.
         """
-        found, self._told = self.found, told
-        first = self.units(self._limits.sizes_of(self._given)[0])
-        for choice in choices(self._given, self._limits, first):
-            found.choices += 1
+        searched, self._progress = self.searched, progress
+        first = self.units(self._limits.sizes_of(self._baseline)[0])
+        for choice in choices(self._baseline, self._limits, first):
+            searched.choices += 1
             if not possible(choice, first):
-                found.refused["units that share weights do not come to one IPU"] += 1
+                searched.refused["units that share weights do not come to one IPU"] += 1
                 continue
             self._push(self._at_least(choice), choice)
         while self._heap:
-            found.bound, *_, item = self._heap[0]
-            if found.best is not None and found.bound >= found.best:
+            searched.bound, *_, item = self._heap[0]
+            if searched.best is not None and searched.bound >= searched.best:
                 break
             try:
                 self._spend()
                 heapq.heappop(self._heap)
-                self._look(item, found.bound)
+                self._look(item, searched.bound)
             except SearchEndedError as error:
-                found.leave(found.bound, str(error))
+                searched.leave(searched.bound, str(error))
                 break
         self._end()
-        return found
+        return searched
 
     def _look(self, item: Choice | _Open | _Leaf, bound: int) -> None:
         match item:
@@ -146,16 +146,16 @@ class Search:
 
     def _end(self) -> None:
         """Say what is left, and sort the plans."""
-        found = self.found
-        if found.left is not None and self._heap:
-            found.left = min(found.left, self._heap[0][0])
-        if found.left is not None and found.best is not None and found.left >= found.best:
-            found.left = None
-        if found.left is None:
-            found.open, found.stopped = 0, ""
+        searched = self.searched
+        if searched.left is not None and self._heap:
+            searched.left = min(searched.left, self._heap[0][0])
+        if searched.left is not None and searched.best is not None and searched.left >= searched.best:
+            searched.left = None
+        if searched.left is None:
+            searched.open, searched.stopped = 0, ""
         else:
-            below = (item for bound, *_, item in self._heap if found.best is None or bound < found.best)
-            found.open += len({_choice_of(item) for item in below})
+            below = (item for bound, *_, item in self._heap if searched.best is None or bound < searched.best)
+            searched.open += len({_choice_of(item) for item in below})
         self._sort()
 
     def runners_up(self, count: int) -> None:
@@ -163,8 +163,8 @@ class Search:
 
         Kinds with far more passes than the best plan has, which take long to simulate, are left out.
         """
-        most = _PASSES + 2 * max((plan.choice.passes for plan in self.found.plans), default=0)
-        seen = {plan.choice.kind for plan in self.found.plans}
+        most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
+        seen = {plan.choice.kind for plan in self.searched.plans}
         looked_at, self._most = 0, _NEVER
         while self._heap and len(seen) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(self._heap)
@@ -172,7 +172,7 @@ class Search:
             if choice.kind in seen or choice.passes > most:
                 continue
             looked_at += 1
-            before = len(self.found.plans)
+            before = len(self.searched.plans)
             try:
                 self._spend()
                 if isinstance(item, _Open):
@@ -181,39 +181,39 @@ class Search:
                     self._look(item, self._at_least(choice))
             except SearchEndedError:
                 break
-            if len(self.found.plans) > before:
+            if len(self.searched.plans) > before:
                 seen.add(choice.kind)
         self._sort()
 
     def _dive(self, item: _Open) -> None:
         """Try the best of the few cuts that look best from the beginning on."""
-        found = item.cutter.below(_NEVER, _FEW, self._spend)
-        for row in found.cuts[:1].tolist():
+        best_cuts = item.cutter.below(_NEVER, _FEW, self._spend)
+        for row in best_cuts.cuts[:1].tolist():
             self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
 
     def _sort(self) -> None:
-        self.found.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
+        self.searched.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
 
     def units(self, micro_batch_size: int) -> Units:
         """Return the units at a micro-batch size."""
         if micro_batch_size not in self._units:
-            self._units[micro_batch_size] = units_of(self._given.request, micro_batch_size)
+            self._units[micro_batch_size] = units_of(self._baseline.request, micro_batch_size)
         return self._units[micro_batch_size]
 
     def step_of(self, choice: Choice) -> int | None:
         """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""
         multiple = self._layouts.multiple(choice)
-        given = self._given
+        baseline = self._baseline
         units = self.units(choice.micro_batch_size)
         if multiple is None or isinstance(self._layouts.of(replace(choice, count=multiple), units), str):
             return None
-        return choice.micro_batch_size * choice.replicas * given.hosts * given.serialization * multiple
+        return choice.micro_batch_size * choice.replicas * baseline.hosts * baseline.serialization * multiple
 
     def _spend(self, work: int = 0) -> None:
         """Spend some of what the search may take; raises SearchEndedError where nothing is left."""
-        if self.found.simulated >= self._most:
+        if self.searched.simulated >= self._most:
             raise SearchEndedError(f"the limit of {self._most} simulations")
-        self._told(self.found)
+        self._progress(self.searched)
         self._budget.spend(work)
 
     def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
@@ -225,7 +225,7 @@ class Search:
         """Return a bound that needs no layout: all passes, evenly over all IPUs."""
         units = self.units(choice.micro_batch_size)
         work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
-        return choice.count * self._given.serialization * work // choice.used
+        return choice.count * self._baseline.serialization * work // choice.used
 
     def _lay_out(self, bound: int, choice: Choice) -> None:
         units = self.units(choice.micro_batch_size)
@@ -234,25 +234,25 @@ class Search:
             self._push(one_by_one, choice)
             return
         layouts: dict[str, Layout] = {}
-        for order in orders_of(self._given, self._limits, choice):
+        for order in orders_of(self._baseline, self._limits, choice):
             layout = self._layouts.of(replace(choice, order=order), units)
             if not isinstance(layout, str):
                 if all(layout.system.ipus != other.system.ipus for other in layouts.values()):
                     layouts[order] = layout
             elif not layouts:
-                self.found.refused[layout] += 1
-                self.found.reasons[choice.schedule][layout] += 1
+                self.searched.refused[layout] += 1
+                self.searched.reasons[choice.schedule][layout] += 1
                 return
-        self.found.laid_out.add(choice.schedule)
-        options, layout = self._given.request.options, next(iter(layouts.values()))
-        layout = replace(layout, terms=on_any([each.terms for each in layouts.values()]))
-        limit = layout.system.ipu.sram_bytes if self._given.limited else None
+        self.searched.laid_out.add(choice.schedule)
+        options, layout = self._baseline.request.options, next(iter(layouts.values()))
+        layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
+        limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
         checkpoints = bool(options.pipeline.recomputation_checkpoints)
         memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
-        possible, found = memory.possible_stages(), self.found
-        found.least_bytes = min(found.least_bytes or memory.least_bytes, memory.least_bytes)
+        possible, searched = memory.possible_stages(), self.searched
+        searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
         if (limit is not None and memory.least_bytes > limit) or not any_cut(possible):
-            found.too_large += 1
+            searched.too_large += 1
             return
         cutter = Cutter(units, Bounds(units, layout, possible), memory)
         self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
@@ -262,41 +262,41 @@ class Search:
         if item.together is None:
             self._look_closer(item)
             return
-        best, least = self.found.best, item.cutter.least
+        best, least = self.searched.best, item.cutter.least
         # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
         below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
         if best is not None:
             below = min(below, best)
         cuts = item.cutter.below(below, _MOST, self._spend)
-        self.found.bounded += cuts.looked_at
+        self.searched.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.above:
                 self._push(bound, _Leaf(item, tuple(row)))
-        if not self.found.plans and len(cuts.cuts):  # a time that is known early saves much of what comes later
+        if not self.searched.plans and len(cuts.cuts):  # a time that is known early saves much of what comes later
             self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
-            best = self.found.best
+            best = self.searched.best
         if cuts.left is not None:
-            self.found.leave(cuts.left, f"the limit of {_MOST} cuts at once")
+            self.searched.leave(cuts.left, f"the limit of {_MOST} cuts at once")
         elif (best is None or below < best) and below < _NEVER:
             self._push(below, replace(item, above=below, width=item.width * _GROWS))
 
     def _look_closer(self, item: _Open) -> None:
         """Push a choice again with the bound that is worth some time, unless it fits under no cut; try a good cut."""
-        cutter, found, many = item.cutter, self.found, item.cutter.count > _MANY
+        cutter, searched, many = item.cutter, self.searched, item.cutter.count > _MANY
         if many and item.cutter.memory.sram_bytes is not None:
             needs = item.cutter.memory.fullest_bytes(item.possible, self._spend)
             if needs > item.cutter.memory.sram_bytes:
-                found.too_large += 1
+                searched.too_large += 1
                 return
         together = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(together)
-        cutter = replace(cutter, bounds=bounds.priced(found.best, self._spend) if many else bounds)
+        cutter = replace(cutter, bounds=bounds.priced(searched.best, self._spend) if many else bounds)
         width, least = _FIRST, cutter.least
-        if found.best is not None:
-            width = max(width, Fraction(found.best - least, max(least, 1)) / _PORTIONS)
+        if searched.best is not None:
+            width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
         closer = replace(item, cutter=cutter, together=together, above=least, width=width)
         self._push(least, closer)
-        if many and (found.best is None or least < found.best):
+        if many and (searched.best is None or least < searched.best):
             self._try_good(closer)
 
     def _try_good(self, item: _Open) -> None:
@@ -324,9 +324,9 @@ class Search:
 
         Return how many bytes its fullest IPU has too many.
         """
-        item, found = leaf.opened, self.found
+        item, searched = leaf.opened, self.searched
         if not item.full.isdisjoint(item.on_ipus(leaf.cuts)):
-            found.misfits += 1
+            searched.misfits += 1
             return 0
         if not leaf.order:
             for order in item.layouts:
@@ -337,18 +337,20 @@ class Search:
         item.tried.add((leaf.order, leaf.cuts))
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
-        request = changed(self._given.request, {**choice.changes(self._given, item.cutter.units, cuts), **TIME_ALONE})
+        request = changed(
+            self._baseline.request, {**choice.changes(self._baseline, item.cutter.units, cuts), **TIME_ALONE}
+        )
         trial = laid_out(request)
-        found.assembled += 1
+        searched.assembled += 1
         if trial.job is None:
-            found.refused[trial.refusal] += 1
+            searched.refused[trial.refusal] += 1
         elif not trial.fits:
-            found.misfits += 1
+            searched.misfits += 1
             full = trial.job.memory.over
-            item.full.update(each for each in item.on_ipus(leaf.cuts) if each[0] in {peak.ipu for peak in full})
+            item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
-            found.plans.append(Plan(choice, cuts, item.cutter.units, simulated(trial)))
+            searched.plans.append(Plan(choice, cuts, item.cutter.units, simulated(trial)))
         return 0
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from ipusim.api import Job, Request, machine
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
+from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Choice, Limits
-from ipusim.app.suggest.given import TIME_ALONE, Given, changed, given_of
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
@@ -94,36 +94,36 @@ class Suggestion:
     """What is suggested, and why; or why nothing is.
 
     Attributes:
-        given: the scenario's own plan.
+        baseline: the scenario's own plan.
         own: what came of it; its cycles are there also where it does not fit.
         searched: how the search went.
         one_ipu: the whole model on a single IPU of one host, with the same global batch.
         limits: what the search was limited to.
         moved: options that the search began with, by their dotted names, as the given plan fits with them alone.
-        kept: the given plan with these; None without them, and where the limits leave it out.
+        moved_baseline: the given plan with these; None without them, and where the limits leave it out.
         beside: another search, for plans without these options, or with them.
     """
 
-    given: Given
+    baseline: Baseline
     own: Trial
     searched: Searched
     one_ipu: Trial
     limits: Limits
     moved: Mapping[str, Any] = field(default_factory=dict)
-    kept: Trial | None = None
+    moved_baseline: Trial | None = None
     beside: Searched | None = None
 
     @property
     def outcome(self) -> Outcome:
         """Whether there is a plan, or proof that none fits, or neither."""
-        if self.searched.best is not None or self.given.concurrent:
+        if self.searched.best is not None or self.baseline.concurrent:
             return Outcome.PLAN
         return Outcome.NONE_FITS if self.left is None else Outcome.NONE_FOUND
 
     @property
     def why_none(self) -> str:
         """Why there is no plan; empty where there is one."""
-        return "" if self.outcome is Outcome.PLAN else why_none(self.given, self.searched)
+        return "" if self.outcome is Outcome.PLAN else why_none(self.baseline, self.searched)
 
     def raise_if_none(self) -> None:
         """Raise NothingFitsError where no plan fits, and NothingFoundError where none was found."""
@@ -141,13 +141,13 @@ class Suggestion:
     @property
     def trial(self) -> Trial:
         """What came of the suggested plan, or of the given one where that is best."""
-        return self.plan.trial if self.plan is not None else self.kept or self.own
+        return self.plan.trial if self.plan is not None else self.moved_baseline or self.own
 
     @property
     def changes(self) -> dict[str, Any]:
         """The options of the suggested plan, by their dotted names; none where the given plan is best."""
         plan = self.plan
-        return {**self.moved, **({} if plan is None else plan.choice.changes(self.given, plan.units, plan.cuts))}
+        return {**self.moved, **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts))}
 
     @property
     def job(self) -> Job:
@@ -163,7 +163,7 @@ class Suggestion:
     def request(self) -> Request:
         """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
         self.raise_if_none()
-        return changed(self.given.request, self.changes)
+        return changed(self.baseline.request, self.changes)
 
     @cached_property
     def ceiling(self) -> Ceiling | str:
@@ -178,8 +178,8 @@ class Suggestion:
     @property
     def left(self) -> int | None:
         """The lowest bound of what was not looked at; None where that is everything."""
-        found = (self.searched, *([] if self.beside is None else [self.beside]))
-        return min((one.left for one in found if one.left is not None), default=None)
+        searches = (self.searched, *([] if self.beside is None else [self.beside]))
+        return min((one.left for one in searches if one.left is not None), default=None)
 
     @property
     def stopped(self) -> str:
@@ -202,10 +202,10 @@ def ceiling_of(job: Job) -> Ceiling | str:
     multiple = job.schedule.multiple(shape)
 
     def cycles_at(count: int) -> Fraction:
-        found = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
-        if found.job is None:
-            raise CountError(found.refusal)
-        return update_cycles(found.job)
+        trial = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
+        if trial.job is None:
+            raise CountError(trial.refusal)
+        return update_cycles(trial.job)
 
     try:
         full = once_full(cycles_at, multiple, job.schedule.ramps(shape))
@@ -237,7 +237,7 @@ def suggest(
     simulations: int = SIMULATIONS,
     runners_up: int = RUNNERS_UP,
     budget: Budget | None = None,
-    told: Callable[[Given, Searched], None] = lambda _given, _searched: None,
+    progress: Callable[[Baseline, Searched], None] = lambda _baseline, _searched: None,
 ) -> Suggestion:
     """Return the best legal plan for what ``request`` asks for, within ``limits``; or that none fits or was found.
 
@@ -250,39 +250,46 @@ def suggest(
     and for stages that are Python functions, and RequestError for what is wrong with the request whatever its plan.
     """
     budget, limits = budget or Budget(), limits or Limits()
-    given = given_of(request)
-    own = Trial(None, given.refusal)
-    if given.job is not None:
-        own = simulated(tried(given.job))
-    if given.concurrent:
-        if asked := limits.names:
+    baseline = baseline_of(request)
+    own = Trial(None, baseline.refusal)
+    if baseline.job is not None:
+        own = simulated(tried(baseline.job))
+    if baseline.concurrent:
+        if limited := limits.names:
             said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
-            raise OptionError(asked[0], f"{said}{' and {}' * len(asked[1:])}", *asked)
+            raise OptionError(limited[0], f"{said}{' and {}' * len(limited[1:])}", *limited)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
-        return Suggestion(given, own, Searched(known=own.cycles), alone, limits)
-    searches = [_Begun({}, given, own if own.fits and limits == Limits() else None, budget)]
-    if (with_room := _with_products_in_half(given, own, limits)) is not None:
-        moved, other, kept = with_room
-        searches.insert(0, _Begun(moved, other, kept, budget.part(0.5)))
+        return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
+    searches = [_Begun({}, baseline, own if own.fits and limits == Limits() else None, budget)]
+    if (with_room := _with_products_in_half(baseline, own, limits)) is not None:
+        moved, other, known = with_room
+        searches.insert(0, _Begun(moved, other, known, budget.part(0.5)))
     with (
         machine.one_blas_thread()
     ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
-        found: list[Search] = []
+        finished: list[Search] = []
         for begun in searches:
-            fastest = min((one.found.best for one in found if one.found.best is not None), default=None)
-            found.append(begun.run(limits, simulations, told, fastest))
-        best = min(found, key=lambda one: inf if one.found.best is None else one.found.best)
-        beside = next((one.found for one in found if one is not best), None)
-        if best.found.best is None:
-            refuse_limits(given, limits, found[-1])
+            fastest = min((one.searched.best for one in finished if one.searched.best is not None), default=None)
+            finished.append(begun.run(limits, simulations, progress, fastest))
+        best = min(finished, key=lambda one: inf if one.searched.best is None else one.searched.best)
+        beside = next((one.searched for one in finished if one is not best), None)
+        if best.searched.best is None:
+            refuse_limits(baseline, limits, finished[-1])
             return Suggestion(
-                given, own, found[-1].found, Trial(None), limits, beside=found[0].found if beside else None
+                baseline,
+                own,
+                finished[-1].searched,
+                Trial(None),
+                limits,
+                beside=finished[0].searched if beside else None,
             )
         budget.begin_afterwards()
         best.runners_up(runners_up)
-    begun = searches[found.index(best)]
-    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(begun.given, limits, best)
-    return Suggestion(given, own, best.found, one, limits, begun.moved, begun.known if begun.moved else None, beside)
+    begun = searches[finished.index(best)]
+    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(begun.baseline, limits, best)
+    return Suggestion(
+        baseline, own, best.searched, one, limits, begun.moved, begun.known if begun.moved else None, beside
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,52 +298,54 @@ class _Begun:
 
     Attributes:
         moved: options that differ from the given ones.
-        given: the given plan with them.
+        baseline: the given plan with them.
         known: what came of it; None where it does not fit, or the limits leave it out.
         budget: what the search may take.
     """
 
     moved: Mapping[str, Any]
-    given: Given
+    baseline: Baseline
     known: Trial | None
     budget: Budget
 
-    def run(self, limits: Limits, most: int, told: Callable[[Given, Searched], None], fastest: int | None) -> Search:
+    def run(
+        self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
+    ) -> Search:
         """Search for what takes less than the given plan, and than the ``fastest`` of an earlier search; return it."""
         own = None if self.known is None else self.known.cycles
         known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
-        search = Search(self.given, limits, most=most, budget=self.budget, known=known)
-        search.run(lambda searched: told(self.given, searched))
+        search = Search(self.baseline, limits, most=most, budget=self.budget, known=known)
+        search.run(lambda searched: progress(self.baseline, searched))
         return search
 
 
 def _with_products_in_half(
-    given: Given, own: Trial, limits: Limits
-) -> tuple[Mapping[str, Any], Given, Trial | None] | None:
+    baseline: Baseline, own: Trial, limits: Limits
+) -> tuple[Mapping[str, Any], Baseline, Trial | None] | None:
     """Return the options by which the given plan, which does not fit, fits as products take half as much memory.
 
     With the plan under them, and what comes of it where the limits do not leave it out; None where that is no way out.
     """
-    if own.fits or given.job is None or not given.limited:
+    if own.fits or baseline.job is None or not baseline.limited:
         return None
-    changes = products_in_half(given.job)
-    kept = laid_out(changed(given.request, {**TIME_ALONE, **changes})) if changes else own
-    if not kept.fits:
+    changes = products_in_half(baseline.job)
+    trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
+    if not trial.fits:
         return None
-    return changes, given_of(changed(given.request, changes)), simulated(kept) if limits == Limits() else None
+    return changes, baseline_of(changed(baseline.request, changes)), simulated(trial) if limits == Limits() else None
 
 
-def _one_ipu(given: Given, limits: Limits, search: Search) -> Trial:
+def _one_ipu(baseline: Baseline, limits: Limits, search: Search) -> Trial:
     """Return the model on one IPU of one host, with the same global batch."""
-    size = given.micro_batch_size
+    size = baseline.micro_batch_size
     units = search.units(size)
     mapping = (0,) if units.movable else (0,) * len(units)
-    count = (limits.global_batch or given.global_batch) // (size * given.serialization)
+    count = (limits.global_batch or baseline.global_batch) // (size * baseline.serialization)
     alone = Choice(1, mapping, "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
     request = changed(
-        given.request,
+        baseline.request,
         {
-            **alone.changes(given, units, (0,)),
+            **alone.changes(baseline, units, (0,)),
             **TIME_ALONE,
             "system.host.count": None,
             "system.select_ipus": None,
@@ -345,5 +354,5 @@ def _one_ipu(given: Given, limits: Limits, search: Search) -> Trial:
             "pipeline.offload_gradient_accumulation_buffers": None,
         },
     )
-    found = laid_out(request)
-    return found if found.job is None else simulated(found)
+    trial = laid_out(request)
+    return trial if trial.job is None else simulated(trial)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ipusim.api import Job, Request, analysis, assemble
 from ipusim.app.fidelity.throughputs import session_cycles
-from ipusim.app.suggest.given import changed, reported
+from ipusim.app.suggest.baseline import changed, reported
 from ipusim.base.errors import IpusimError
 
 

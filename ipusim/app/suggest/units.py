@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipusim.api import Job, Request, assemble, models, pipelines, pricing, runs
 from ipusim.api import layers as core_layers
-from ipusim.app.suggest.given import changed
+from ipusim.app.suggest.baseline import changed
 from ipusim.base.errors import OptionError
 
 Table = npt.NDArray[np.int64]
@@ -118,10 +118,10 @@ def sums(values: Sequence[int] | Table) -> Table:
 def maxima(values: Sequence[int] | Table) -> Table:
     """Return the largest of ``values`` from each to before each; 0 where there are none."""
     values = np.asarray(values, dtype=np.int64)
-    found = np.zeros((len(values) + 1, len(values) + 1), dtype=np.int64)
+    result = np.zeros((len(values) + 1, len(values) + 1), dtype=np.int64)
     for start in range(len(values)):
-        found[start, start + 1 :] = np.maximum.accumulate(values[start:])
-    return found
+        result[start, start + 1 :] = np.maximum.accumulate(values[start:])
+    return result
 
 
 def movable(options: runs.Options) -> bool:
@@ -137,7 +137,7 @@ def movable(options: runs.Options) -> bool:
         for stage in pipeline.stages or ()
     )
     concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
-    return options.model is not None and all(each is None for each in own) and listed and not concurrent
+    return options.model is not None and all(option is None for option in own) and listed and not concurrent
 
 
 def units_of(request: Request, micro_batch_size: int) -> Units:
@@ -167,9 +167,9 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         if trained:
             prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
             first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
-    passes = np.stack([sums(each) for each in costs])
-    for kind, each in enumerate(first):
-        passes[kind, 0] = sums(each)[0]
+    passes = np.stack([sums(cycles) for cycles in costs])
+    for kind, cycles in enumerate(first):
+        passes[kind, 0] = sums(cycles)[0]
     return Units(
         tuple(names) if free else tuple(profile.name for profile in profiles),
         free,
@@ -210,12 +210,12 @@ def _passing(
     alone = [profile.stash_bytes for profile in profiles]
     passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
-        splits = [name for place, name in enumerate(names) if place and place % 2 == odd]
+        splits = [name for unit, name in enumerate(names) if unit and unit % 2 == odd]
         pairs = assemble(changed(request, {**changes, "pipeline.splits": splits})).program.stages
         for number, pair in enumerate(pairs):
-            place = 2 * number - odd
-            if 0 < place < len(names) - 1 and alone[place] and alone[place + 1]:
-                passing[place] = min(passing[place], alone[place] + alone[place + 1] - pair.stash_bytes)
+            unit = 2 * number - odd
+            if 0 < unit < len(names) - 1 and alone[unit] and alone[unit + 1]:
+                passing[unit] = min(passing[unit], alone[unit] + alone[unit + 1] - pair.stash_bytes)
     return passing
 
 
@@ -227,29 +227,29 @@ def _stash(
     Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
     connections others too, and nothing is said.
     """
-    kept = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
+    stashed = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
     if any(isinstance(layer.spec, runs.BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
-        return np.zeros((len(kept) + 1,) * 2, dtype=np.int64)
-    found = sums(kept - passing) + np.concatenate([[0], passing])[None, :]
-    kept[:trained] = 0
+        return np.zeros((len(stashed) + 1,) * 2, dtype=np.int64)
+    table = sums(stashed - passing) + np.concatenate([[0], passing])[None, :]
+    stashed[:trained] = 0
     passing = np.where(np.arange(len(passing)) < trained, 0, passing)
-    found[0] = sums(kept - passing)[0] + np.concatenate([[0], passing])
-    found = np.maximum(np.triu(found, 1), 0)
-    single = np.arange(len(kept))
-    found[single, single + 1] = [profile.stash_bytes for profile in profiles]
-    return np.asarray(found)
+    table[0] = sums(stashed - passing)[0] + np.concatenate([[0], passing])
+    table = np.maximum(np.triu(table, 1), 0)
+    single = np.arange(len(stashed))
+    table[single, single + 1] = [profile.stash_bytes for profile in profiles]
+    return np.asarray(table)
 
 
 def _shared(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
     """Return the pairs of layers of which the second uses weights of the first."""
-    places = {layer.spec.name: place for place, layer in enumerate(layers)}
-    found = []
-    for place, layer in enumerate(layers):
+    places = {layer.spec.name: number for number, layer in enumerate(layers)}
+    pairs = []
+    for number, layer in enumerate(layers):
         spec = layer.spec
         if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.makes, "shared"):
-            found += [
-                (places[owner], place)
+            pairs += [
+                (places[owner], number)
                 for key in spec.row.keys
                 if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in places
             ]
-    return found
+    return pairs

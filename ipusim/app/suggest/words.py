@@ -9,7 +9,7 @@ from typing import Final
 from ipusim.api import Job
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
-from ipusim.app.suggest.given import Given
+from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial
@@ -59,9 +59,9 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
         )
 
 
-def so_far(given: Given, searched: Searched, seconds: float) -> str:
+def so_far(baseline: Baseline, searched: Searched, seconds: float) -> str:
     """Return how far a search is: the best plan, and what no other can be faster than."""
-    clock = given.job.system.clock_hz if given.job else None
+    clock = baseline.job.system.clock_hz if baseline.job else None
 
     def shown(cycles: int) -> str:
         return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
@@ -169,8 +169,8 @@ def plan_table(suggestion: Suggestion) -> Table:
     first = int(suggestion.plan is None)
     shown = enumerate(suggestion.searched.shown[: RUNNERS_UP + 1 - first], first)
     trials = [(_PLACES[number], plan.trial) for number, plan in shown]
-    if suggestion.plan is None and suggestion.kept is not None:
-        trials.insert(0, (_PLACES[0], suggestion.kept))
+    if suggestion.plan is None and suggestion.moved_baseline is not None:
+        trials.insert(0, (_PLACES[0], suggestion.moved_baseline))
     if suggestion.own.job is not None:
         trials.append(("given", suggestion.own))
     for name, trial in trials:

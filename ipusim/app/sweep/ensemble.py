@@ -34,7 +34,7 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
     """
     if not 1 <= number <= MOST_POINTS:
         raise OptionError("seeds", f"expected from 1 to {MOST_POINTS:,} runs, got {number:,}")
-    jitters = [(at, each.seed) for at, each in enumerate(request.options.disturbances or ()) if hasattr(each, "seed")]
+    jitters = [(at, item.seed) for at, item in enumerate(request.options.disturbances or ()) if hasattr(item, "seed")]
     if not jitters:
         example = "such as {jitter: 5 %}"
         raise OptionError("seeds", f"expected a scenario with jitter among its disturbances, {example}, got none")
@@ -54,17 +54,17 @@ class Ensemble:
     """Runs that differ in their draws alone.
 
     Attributes:
-        found: the runs.
+        sweep: the runs.
         calm: what comes of a run without disturbances.
     """
 
-    found: Sweep
+    sweep: Sweep
     calm: Outcome
 
     @cached_property
     def ran(self) -> list[Outcome]:
         """What came of the runs that ran."""
-        return [outcome for _, outcome in self.found.finished if outcome.ran]
+        return [outcome for _, outcome in self.sweep.finished if outcome.ran]
 
     @cached_property
     def times_s(self) -> list[float]:
@@ -93,11 +93,11 @@ class Ensemble:
             f"Without disturbances it takes {format_seconds(self.calm.weight_update_period_s or 0.0)}: S = {slow:.4f} "
             f"in the middle run, {max(self.slowdowns):.4f} in the slowest."
         )
-        refused = [outcome.message for _, outcome in self.found.finished if not outcome.ran]
+        refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
             yield f"{len(refused)} did not run, such as: {refused[0]}"
-        if self.found.taken:
-            yield f"{self.found.taken} of {len(self.found.points)} runs are taken from an earlier ensemble of the same."
+        if self.sweep.taken:
+            yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier ensemble of the same."
 
     def table(self) -> Table:
         """Return the percentiles of the time of a weight update, of the makespan and of the slowdown."""
@@ -117,7 +117,7 @@ class Ensemble:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
-            "name": self.found.request.name,
+            "name": self.sweep.request.name,
             "runs": len(self.ran),
             "weight_update_period_s": {str(share): self._percentile(self.times_s, share) for share in _PERCENTILES},
             "mean_weight_update_period_s": float(np.mean(self.times_s)),
@@ -128,7 +128,7 @@ class Ensemble:
 
     def files(self) -> dict[str, bytes]:
         """Return the content of every file but the rows, by its name."""
-        request = self.found.request
+        request = self.sweep.request
         title = (
             f"{runs.title_of(request.description) or request.name}\n{len(self.ran)} runs, each with seeds of its own"
         )

@@ -62,38 +62,38 @@ def check_format(name: str) -> None:
             raise MissingPackageError("Parquet needs the package pyarrow: pip install 'ipusim[parquet]'") from None
 
 
-def columns(found: Sweep) -> dict[str, list[Any]]:
+def columns(swept: Sweep) -> dict[str, list[Any]]:
     """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
-    outcomes = [outcome for _, outcome in found.finished]
+    outcomes = [outcome for _, outcome in swept.finished]
     learnt = [name for name in _LEARNT if any(getattr(outcome, name) is not None for outcome in outcomes)]
     made: dict[str, list[Any]] = {
-        axis.path: [point[number] for point, _ in found.finished] for number, axis in enumerate(found.axes)
+        axis.path: [point[number] for point, _ in swept.finished] for number, axis in enumerate(swept.axes)
     }
     for name in (*COLUMNS, *learnt, "message"):
         made[name] = [getattr(outcome, name) for outcome in outcomes]
     return made
 
 
-def sweep_csv(found: Sweep) -> bytes:
+def sweep_csv(swept: Sweep) -> bytes:
     """Return the finished points as CSV, in their order; what a point has not is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    made = columns(found)
+    made = columns(swept)
     writer.writerow(made)
     for row in zip(*made.values(), strict=True):
-        varied, numbers = row[: len(found.axes)], row[len(found.axes) :]
+        varied, numbers = row[: len(swept.axes)], row[len(swept.axes) :]
         writer.writerow([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
     return text.getvalue().encode()
 
 
-def sweep_parquet(found: Sweep) -> bytes:
+def sweep_parquet(swept: Sweep) -> bytes:
     """Return the finished points as Parquet: numbers as numbers, values of several kinds as text."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
     from pyarrow import parquet  # noqa: PLC0415
 
     text = io.BytesIO()
-    made = columns(found)
-    varied = {axis.path for axis in found.axes}
+    made = columns(swept)
+    varied = {axis.path for axis in swept.axes}
     arrays = {name: _array(pa, values, name in varied) for name, values in made.items()}
     parquet.write_table(pa.table(arrays), text)
     return text.getvalue()
@@ -110,36 +110,36 @@ def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
 
 
 def sweep_files(
-    found: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str, *, drawn: bool = True
+    swept: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str, *, drawn: bool = True
 ) -> dict[str, bytes]:
     """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
-    files = {"sweep.csv": sweep_csv(found)}
+    files = {"sweep.csv": sweep_csv(swept)}
     if form == "parquet":
-        files["sweep.parquet"] = sweep_parquet(found)
-    if drawn and any(outcome.ran and measure.of(outcome) is not None for _, outcome in found.finished):
-        chart = chart_of(found, limits, measure)
+        files["sweep.parquet"] = sweep_parquet(swept)
+    if drawn and any(outcome.ran and measure.of(outcome) is not None for _, outcome in swept.finished):
+        chart = chart_of(swept, limits, measure)
         files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
     return files
 
 
-def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart:
+def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart:
     """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings.
 
     Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
     """
-    axes = [ChartAxis(axis.name, axis.values, axis.is_numeric) for axis in found.axes]
+    axes = [ChartAxis(axis.name, axis.values, axis.is_numeric) for axis in swept.axes]
     shown = [measure]
-    if measure is THROUGHPUT and any(axis.path == COUNT for axis in found.axes) and limits:
+    if measure is THROUGHPUT and any(axis.path == COUNT for axis in swept.axes) and limits:
         shown.append(BUBBLE)
-    if measure is not MEMORY and len(peaks_of(found)) > 1:
+    if measure is not MEMORY and len(peaks_of(swept)) > 1:
         shown.append(MEMORY)
     panels = [
         Panel(
-            each.words,
-            [_scaled(each, outcome) for _, outcome in found.finished],
-            _memory_of_an_ipu(found) if each is MEMORY else None,
+            drawn.words,
+            [_scaled(drawn, outcome) for _, outcome in swept.finished],
+            _memory_of_an_ipu(swept) if drawn is MEMORY else None,
         )
-        for each in shown
+        for drawn in shown
     ]
     levels = [
         Limit(
@@ -151,31 +151,31 @@ def chart_of(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     ]
     return sweep_chart(
         axes,
-        [point for point, _ in found.finished],
+        [point for point, _ in swept.finished],
         panels,
-        fits=[outcome.fits for _, outcome in found.finished],
+        fits=[outcome.fits for _, outcome in swept.finished],
         limits=levels,
-        together=found.together,
-        title=_title(found, measure),
+        together=swept.together,
+        title=_title(swept, measure),
     )
 
 
-def _title(found: Sweep, measure: Measure) -> str:
+def _title(swept: Sweep, measure: Measure) -> str:
     """Return what is varied, in words where its scenario has any, and which measure of how many points is shown."""
-    request, name = found.request, measure.words.partition(",")[0]
+    request, name = swept.request, measure.words.partition(",")[0]
     title = runs.title_of(request.description)
-    words = f"{name} of {len(found.finished)} points"
+    words = f"{name} of {len(swept.finished)} points"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
-def peaks_of(found: Sweep) -> list[int]:
+def peaks_of(swept: Sweep) -> list[int]:
     """Return the distinct memory peaks of the fullest IPU, of all points that have one, also where they do not fit."""
-    return sorted({outcome.peak_bytes for _, outcome in found.finished if outcome.peak_bytes is not None})
+    return sorted({outcome.peak_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None})
 
 
-def _memory_of_an_ipu(found: Sweep) -> tuple[float, str] | None:
+def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
     """Return the memory of an IPU in the unit of the chart, in words too; None where points have others, or none."""
-    sizes = {outcome.sram_bytes for _, outcome in found.finished if outcome.peak_bytes is not None}
+    sizes = {outcome.sram_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else (size * MEMORY.scale, f"an IPU has {format_bytes(size)}")
 
@@ -185,55 +185,55 @@ def _scaled(measure: Measure, outcome: Outcome) -> float | None:
     return None if value is None else value * measure.scale
 
 
-def best_of(found: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
+def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
     """Return the points that fit and have the measure, the best first; of equal ones the earlier."""
-    having = [each for each in found.finished if each[1].fits and measure.of(each[1]) is not None]
-    return sorted(having, key=lambda each: (measure.of(each[1]) or 0.0) * (1 if measure.least else -1))
+    having = [row for row in swept.finished if row[1].fits and measure.of(row[1]) is not None]
+    return sorted(having, key=lambda row: (measure.of(row[1]) or 0.0) * (1 if measure.least else -1))
 
 
-def verdict(found: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
+def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
     """Return what a person wants to know first: the best point, what the ceiling is, and what did not run."""
-    number = len(found.finished)
+    number = len(swept.finished)
     lines = []
-    if best := best_of(found, measure):
+    if best := best_of(swept, measure):
         point, outcome = best[0]
-        told = measure.told(measure.of(outcome) or 0.0)
-        with_what = [f"{told} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {told}"]
+        best_words = measure.told(measure.of(outcome) or 0.0)
+        with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
         if measure is THROUGHPUT:
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
-        lines.append(f"Best of {number} points by {measure.name}: {found.words(point)}, with {', '.join(with_what)}.")
+        lines.append(f"Best of {number} points by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}.")
     else:
         lines.append(f"None of {number} points fits.")
-    if limit := _limit_of(best, limits, found):
+    if limit := _limit_of(best, limits, swept):
         lines.append(limit)
-    lines += _memory_words(found)
-    failed = Counter(_alike(outcome.message) for _, outcome in found.finished if not outcome.ran)
+    lines += _memory_words(swept)
+    failed = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
     for alike, times in failed.most_common(_MOST_REASONS):
-        first, outcome = next(each for each in found.finished if _alike(each[1].message) == alike)
-        lines.append(f"{times} of {number} did not run, such as {found.words(first)}: {outcome.message}")
+        first, outcome = next(row for row in swept.finished if _alike(row[1].message) == alike)
+        lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
     if len(failed) > _MOST_REASONS:
         lines.append(f"And {len(failed) - _MOST_REASONS} more reasons: see the column message.")
-    if found.taken:
-        lines.append(f"{found.taken} of {number} points are taken from an earlier sweep of the same.")
+    if swept.taken:
+        lines.append(f"{swept.taken} of {number} points are taken from an earlier sweep of the same.")
     return lines
 
 
-def _memory_words(found: Sweep) -> list[str]:
+def _memory_words(swept: Sweep) -> list[str]:
     """Return what the fullest IPU holds from the least to the most, and from which value on it is too much."""
-    holding = [each for each in found.finished if each[1].peak_bytes is not None]
-    peaks = peaks_of(found)
+    holding = [row for row in swept.finished if row[1].peak_bytes is not None]
+    peaks = peaks_of(swept)
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
     unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
-    if unfit and len(found.axes) == 1 and found.axes[0].is_numeric:
+    if unfit and len(swept.axes) == 1 and swept.axes[0].is_numeric:
         first = min(point[0] for point in unfit)
         from_there = [point for point, _ in holding if point[0] >= first]
         last = max(point[0] for point in unfit)
         to_there = [point for point, _ in holding if point[0] <= last]
-        name = found.axes[0].name
+        name = swept.axes[0].name
         if len(from_there) == len(unfit):
             words += f", too much from {name} {text_of(first)} on"
         elif len(to_there) == len(unfit):
@@ -254,22 +254,22 @@ def _alike(message: str) -> str:
     return re.sub(r"\d+", "#", message)
 
 
-def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], found: Sweep) -> str:
+def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], swept: Sweep) -> str:
     """Return the ceiling above the best point in words; of the only one where none fits."""
     for point, _ in best[:1]:
-        changes = found.changes(point)
+        changes = swept.changes(point)
         for limit in limits:
             if all(changes[path] == value for path, value in limit.others.items()):
-                return limit.words(_under(limit, found))
-    return limits[0].words(_under(limits[0], found)) if limits else ""
+                return limit.words(_under(limit, swept))
+    return limits[0].words(_under(limits[0], swept)) if limits else ""
 
 
-def _under(limit: Ceiling, found: Sweep) -> str:
-    names = {axis.path: axis.name for axis in found.axes}
+def _under(limit: Ceiling, swept: Sweep) -> str:
+    names = {axis.path: axis.name for axis in swept.axes}
     return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
 
 
-def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
+def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
     """Return a row for each ceiling."""
     header = (
         "with",
@@ -282,7 +282,7 @@ def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
     )
     rows = [
         (
-            _under(limit, found),
+            _under(limit, swept),
             format_figure(limit.samples_per_s),
             str(limit.enough_count),
             str(limit.near_count),
@@ -295,26 +295,26 @@ def ceiling_table(limits: Sequence[Ceiling], found: Sweep) -> Table:
     return Table("Ceilings that no accumulation count passes", header, tuple(rows))
 
 
-def sweep_table(found: Sweep, measure: Measure) -> Table:
+def sweep_table(swept: Sweep, measure: Measure) -> Table:
     """Return a row for each point, or for the best where there are many."""
-    rows, title = list(found.finished), "Points"
+    rows, title = list(swept.finished), "Points"
     if len(rows) > _MOST_ROWS:
-        rows = best_of(found, measure)[:_BEST_ROWS]
-        title = f"The {len(rows)} best of {len(found.finished)} points by {measure.name}"
+        rows = best_of(swept, measure)[:_BEST_ROWS]
+        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.name}"
     shown = [
-        each
-        for each in MEASURES
-        if (each is measure or each.name in _TOLD) and any(each.of(outcome) is not None for _, outcome in rows)
+        column
+        for column in MEASURES
+        if (column is measure or column.name in _TOLD) and any(column.of(outcome) is not None for _, outcome in rows)
     ]
-    header = (", ".join(axis.name for axis in found.axes), *(each.head for each in shown), "fits")
+    header = (", ".join(axis.name for axis in swept.axes), *(column.head for column in shown), "fits")
     return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
 
 
 def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
-    told = ["-" if value is None else each.told(value) for each, value in zip(shown, numbers, strict=True)]
+    cells = ["-" if value is None else measure.told(value) for measure, value in zip(shown, numbers, strict=True)]
     fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
-    return (", ".join(map(text_of, point)), *told, fits)
+    return (", ".join(map(text_of, point)), *cells, fits)
 
 
 assert {*COLUMNS, *_LEARNT, "message"} <= {field.name for field in fields(Outcome)}

@@ -51,18 +51,18 @@ class WeakPoints:
     """What slower IPUs and cables cost.
 
     Attributes:
-        found: the runs: the first axis is that of :func:`one_at_a_time`.
+        sweep: the runs: the first axis is that of :func:`one_at_a_time`.
         slower: how many times as long they take.
     """
 
-    found: Sweep
+    sweep: Sweep
     slower: float
 
     @cached_property
     def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
         """S of each thing, by what else was varied: the time of the run over that with nothing slower."""
         cycles: dict[str, dict[Any, int]] = {}
-        for (disturbances, *others), outcome in self.found.finished:
+        for (disturbances, *others), outcome in self.sweep.finished:
             if outcome.ran:
                 under = ", ".join(map(str, others))
                 cycles.setdefault(under, {})[self._thing(disturbances)] = outcome.run_cycles
@@ -74,7 +74,7 @@ class WeakPoints:
 
     def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
         """Return what is slower in a point; None where nothing is."""
-        if len(disturbances) == len(self.found.axes[0].values[0]):
+        if len(disturbances) == len(self.sweep.axes[0].values[0]):
             return None
         last = disturbances[-1]
         if "ipu" in last:
@@ -98,9 +98,9 @@ class WeakPoints:
             ipus = sum(kind == "IPU" for kind, _ in next(iter(self.slowdowns.values())))
             mean = means[best] / max(ipus, 1)
             yield f"A slow IPU costs least under {best}: S = {mean:.3f} in the mean of all IPUs."
-        refused = [outcome.message for _, outcome in self.found.finished if not outcome.ran]
+        refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
-            yield f"{len(refused)} of {len(self.found.finished)} did not run, such as: {refused[0]}"
+            yield f"{len(refused)} of {len(self.sweep.finished)} did not run, such as: {refused[0]}"
 
     def _worst(self, kind: str, of: Mapping[Any, float]) -> str:
         most = max(of.values())
@@ -131,7 +131,7 @@ class WeakPoints:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
-            "name": self.found.request.name,
+            "name": self.sweep.request.name,
             "slower": self.slower,
             "slowdowns": [
                 {"under": under, "kind": kind.lower(), "at": at, "slowdown": cost}
@@ -142,7 +142,7 @@ class WeakPoints:
 
     def files(self) -> dict[str, bytes]:
         """Return the content of every file but the rows, by its name."""
-        request = self.found.request
+        request = self.sweep.request
         physical = assemble(request.replace({"numerics": "off", "memory": "report"})).system.ipus
         maps = [
             SystemMap(

@@ -93,14 +93,14 @@ def _together(pieces: Sequence[_Piece], times: int) -> int:
 
 def _order(tasks: Tasks) -> list[int]:
     """Return the letters, each behind those that it needs."""
-    found: list[int] = []
-    while len(found) < len(tasks.letters):
-        found += [
+    letters: list[int] = []
+    while len(letters) < len(tasks.letters):
+        letters += [
             letter
             for letter, needs in enumerate(tasks.needs)
-            if letter not in found and all(need in found for need, _ in needs)
+            if letter not in letters and all(need in letters for need, _ in needs)
         ]
-    return found
+    return letters
 
 
 def earliest(tasks: Tasks, count: int) -> list[list[int]]:

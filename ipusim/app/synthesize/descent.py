@@ -50,8 +50,8 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
         number, word = moved
         changed = (*here[0][:number], word, *here[0][number + 1 :])
         outcome = evaluate(tasks, changed)
-        place = step % _LATE
-        if outcome is not None and outcome.makespan <= max(late[place], here[1].makespan) and memory.fits(number, word):
+        slot = step % _LATE
+        if outcome is not None and outcome.makespan <= max(late[slot], here[1].makespan) and memory.fits(number, word):
             here = changed, outcome
             path = _moves(tasks, *here)
             if outcome.makespan < best[1].makespan:
@@ -60,7 +60,7 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
             here, since = _shaken(memory, *best, random), 1
             path = _moves(tasks, *here)
             late = [here[1].makespan] * _LATE
-        late[place] = min(late[place], here[1].makespan) if since else here[1].makespan
+        late[slot] = min(late[slot], here[1].makespan) if since else here[1].makespan
     return best[0], best[1].makespan
 
 
@@ -80,23 +80,23 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
     if tasks.meeting is not None:
         return []
     ends, cycles = outcome.ends, tasks.cycles
-    place_of: list[list[int]] = [[] for _ in tasks.letters]
+    indices: list[list[int]] = [[] for _ in tasks.letters]
     for word in words:
-        for place, letter in enumerate(word):
-            place_of[letter].append(place)
+        for index, letter in enumerate(word):
+            indices[letter].append(index)
     last = max(range(len(ends)), key=lambda letter: ends[letter][-1] + tasks.updates[tasks.word_of[letter]])
     letter, turn = last, len(ends[last]) - 1
-    found: list[tuple[int, int]] = []
+    movable: list[tuple[int, int]] = []
     while True:
-        number, place = tasks.word_of[letter], place_of[letter][turn]
+        number, index = tasks.word_of[letter], indices[letter][turn]
         begin = ends[letter][turn] - cycles[letter]
         if begin <= 0:
-            return found
-        if place:
-            before = words[number][place - 1]
-            behind = bisect_left(place_of[before], place - 1)
+            return movable
+        if index:
+            before = words[number][index - 1]
+            behind = bisect_left(indices[before], index - 1)
             if ends[before][behind] == begin:
-                found.append((number, place))
+                movable.append((number, index))
                 letter, turn = before, behind
                 continue
         came = [(outcome.comes if away else ends)[need][turn] for need, away in tasks.needs[letter]]
@@ -108,10 +108,10 @@ def _moved(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return a word with one pass moved, and its number; None where that pass cannot be there."""
     if path and random.randrange(_ANY):
-        number, place = path[random.randrange(len(path))]
+        number, index = path[random.randrange(len(path))]
         how = random.randrange(3)
         far = min(int(random.expovariate(0.4)) + 1, len(words[number]))
-        source, target = ((place, place - 1), (place, place - far), (place - 1, place - 1 + far))[how]
+        source, target = ((index, index - 1), (index, index - far), (index - 1, index - 1 + far))[how]
     else:
         number = random.randrange(len(words))
         source = random.randrange(len(words[number]))
@@ -122,10 +122,10 @@ def _moved(
     letter = word[source]
     # Past its own letter nothing changes any more, and past what it needs it cannot go.
     own = tasks.own_needs[letter]
-    if not passed or all(each == letter for each in passed):
+    if not passed or all(other == letter for other in passed):
         return None
     rest = word[:source] + word[source + 1 :]
     moved = (*rest[:target], letter, *rest[target:])
-    if any(each in own or letter in tasks.own_needs[each] for each in passed) and not tasks.is_ordered(moved):
+    if any(other in own or letter in tasks.own_needs[other] for other in passed) and not tasks.is_ordered(moved):
         return None
     return number, moved

@@ -33,21 +33,21 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
     cycles, ways = tasks.cycles, tasks.ways
     ends: list[list[int]] = [[] for _ in tasks.letters]
     comes: list[list[int]] = [[] for _ in tasks.letters]
-    wanted = [[comes[need] if away else ends[need] for need, away in needs] for needs in tasks.needs]
+    sources = [[comes[need] if away else ends[need] for need, away in needs] for needs in tasks.needs]
     at, now, taken = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
     waiting = list(range(len(words)))
     while waiting:
         still = []
         moved = False
         for number in waiting:
-            word, place, time = words[number], at[number], now[number]
+            word, index, time = words[number], at[number], now[number]
             length = len(word)
-            while place < length:
-                letter = word[place]
+            while index < length:
+                letter = word[index]
                 own = ends[letter]
                 turn = len(own)
                 begin = time
-                for of in wanted[letter]:
+                for of in sources[letter]:
                     if len(of) <= turn:
                         break
                     if of[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as all the rest
@@ -60,13 +60,13 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
                         pair, lead, busy = way
                         taken[pair] = come = max(time + lead, taken[pair]) + busy
                         comes[letter].append(come)
-                    place += 1
+                    index += 1
                     continue
                 break
-            if place != at[number]:
+            if index != at[number]:
                 moved = True
-                at[number], now[number] = place, time
-            if place < length:
+                at[number], now[number] = index, time
+            if index < length:
                 still.append(number)
         if still and not moved:
             return None
@@ -85,10 +85,10 @@ def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
         still = []
         moved = False
         for number in waiting:
-            word, place, step = words[number], at[number], now[number]
+            word, index, step = words[number], at[number], now[number]
             load = loads[number]
-            while place < len(word):
-                letter = word[place]
+            while index < len(word):
+                letter = word[index]
                 own = ends[letter]
                 turn = len(own)
                 come = step
@@ -104,11 +104,11 @@ def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
                 load += [0] * (step + 1 - len(load))
                 load[step] += cycles[letter]
                 own.append(step)
-                place += 1
-            if place != at[number]:
+                index += 1
+            if index != at[number]:
                 moved = True
-                at[number], now[number] = place, step
-            if place < len(word):
+                at[number], now[number] = index, step
+            if index < len(word):
                 still.append(number)
         if still and not moved:
             return None

@@ -25,38 +25,38 @@ SYNTHESIS_FILES: Final = (WORDS_FILE, TORCH_FILE, SCENARIO_FILE, *COMPARISON_FIL
 _WIDTH: Final = 116
 
 
-def synthesis_files(found: Synthesis, request: Request, folder: Path) -> dict[str, bytes]:
+def synthesis_files(synthesis: Synthesis, request: Request, folder: Path) -> dict[str, bytes]:
     """Return the files of a synthesis by name, as they are to stand in ``folder``.
 
     Where no Order is better than the best named schedule, the scenario runs that. Raises OutputError for a request that
     no scenario asks for.
     """
-    run = found.best.result
+    run = synthesis.best.result
     assert run is not None, "of a row that ran"
     words = Path(os.path.relpath(folder, request.folder)) / WORDS_FILE
-    schedule = f"{words}:{NAME}" if found.made else found.best.schedule
-    changes = {"pipeline.schedule": schedule, "pipeline.sync": found.best.sync.value}
+    schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
+    changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
     text = scenario_text(request.replace(changes), folder.absolute(), [mark_of("synthesize")])
     if text is None:
         raise OutputError(f"{folder}: expected stages that a scenario can say, got Python functions of a program")
     files = {SCENARIO_FILE: text.encode()}
-    if found.made:
-        files[WORDS_FILE] = words_file(found).encode()
-        made = schedules.in_words(NAME, found.words)
-        shape = replace(run.job.program.shape, micro_batches=found.torch_count)
+    if synthesis.made:
+        files[WORDS_FILE] = words_file(synthesis).encode()
+        made = schedules.in_words(NAME, synthesis.words)
+        shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
         files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
-        files |= comparison_files(Comparison((found.named, found.made)))
+        files |= comparison_files(Comparison((synthesis.named, synthesis.made)))
     return files
 
 
-def words_file(found: Synthesis) -> str:
+def words_file(synthesis: Synthesis) -> str:
     """Return the Python file whose schedule runs the words that were found."""
-    counts = f"{found.least} micro-batches" + (" or more" if found.is_periodic else "")
-    assert found.made is not None, "words were found"
-    assert found.made.times is not None, "of a row that ran"
-    period = format_seconds(found.made.times.throughput.weight_update_period_s)
+    counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
+    assert synthesis.made is not None, "words were found"
+    assert synthesis.made.times is not None, "of a row that ran"
+    period = format_seconds(synthesis.made.times.throughput.weight_update_period_s)
     lines = [
-        f'"""The Order that `ipusim synthesize` found for {found.made.source}: {period} per weight update.',
+        f'"""The Order that `ipusim synthesize` found for {synthesis.made.source}: {period} per weight update.',
         "",
         f"For {counts}. Of each IPU the letters before its period, of it, and behind it: a letter is a",
         "pass of a stage over the micro-batch that is next for it, and with a period more there is a micro-batch more.",
@@ -66,7 +66,7 @@ def words_file(found: Synthesis) -> str:
         "",
         "WORDS = {",
     ]
-    for ipu, parts in found.words.items():
+    for ipu, parts in synthesis.words.items():
         lines += [f"    {ipu}: (", *(line for part in parts for line in _broken(part)), "    ),"]
     lines += ["}", f'{NAME} = schedules.in_words("{NAME}", WORDS)', ""]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from operator import itemgetter
 
 from ipusim.api import pipelines
 from ipusim.app.synthesize.bound import earliest
@@ -22,7 +23,7 @@ def greedy(
     tasks: Tasks,
     count: int,
     room: Sequence[float],
-    kept: Sequence[int],
+    stashed: Sequence[int],
     rest: Sequence[int],
     patience: float,
     *,
@@ -33,13 +34,13 @@ def greedy(
     Args:
         tasks: the letters.
         count: micro-batches.
-        room: the most that the IPU of each word may hold, in what ``kept`` and ``rest`` are in.
-        kept: of each stage and micro-batch from the start of its forward pass to the end of its backward pass.
+        room: the most that the IPU of each word may hold, in what ``stashed`` and ``rest`` are in.
+        stashed: of each stage and micro-batch from the start of its forward pass to the end of its backward pass.
         rest: from there to the end of the half for the weights.
         patience: the part of such a half for which an IPU would rather wait for something more urgent.
         awaits: whether an IPU begins no forward pass during which its first backward pass might begin.
     """
-    state = _State(tasks, count, kept, rest)
+    state = _State(tasks, count, stashed, rest)
     if awaits:
         state.await_first_backward()
     while any(left for left in state.left):
@@ -57,13 +58,13 @@ def greedy(
 class _State:
     """How far each IPU is."""
 
-    def __init__(self, tasks: Tasks, count: int, kept: Sequence[int], rest: Sequence[int]) -> None:
-        self.tasks, self.count, self._kept, self._rest = tasks, count, kept, rest
+    def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rest: Sequence[int]) -> None:
+        self.tasks, self.count, self._stashed, self._rest = tasks, count, stashed, rest
         self.left = [count * len(letters) for letters in tasks.of_word]
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
         self._now = [0] * tasks.words
-        self._held = [0] * tasks.words
+        self._stashed_now = [0] * tasks.words
         #: Until when the forward passes before the first backward pass of an IPU are to end.
         self._until = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
@@ -86,8 +87,8 @@ class _State:
         known = self._next[word]
         if not isinstance(known, bool):
             return known
-        found = self._next[word] = self._chosen(word, room, patience)
-        return found
+        candidate = self._next[word] = self._chosen(word, room, patience)
+        return candidate
 
     def _chosen(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         now = self._now[word]
@@ -103,16 +104,16 @@ class _State:
                 filling.append((begin, (0, len(self._ends[letter])), letter))
             elif kind != pipelines.Pass.FORWARD:
                 urgent.append((begin, (0, stage), letter))
-            elif self._held[word] + self._kept[stage] <= room and end <= self._until[word]:
+            elif self._stashed_now[word] + self._stashed[stage] <= room and end <= self._until[word]:
                 urgent.append((begin, (1, -stage), letter))
-        first = min((each[0] for each in urgent), default=None)
+        first = min((begin for begin, _, _ in urgent), default=None)
         if filling:
-            begin, _, letter = min(filling, key=lambda each: (each[0], each[1]))
+            begin, _, letter = min(filling, key=itemgetter(0, 1))
             if first is None or (first > begin and first >= begin + patience * self.tasks.cycles[letter]):
                 return begin, letter
         if first is None:
             return None
-        return first, min((each for each in urgent if each[0] == first), key=lambda each: each[1])[2]
+        return first, min((item for item in urgent if item[0] == first), key=itemgetter(1))[2]
 
     def _begin(self, letter: int, now: int) -> int | None:
         turn = len(self._ends[letter])
@@ -134,11 +135,11 @@ class _State:
         self.words[word].append(letter)
         self.left[word] -= 1
         if kind == pipelines.Pass.FORWARD:
-            self._held[word] += self._kept[stage]
+            self._stashed_now[word] += self._stashed[stage]
         elif kind == pipelines.Pass.WEIGHT_GRADIENT:
-            self._held[word] -= self._rest[stage]
+            self._stashed_now[word] -= self._rest[stage]
         else:
             self._until[word] = inf
-            self._held[word] -= self._kept[stage] - (self._rest[stage] if stage in self._halved else 0)
+            self._stashed_now[word] -= self._stashed[stage] - (self._rest[stage] if stage in self._halved else 0)
         for other in (word, *self._word_after[letter]):
             self._next[other] = False

@@ -55,9 +55,7 @@ class Periodic:
         return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - near - step) // step)
 
 
-def with_periods(
-    memory: Memory, words: Words, count: int, most: int, go_on: Callable[[], bool], seed: int = 0
-) -> Periodic | None:
+def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Callable[[], bool]) -> Periodic | None:
     """Return ``words`` of ``count`` micro-batches with periods; None where none of those tried fits the memory.
 
     Args:
@@ -66,7 +64,6 @@ def with_periods(
         count: their micro-batches.
         most: micro-batches that are to take as little time as can be.
         go_on: whether there is time left to make the periods better.
-        seed: of the moves that are drawn.
     """
     tasks = memory.tasks
     more = max(most, count + 4 * tasks.words)
@@ -77,7 +74,7 @@ def with_periods(
             best = cycles, cut
     if best is None:
         return None
-    random = Random(seed)
+    random = Random(0)
     movable = [word for word in range(tasks.words) if len(tasks.of_word[word]) > 1]
     while movable and go_on():
         cycles, cut = best

@@ -174,8 +174,8 @@ def synthesize(
         )
     began = time.monotonic()
     known = best.times.makespan_cycles if best.times else 0
-    found = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
-    made, periodic = _judged(request, found, limits, comparison, best)
+    searched = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
+    made, periodic = _judged(request, searched, limits, comparison, best)
     return Synthesis(
         rows,
         best,
@@ -202,13 +202,13 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
     ipus = len(set(job.program.shape.mapping))
     jobs = [(row, of) for row in rows if (of := _job(request, row)) is not None]
     jobs = [(row, of) for row, of in jobs if len(set(of.program.shape.mapping)) == ipus]
-    found, unsearched = (
+    searchable, unsearched = (
         tuple(row for row, of in jobs if bool(unsearched_for(of)) == others) for others in (False, True)
     )
-    if not found:
+    if not searchable:
         text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
         raise ProgramError(f"{text}: name others")
-    return found, unsearched
+    return searchable, unsearched
 
 
 def _sync(request: Request) -> Sync:
@@ -239,23 +239,23 @@ def _within(job: Job, limits: Mapping[int, int]) -> bool:
 
 def _starts(request: Request, rows: Sequence[Row], limits: Mapping[int, int]) -> Iterator[_Start]:
     """Yield the searches: for each placement and kind of backward pass, with initial words that fit the memory."""
-    found: dict[tuple[object, ...], _Start] = {}
+    starts: dict[tuple[object, ...], _Start] = {}
     for row in rows:
         job = _job(request, row)
         tasks = None if job is None else tasks_of(job)
         if job is None or tasks is None:
             continue
         key = job.program.shape.mapping, tasks.letters
-        if key not in found:
-            found[key] = _start(job, tasks, limits)
-        start = found[key]
+        if key not in starts:
+            starts[key] = _start(job, tasks, limits)
+        start = starts[key]
         with suppress(ProgramError):  # of a count that it has not
             count = start.count
             order = job.schedule.laid_out(replace(job.program.shape, micro_batches=count))
             words = words_of(start.tasks, order.passes.tolist())
             if words is not None:
                 start.take(words)
-    for start in found.values():
+    for start in starts.values():
         for words in _greedy(start):
             start.take(words)
         if start.words:
@@ -291,21 +291,21 @@ def _greedy(start: _Start) -> Iterator[Words]:
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
     known = any(stage.kept for stage in stages)
-    kept = [stage.kept if known else 1 for stage in stages]
+    stashed = [stage.kept if known else 1 for stage in stages]
     rest = [stage.rest for stage in stages]
     for depth in _DEPTHS:
         room = []
         for word, ipu in enumerate(tasks.ipus):
             own = [number for number, stage in enumerate(stages) if ipu in stage.ipus]
-            most = depth * sum(kept[number] * (len(stages) - number) for number in own) / len(own)
-            most = max(most, sum(kept[number] for number in own))
+            most = depth * sum(stashed[number] * (len(stages) - number) for number in own) / len(own)
+            most = max(most, sum(stashed[number] for number in own))
             limit = memory.limits[word]
             if limit is not None:
                 running = max(stages[number].forward + stages[number].backward for number in own)
                 most = min(most, limit - memory.base[word] - running)
             room.append(most)
         for patience, awaits in product(_WAITS, (False, True)):
-            words = greedy(tasks, start.count, room, kept, rest, patience, awaits=awaits)
+            words = greedy(tasks, start.count, room, stashed, rest, patience, awaits=awaits)
             if words is not None:
                 yield words
 
@@ -326,7 +326,7 @@ def _searched(
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
             start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn)
         left = sorted(left, key=_promise)[:most]
-    found = []
+    fastest = []
     for start in left:
         whole = start.job.program.shape.micro_batches
         # The words that it began with may repeat themselves better than those that are best of their own count.
@@ -338,8 +338,8 @@ def _searched(
                 nothing = tuple(() for _ in words)
                 periodic = Periodic(start.tasks, words, nothing, nothing, whole)
             if periodic is not None:
-                found.append((periodic.makespan(whole) or 0, periodic))
-    return sorted(found, key=lambda each: each[0])
+                fastest.append((periodic.makespan(whole) or 0, periodic))
+    return sorted(fastest, key=lambda item: item[0])
 
 
 def _promise(start: _Start) -> float:
@@ -350,14 +350,14 @@ def _promise(start: _Start) -> float:
 
 def _judged(
     request: Request,
-    found: Sequence[tuple[int, Periodic]],
+    searched: Sequence[tuple[int, Periodic]],
     limits: Mapping[int, int],
     comparison: Comparison,
     named: Row,
 ) -> tuple[Row | None, Periodic | None]:
     """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``."""
     best: tuple[Row | None, Periodic | None] = None, None
-    for _, periodic in found:
+    for _, periodic in searched:
         schedule = schedules.in_words(NAME, letters_of(periodic))
         row = _simulated(request, schedule)
         fits = row is not None and row.fits and row.result is not None and _within(row.result.job, limits)

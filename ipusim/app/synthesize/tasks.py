@@ -112,34 +112,34 @@ def tasks_of(job: Job) -> Tasks | None:
     """
     shape, plan, costs = job.plan.shape, job.plan, job.costs
     kind_of = pipelines.Pass
-    found = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
+    letters = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
     if shape.sizes or shape.overlapped_io or shape.serialization > 1 or unsearched_for(job):
         return None
-    again = any(kind == kind_of.RECOMPUTE for kind, _ in found)
-    if again or len(found) * shape.micro_batches != len(plan.order.passes):
+    recomputes = any(kind == kind_of.RECOMPUTE for kind, _ in letters)
+    if recomputes or len(letters) * shape.micro_batches != len(plan.order.passes):
         return None
-    place = {letter: number for number, letter in enumerate(found)}
+    number_of = {letter: number for number, letter in enumerate(letters)}
     ipus = tuple(sorted(set(shape.mapping)))
     free = not plan.sync.meets
     sends = _sends(job) if free else {}
 
     def first_half(stage: int) -> int:
-        return place.get((kind_of.BACKWARD, stage), place.get((kind_of.INPUT_GRADIENT, stage), -1))
+        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
 
     needs: list[tuple[tuple[int, bool], ...]] = []
-    for kind, stage in found:
+    for kind, stage in letters:
         match kind:
             case kind_of.FORWARD:
-                of = [(place[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
+                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
             case kind_of.WEIGHT_GRADIENT:
                 of = [(first_half(stage), False)]
             case _:
-                of = [(place[kind_of.FORWARD, stage], False)]
+                of = [(number_of[kind_of.FORWARD, stage], False)]
                 if stage < shape.stages - 1:
                     of.append((first_half(stage + 1), (stage + 1, stage) in sends))
         needs.append(tuple(of))
-    cycles = [costs.passes[letter] + _feeds(job, *letter) for letter in found]
-    targets = [(stage, _target(kind, stage)) for kind, stage in found]
+    cycles = [costs.passes[letter] + _feeds(job, *letter) for letter in letters]
+    targets = [(stage, _target(kind, stage)) for kind, stage in letters]
     pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in sends}))
     ways: list[Way | None] = []
     for number, (source, target) in enumerate(targets):
@@ -152,9 +152,9 @@ def tasks_of(job: Job) -> Tasks | None:
             cycles[number] += sum(send)
             ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), 0, 0))
     return Tasks(
-        tuple(found),
+        tuple(letters),
         ipus,
-        tuple(ipus.index(shape.mapping[stage]) for _, stage in found),
+        tuple(ipus.index(shape.mapping[stage]) for _, stage in letters),
         tuple(cycles),
         tuple(needs),
         tuple(ways),
@@ -174,10 +174,10 @@ def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
 
     They are those of the replica in which it takes longest.
     """
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    longest: dict[tuple[int, int], tuple[int, int]] = {}
     for (_, _, source, target), send in job.costs.sends.items():
-        found[source, target] = max(found.get((source, target), (0, 0)), (send.lead_cycles, send.cycles), key=sum)
-    return found
+        longest[source, target] = max(longest.get((source, target), (0, 0)), (send.lead_cycles, send.cycles), key=sum)
+    return longest
 
 
 def _target(kind: int, stage: int) -> int:
@@ -201,9 +201,9 @@ def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
 
     Micro-batches are taken in order, whatever the order that the rows have them in.
     """
-    place = {letter: number for number, letter in enumerate(tasks.letters)}
+    number_of = {letter: number for number, letter in enumerate(tasks.letters)}
     words: dict[int, list[int]] = {ipu: [] for ipu in tasks.ipus}
     for ipu, kind, stage, _ in passes:
-        words[ipu].append(place[kind, stage])
-    found = tuple(tuple(words[ipu]) for ipu in tasks.ipus)
-    return found if all(map(tasks.is_ordered, found)) else None
+        words[ipu].append(number_of[kind, stage])
+    result = tuple(tuple(words[ipu]) for ipu in tasks.ipus)
+    return result if all(map(tasks.is_ordered, result)) else None

@@ -142,8 +142,8 @@ def runs(
             hook.after_create_session(session, None)
         stop = False
         while not stop:
-            values, asked = run_with_hooks(session, fetches, hooks, between)
-            stop = agreed(asked)
+            values, asks_to_stop = run_with_hooks(session, fetches, hooks, between)
+            stop = agreed(asks_to_stop)
             yield values
         for hook in hooks:
             hook.end(session)
@@ -178,8 +178,8 @@ class StopAfterRuns(SessionRunHook):
 def inside(context: Context, iterator: Iterator[Any]) -> Iterator[Any]:
     """Yield what an iterator yields in a context of its own."""
     end = object()
-    while (found := context.run(next, iterator, end)) is not end:
-        yield found
+    while (value := context.run(next, iterator, end)) is not end:
+        yield value
 
 
 class WarmStartSettings(NamedTuple):
@@ -198,30 +198,30 @@ class WarmStartSettings(NamedTuple):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
 
-def settings_of(given: Any) -> WarmStartSettings | None:
+def settings_of(value: Any) -> WarmStartSettings | None:
     """Return what to begin with.
 
     Raises ProgramTypeError for what is no path or settings, ProgramError for vocabularies.
     """
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, str | PathLike):
-        return WarmStartSettings(fspath(given))
-    if not isinstance(given, WarmStartSettings):
-        checks.wrong_type("warm_start_from", "a path, or WarmStartSettings", given)
-    if given.var_name_to_vocab_info:
-        checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", given[2])
-    return given
+    if isinstance(value, str | PathLike):
+        return WarmStartSettings(fspath(value))
+    if not isinstance(value, WarmStartSettings):
+        checks.wrong_type("warm_start_from", "a path, or WarmStartSettings", value)
+    if value.var_name_to_vocab_info:
+        checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", value[2])
+    return value
 
 
 def warm_start(settings: WarmStartSettings) -> None:
     """Set the variables of the compiled programs; raises ProgramError for those that the checkpoint has not."""
-    place = settings.ckpt_to_initialize_from
-    prefix = latest_checkpoint(place) if Path(place).is_dir() else place
+    source = settings.ckpt_to_initialize_from
+    prefix = latest_checkpoint(source) if Path(source).is_dir() else source
     if prefix is None:
-        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {place!r}")
+        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {source!r}")
     arrays, before = read_checkpoint(prefix), settings.var_name_to_prev_var_name or {}
-    wanted = {
+    names = {
         name
         for name in state_now()
         if checkpoint.is_variable(name)
@@ -229,13 +229,13 @@ def warm_start(settings: WarmStartSettings) -> None:
         and (name in before or _matches(settings.vars_to_warm_start, name))
     }
     with of_checkpoint(prefix):
-        known = {name: before.get(name, name) for name in wanted}
-        found = {name: arrays[there] for name, there in known.items() if there in arrays}
-        go_on_from(found, wanted.__contains__)
+        known = {name: before.get(name, name) for name in names}
+        values = {name: arrays[there] for name, there in known.items() if there in arrays}
+        go_on_from(values, names.__contains__)
 
 
 def _matches(expressions: str | Sequence[str] | None, name: str) -> bool:
     if expressions is None:
         return False
     listed = [expressions] if isinstance(expressions, str) else expressions
-    return any(re.match(each, name) for each in listed)
+    return any(re.match(expression, name) for expression in listed)

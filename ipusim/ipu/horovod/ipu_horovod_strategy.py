@@ -13,7 +13,3 @@ class IPUHorovodStrategy(HostStrategy):
         variables_on_host: whether the host has the variables: a loop's body enqueues gradients, and apply_gradients
             is called on the host.
     """
-
-    def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False) -> None:
-        """Check the arguments; raises ProgramTypeError."""
-        super().__init__(ipu_device, variables_on_host)

@@ -70,7 +70,7 @@ class Layout:
         arguments: what it is made of.
         traced, feed: its stages, and the micro-batches that come to them.
         shapes: of what it is fed, and of what it captures.
-        asked: the configuration of its device, None for the smallest.
+        config: the configuration of its device, None for the smallest.
         job: what runs; None where the smallest device does not take it.
         distribution: on which of several hosts it trains, None alone.
     """
@@ -79,7 +79,7 @@ class Layout:
     traced: Traced
     feed: Feed
     shapes: tuple[tuple[int, ...], ...]
-    asked: IPUConfig | None
+    config: IPUConfig | None
     job: Job | None = None
     distribution: Distribution | None = None
 
@@ -135,18 +135,18 @@ class Layouts:
 
         Raises IpusimError as the constructor does; what no device has taken so far must be taken now.
         """
-        config = (configured() if self._config is None else None) or layout.asked
-        wanted = layout
+        config = (configured() if self._config is None else None) or layout.config
+        current = layout
         if values is not None and self._fed is not None:
-            shapes = (*map(np.shape, values), *(each.shape for each in captured.values()))
+            shapes = (*map(np.shape, values), *(array.shape for array in captured.values()))
             if shapes != layout.shapes:
-                wanted = self._by_shapes.get(shapes) or self._context.run(self._again, values, captured, config)
-        if wanted.job is None or wanted.asked is not config:
-            wanted = self._context.run(_placed, wanted, config)
-        self._by_shapes[wanted.shapes] = wanted
-        return wanted
+                current = self._by_shapes.get(shapes) or self._context.run(self._retrace, values, captured, config)
+        if current.job is None or current.config is not config:
+            current = self._context.run(_placed, current, config)
+        self._by_shapes[current.shapes] = current
+        return current
 
-    def _again(self, values: Values, captured: Captured, config: IPUConfig | None) -> Layout:
+    def _retrace(self, values: Values, captured: Captured, config: IPUConfig | None) -> Layout:
         """Return the program traced on other values, with the variables that it has."""
         assert self._fed is not None
         with using() as variables:
@@ -165,7 +165,7 @@ def _placed(layout: Layout, config: IPUConfig | None) -> Layout:
     hosts = distribution(0 if config is None else config.experimental.multi_replica_distribution.process_count)
     layout.traced.names.group = 1 if config is None else config.statistics_group
     job = job_of(layout.arguments, layout.traced, layout.feed, config, hosts)
-    return replace(layout, asked=config, job=job, distribution=hosts)
+    return replace(layout, config=config, job=job, distribution=hosts)
 
 
 #: What a loop without a pipeline has to say of its I/O tiles.
@@ -278,18 +278,18 @@ def _argument(path: KeyPath) -> str:
 _STAGES: Final = "the model into more computational_stages on more IPUs"
 
 
-def check_memory(found: analysis.Fit, system: System, schedule: Schedule) -> None:
+def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
     """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
-    if found.too_large:
-        raise OutOfMemoryError(f"{found.verdict()} {_remedy(found, system, schedule)}")
-    if text := analysis.remote_verdict(found.footprint, system):
+    if fit.too_large:
+        raise OutOfMemoryError(f"{fit.verdict()} {_remedy(fit, system, schedule)}")
+    if text := analysis.remote_verdict(fit.footprint, system):
         raise OutOfMemoryError(f"{text} Offload less, or cut {_STAGES}.")
 
 
-def _remedy(found: analysis.Fit, system: System, schedule: Schedule) -> str:
+def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
     """Return what makes the largest holder of the fullest IPU smaller, as a sentence."""
-    shape, updating = found.plan.shape, found.too_large[0].op is None
-    match found.largest:
+    shape, updating = fit.plan.shape, fit.too_large[0].op is None
+    match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
             other = schedule.shallower
             name = other and PipelineSchedule(other).name
@@ -303,7 +303,7 @@ def _remedy(found: analysis.Fit, system: System, schedule: Schedule) -> str:
             return f"Feed smaller micro-batches, or cut {_STAGES}."
         case pipelines.Holder.STATE:
             enabled = "IPUConfig.device_connection.enable_remote_buffers"
-            wanted = enabled if system.streaming is None else "offload_weight_update_variables"
-            return f"Keep the optimizer's state in Streaming Memory with {wanted}, or cut {_STAGES}."
+            option = enabled if system.streaming is None else "offload_weight_update_variables"
+            return f"Keep the optimizer's state in Streaming Memory with {option}, or cut {_STAGES}."
         case _:
             return f"Cut {_STAGES}, or take another device_mapping."

@@ -64,8 +64,8 @@ class LoopProgram:
         UnsupportedProgramError for a body that does not return tensors as it takes them.
         """
         values = models.as_results(inputs)
-        for place, value in enumerate(values):
-            checks.numbers(f"inputs[{place}]", value)
+        for index, value in enumerate(values):
+            checks.numbers(f"inputs[{index}]", value)
         self._body, self._infeed, self._at_once = body, infeed, at_once
         self._captures = Captures(captured)
         self.inputs = Inputs(tuple(map(as_tensor, values)))
@@ -79,7 +79,7 @@ class LoopProgram:
             raise UnsupportedProgramError(
                 "body: expected the tensors of the host that it uses in `inputs`, as it is sharded"
             )
-        self._asked = self._first
+        self._record = self._first
         self._gradients = HostGradients.of(self._first, sharded=len(self._first.shards) > 1)
         self._shards: Shards | None = None
         if len(self._first.shards) > 1:
@@ -161,8 +161,8 @@ class LoopProgram:
             except (IpusimError, KeyboardInterrupt, ProgramReached, LoopFound):
                 raise
             except BaseException as error:  # a user's function may do anything
-                place = functions.line_of(error)
-                raise ModelError(f"body failed: {place + ': ' if place else ''}{functions.told(error)}") from error
+                index = functions.line_of(error)
+                raise ModelError(f"body failed: {index + ': ' if index else ''}{functions.told(error)}") from error
 
     def _called(self, *values: Any) -> BodyRecord:
         keywords = () if self._infeed is None else self._infeed.keywords
@@ -174,8 +174,8 @@ class LoopProgram:
     def _run(self, values: Sequence[Any], named: Mapping[str, Any]) -> BodyRecord:
         body = partial(self._body, **named)
         with self._captures.capturing():
-            self._asked = run_body(body, values, len(self.inputs.values), self._at_once)
-        return self._asked
+            self._record = run_body(body, values, len(self.inputs.values), self._at_once)
+        return self._record
 
     def _stage(self, *values: Any, **named: Any) -> Any:
         """Run the body as the one stage of a program; its tensors are those of the next iteration from then on."""
@@ -195,8 +195,8 @@ class LoopProgram:
 
     def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:
         if self._gradients is not None:
-            return self._gradients.optimizer(self._asked.enqueued)
-        train = (self._asked if self._shards is None else self._shards.asked).train
+            return self._gradients.optimizer(self._record.enqueued)
+        train = (self._record if self._shards is None else self._shards.record).train
         loss = train.loss if self._shards is None else self._shards.loss()
         computed = None if train.var_list is None else {"var_list": train.var_list}
         applied = {"global_step": train.global_step, "name": train.name}

@@ -95,11 +95,11 @@ class BeamSearch(WithoutGradient):
         total = np.logaddexp(blank, label)
         last = np.array([beam[-1] if beam else -1 for beam in beams])
         more = total[:, None] + row
-        again = last >= 0
-        more[again, last[again]] = blank[again] + row[last[again]]  # without a blank between it would be one label
+        ends = last >= 0
+        more[ends, last[ends]] = blank[ends] + row[last[ends]]  # without a blank between it would be one label
         more[:, self.blank] = -np.inf
         stay_blank = total + row[self.blank]
-        stay_label = np.where(again, label + row[last], -np.inf)
+        stay_label = np.where(ends, label + row[last], -np.inf)
         places = {beam: at for at, beam in enumerate(beams)}
         for at, beam in enumerate(beams):  # what another beam becomes with a label more is this one too
             parent = places.get(beam[:-1]) if beam else None
@@ -108,15 +108,15 @@ class BeamSearch(WithoutGradient):
                 more[parent, beam[-1]] = -np.inf
         scores = np.concatenate([np.logaddexp(stay_blank, stay_label), more.reshape(-1)])
         chosen = [at for at in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[at] > -np.inf]
-        kept: list[Any] = []
+        survivors: list[Any] = []
         for at in chosen:
             if at < len(beams):
-                kept.append((beams[at], stay_blank[at], stay_label[at]))
+                survivors.append((beams[at], stay_blank[at], stay_label[at]))
             else:
                 parent, taken = divmod(at - len(beams), len(row))
-                kept.append(((*beams[parent], taken), -np.inf, scores[at]))
-        blank, label = (np.array([item[n] for item in kept], row.dtype) for n in (1, 2))
-        return [item for item, _, _ in kept], blank, label
+                survivors.append(((*beams[parent], taken), -np.inf, scores[at]))
+        blank, label = (np.array([item[n] for item in survivors], row.dtype) for n in (1, 2))
+        return [item for item, _, _ in survivors], blank, label
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the work: at each time step each beam with each class more, and the likeliest of them.
@@ -193,8 +193,8 @@ class RecurrentOperation:
                 result[3] = dx[..., elements]
         if {1, 2} & set(wanted):
             result[1], result[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
-        result |= {3 + self._beside + place: item for place, item in enumerate(dbefore)}
-        return [result[place] for place in wanted]
+        result |= {3 + self._beside + argument: item for argument, item in enumerate(dbefore)}
+        return [result[argument] for argument in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""

@@ -112,7 +112,7 @@ class Shards:
         self._written: tuple[Array, ...] | None = None
         self._loss: Any = None
         self._names = ProgramNames()
-        self.asked = BodyRecord()
+        self.record = BodyRecord()
         self._stages: list[_Stage] = []
         self._write()
         self.mapping = tuple(stage.shard for stage in self._stages)
@@ -150,7 +150,7 @@ class Shards:
                 raise UnsupportedProgramError(
                     "body: a sharded loop whose loop-carried tensors change is not simulated: return them as they came"
                 )
-        self.asked, self._written = record, values
+        self.record, self._written = record, values
         self._roots = [box._node for box in boxes]
         ends = leaves([record.enqueued, getattr(record.train, "loss", None)])
         self._stages = _cut(calls, self._roots, [end._node for end in ends if isbox(end)])
@@ -164,15 +164,15 @@ class Shards:
             stage = self._stages[number]
             values = dict(zip(stage.takes, arrays, strict=True))
             for call in stage.calls:
-                values[call] = _again(call, values)
+                values[call] = _repeat_call(call, values)
             if number < len(self._stages) - 1:
                 return tuple(values[node] for node in stage.gives)
 
             def value(box: Any) -> Any:
                 return _value(box._node, values) if isbox(box) else box
 
-            self._loss = mapped(value, getattr(self.asked.train, "loss", None))
-            return mapped(value, self.asked.enqueued)
+            self._loss = mapped(value, getattr(self.record.train, "loss", None))
+            return mapped(value, self.record.enqueued)
 
         return run
 
@@ -207,11 +207,11 @@ def _set(name: str, before: Any, value: Any) -> Any:
     return value
 
 
-def _again(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
+def _repeat_call(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
     """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
     arguments = [copy(argument) if isinstance(argument, functions.Call) else argument for argument in call.arguments]
-    for place, parent in zip(call.places, call.parents, strict=True):
-        arguments[place] = _value(parent, values)
+    for argument, parent in zip(call.places, call.parents, strict=True):
+        arguments[argument] = _value(parent, values)
     if call.scope is None:
         return call.function(*arguments, **call.keywords)
     with functions.Surrounded(scope=call.scope):
@@ -236,20 +236,20 @@ def _cut(calls: Sequence[RecordedNode], roots: Sequence[RecordedNode], ends: Seq
     read = [[parent for call in result for parent in call.parents] for _, result in runs]
     read[-1] += ends
     first: dict[RecordedNode, int] = {}
-    for place, nodes in enumerate(read):
+    for number, nodes in enumerate(read):
         for node in nodes:
-            first.setdefault(node, place)
+            first.setdefault(node, number)
 
-    def comes(node: RecordedNode, place: int) -> bool:
-        """Tell whether the stage at ``place`` gets a node's value from another one, where it does not compute it."""
-        return node.variable is None or runs[first[node]][0] != runs[place][0]
+    def comes(node: RecordedNode, number: int) -> bool:
+        """Tell whether the stage at ``number`` gets a node's value from another one, where it does not compute it."""
+        return node.variable is None or runs[first[node]][0] != runs[number][0]
 
     needed: list[set[RecordedNode]] = [set()]
-    for place, (_, result) in reversed(list(enumerate(runs))):
-        own = {node for node in read[place] if comes(node, place)}
-        begun = {node for node, at in first.items() if at == place and node.variable is not None}
+    for number, (_, result) in reversed(list(enumerate(runs))):
+        own = {node for node in read[number] if comes(node, number)}
+        begun = {node for node, at in first.items() if at == number and node.variable is not None}
         needed.insert(0, (needed[0] | own) - set(result) - begun)
-    order = {node: place for place, node in enumerate([*roots, *calls, *first])}
+    order = {node: number for number, node in enumerate([*roots, *calls, *first])}
     passed = [sorted(item, key=order.__getitem__) for item in needed]
     passed[0] = list(roots)
-    return [_Stage(index, result, passed[place], passed[place + 1]) for place, (index, result) in enumerate(runs)]
+    return [_Stage(index, result, passed[number], passed[number + 1]) for number, (index, result) in enumerate(runs)]

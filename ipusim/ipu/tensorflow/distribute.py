@@ -73,9 +73,9 @@ class ClusterConfig(NamedTuple):
 def cluster_spec() -> ClusterSpec:
     """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
     result = _environment()
-    cluster, (kind, place) = _cluster_in(result), _task_in(result)
+    cluster, (kind, index) = _cluster_in(result), _task_in(result)
     if cluster.jobs and "type" in _part(result, "task"):
-        _check_task(cluster.as_dict(), kind, place)
+        _check_task(cluster.as_dict(), kind, index)
     return cluster
 
 
@@ -83,21 +83,21 @@ def cluster_config() -> ClusterConfig:
     """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
     result = _environment()
     cluster, task = _cluster_in(result).as_dict(), _part(result, "task")
-    kind, place = _task_in(result)
+    kind, index = _task_in(result)
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
     if kind == _EVALUATOR:
-        return ClusterConfig({}, kind, place, "", 0, 0, False)
+        return ClusterConfig({}, kind, index, "", 0, 0, False)
     if not cluster:
         if kind not in (_WORKER, _CHIEF):
             _refuse("If cluster is not set in TF_CONFIG, task_type must be worker or chief", kind)
-        return ClusterConfig({}, kind, place, "", 0, 1, True)
+        return ClusterConfig({}, kind, index, "", 0, 1, True)
     if len(cluster.get(_CHIEF, ())) != 1:
         _refuse("If `cluster` is set in TF_CONFIG, it must have one `chief` node", cluster)
-    _check_task(cluster, kind, place)
+    _check_task(cluster, kind, index)
     workers = len(cluster.get(_WORKER, ())) + 1
-    address = cluster[kind][place]
-    return ClusterConfig(cluster, kind, place, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
+    address = cluster[kind][index]
+    return ClusterConfig(cluster, kind, index, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
 
 
 def cluster_of(strategy: HostStrategy) -> ClusterConfig:
@@ -132,24 +132,24 @@ def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _task_in(result: Mapping[str, Any]) -> tuple[str, int]:
     """Return the type and index of this process's task."""
     task = _part(result, "task")
-    kind, place = task.get("type", _WORKER), task.get("index", 0)
+    kind, index = task.get("type", _WORKER), task.get("index", 0)
     if not isinstance(kind, str):
         _refuse("expected a text as type of its task", kind)
-    if not isinstance(place, int) or isinstance(place, bool) or place < 0:
-        _refuse("expected a whole number from 0 as index of its task", place)
-    return kind, place
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        _refuse("expected a whole number from 0 as index of its task", index)
+    return kind, index
 
 
-def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, place: int) -> None:
+def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> None:
     """Refuse a task that the cluster has not; an evaluator stands outside of it."""
     if kind == _EVALUATOR:
         return
     if kind not in cluster:
         _refuse(f"expected {runs.one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
-    if place >= len(cluster[kind]):
+    if index >= len(cluster[kind]):
         tasks = len(cluster[kind])
         _refuse(
-            f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", place
+            f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", index
         )
 
 
@@ -271,7 +271,7 @@ class TFConfigClusterResolver:
         cluster = cluster_spec().as_dict()
         if not cluster and host is not None:
             cluster = {"worker": [f"host{number}" for number in range(count)]}
-        tasks = [(kind, place) for kind in _TRAINING for place in range(len(cluster.get(kind, ())))]
+        tasks = [(kind, index) for kind in _TRAINING for index in range(len(cluster.get(kind, ())))]
         if cluster and len(tasks) != count:
             raise ProgramError(
                 f"{VARIABLE}: expected as many workers, with the chief, as there are simulated hosts, {count}, got "
@@ -321,9 +321,9 @@ class Server:
             else ClusterSpec(server_or_cluster_def)
         )
         kind = None if job_name is None else checks.text("job_name", job_name)
-        place = None if task_index is None else checks.whole("task_index", task_index)
-        if kind is not None and place is not None and spec.jobs and place >= spec.num_tasks(kind):
-            checks.wrong_value("task_index", f"one of the {spec.num_tasks(kind)} tasks of {kind!r}", place)
+        index = None if task_index is None else checks.whole("task_index", task_index)
+        if kind is not None and index is not None and spec.jobs and index >= spec.num_tasks(kind):
+            checks.wrong_value("task_index", f"one of the {spec.num_tasks(kind)} tasks of {kind!r}", index)
 
     @property
     def target(self) -> str:

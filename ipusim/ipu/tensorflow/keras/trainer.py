@@ -161,36 +161,36 @@ class Trainer:
         data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
         self._build_for(data.element.unpack(data.example)[0])  # type: ignore[attr-defined]  # a model's
         initial_epoch = restored_epoch(callbacks, self, checks.whole("initial_epoch", initial_epoch))
-        ran = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
-        told = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=ran.steps)
+        runner = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
+        hooks = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=runner.steps)
         self.stop_training, self.history = False, None
         self.validates_seldom = validation_data is not None and validation_freq != 1
-        told.on_train_begin()
+        hooks.on_train_begin()
         logs: dict[str, Any] = {}
         for epoch in range(initial_epoch, checks.whole("epochs", epochs)):
             self.reset_metrics()
-            told.on_epoch_begin(epoch)
-            ran.run(epoch, told.on_train_batch_begin, told.on_train_batch_end)
+            hooks.on_epoch_begin(epoch)
+            runner.run(epoch, hooks.on_train_batch_begin, hooks.on_train_batch_end)
             logs = objective.logs()
             if validation_data is not None and _validates(epoch, validation_freq):
                 size = validation_batch_size or batch_size
-                logs |= self._validated(validation_data, size, validation_steps, told)
-            told.on_epoch_end(epoch, logs)
+                logs |= self._validated(validation_data, size, validation_steps, hooks)
+            hooks.on_epoch_end(epoch, logs)
             if self.stop_training:
                 break
-        told.on_train_end(logs)
-        history = next((callback for callback in told.callbacks if isinstance(callback, History)), None) or History()
+        hooks.on_train_end(logs)
+        history = next((callback for callback in hooks.callbacks if isinstance(callback, History)), None) or History()
         self.history = history
         return history
 
-    def _validated(self, data: Any, batch_size: Any, steps: Any, told: CallbackList) -> dict[str, Any]:
+    def _validated(self, data: Any, batch_size: Any, steps: Any, hooks: CallbackList) -> dict[str, Any]:
         parts = list(data) if isinstance(data, tuple | list) else [data]
         if not 1 <= len(parts) <= 3:
             checks.wrong_value("validation_data", "(x, y), (x, y, sample_weight) or a dataset", data)
         x, y, weights = parts + [None] * (3 - len(parts))
         seconds = self.simulated_seconds
         size = None if y is None else batch_size
-        result = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=told, return_dict=True)
+        result = self.evaluate(x, y, size, sample_weight=weights, steps=steps, callbacks=hooks, return_dict=True)
         self.simulated_seconds += seconds
         return {f"val_{name}": value for name, value in result.items()}
 
@@ -213,13 +213,13 @@ class Trainer:
         objective = self._compiled()
         _without_effect(kwargs)
         data = batches(x, y, sample_weight, batch_size, steps)
-        ran = Execution(self, data, objective, steps, 0, training=False)
-        told = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=ran.steps)
+        runner = Execution(self, data, objective, steps, 0, training=False)
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
         self.reset_metrics()
-        told.on_test_begin()
-        ran.run(0, told.on_test_batch_begin, told.on_test_batch_end)
+        hooks.on_test_begin()
+        runner.run(0, hooks.on_test_batch_begin, hooks.on_test_batch_end)
         logs = objective.logs()
-        told.on_test_end(logs)
+        hooks.on_test_end(logs)
         return _as_asked(logs, return_dict)
 
     def predict(
@@ -234,19 +234,19 @@ class Trainer:
         """Return what the model gives for all batches, one behind the other; raises as :meth:`fit` does."""
         _without_effect(kwargs)
         data = batches(x, None, None, batch_size, steps)
-        ran = Execution(self, data, None, steps, 0, training=False)
-        told = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=ran.steps)
-        told.on_predict_begin()
+        runner = Execution(self, data, None, steps, 0, training=False)
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
+        hooks.on_predict_begin()
         outputs: list[list[Any]] = []
 
         def end(step: int, logs: Any) -> None:
             outputs.append(logs["outputs"])
-            told.on_predict_batch_end(step, logs)
+            hooks.on_predict_batch_end(step, logs)
 
-        ran.run(0, told.on_predict_batch_begin, end)
-        told.on_predict_end()
+        runner.run(0, hooks.on_predict_batch_begin, end)
+        hooks.on_predict_end()
         result = [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
-        return ran.packed(result)
+        return runner.packed(result)
 
     def train_on_batch(
         self,
@@ -279,10 +279,10 @@ class Trainer:
         x, y, sample_weight = value
         samples = samples_of(x)
         data = batches(x, y, sample_weight, samples)
-        ran = Execution(self, data, objective, None, 0, training=training, samples=samples)
+        runner = Execution(self, data, objective, None, 0, training=training, samples=samples)
         if checks.truth("reset_metrics", anew):
             self.reset_metrics()
-        ran.run(0, _ignore, _ignore)
+        runner.run(0, _ignore, _ignore)
         logs = objective.logs()
         if anew:
             self.reset_metrics()

@@ -14,7 +14,7 @@ TIME_ALONE: Final = {"numerics": "off", "evaluate": None, "steps": None}
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Baseline:
     """A scenario's own plan.
 
     Attributes:
@@ -109,7 +109,7 @@ def _with_listed_stages(request: Request) -> Request:
     return request.replace({"pipeline.stages": runs.given(listed.pipeline.stages)})
 
 
-def given_of(request: Request) -> Given:
+def baseline_of(request: Request) -> Baseline:
     """Return the plan that ``request`` has, legal or not.
 
     Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which
@@ -134,10 +134,10 @@ def given_of(request: Request) -> Given:
         refusal = str(error)
     if job is not None:
         shape = job.program.shape
-        return Given(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
+        return Baseline(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
     mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
     stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
     mapping = mapping or tuple(range(stages))
     ipus = options.system.auto_select_ipus or hardware.shards_of(mapping)
     training = options.training if options.training is not None else options.optimizer is not None
-    return Given(request, None, refusal, ipus, max(ipus // hardware.shards_of(mapping), 1), mapping, training)
+    return Baseline(request, None, refusal, ipus, max(ipus // hardware.shards_of(mapping), 1), mapping, training)
