@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -115,14 +116,17 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
         return
     with schedules.kept():
         schedules.register(schedules.in_words(NAME, found.words))
-        counts = [found.least + 60 * further for further in (0, 4, 5, 6)]
+        counts = [found.least + 60 * further for further in (0, *range(4, 14))]
         options = {"pipeline.schedule": NAME, "pipeline.sync": found.best.sync.value}
         jobs = [
             assemble(request.replace({**options, "pipeline.gradient_accumulation_count": count})) for count in counts
         ]
         first, *others = [execute(job).summary.makespan_cycles for job in jobs]
     assert first == found.made.times.makespan_cycles
-    assert others[2] - others[1] == others[1] - others[0]
+    growth = [later - earlier for earlier, later in pairwise(others)]
+    # Where links contend, a run may settle late, or come back to the same state only after several times 60.
+    assert any(growth[-4:] == growth[-4 - apart : -apart] for apart in range(1, 6))
+    assert request.options.system.name != "free" or len(set(growth)) == 1
     limits = [*most, *[1 << 60] * 8]
     assert all(peak.bytes <= limits[peak.ipu] for job in jobs for peak in job.memory.peaks)
 
