@@ -94,15 +94,15 @@ class ComputationRates:
         evidence="the same: but for two pools of 8 x 8 images, which leave more",
     )
     variable_layout_cycles: Fraction = described(
-        16_600,
+        13_700,
         "cycles",
         (0, 10**6),
         part="computation",
         meaning="the same of each variable at a weight update: its gradient, learning rate and casts",
         source=PODS,
         plausible=(5000, 20_000),
-        evidence="ResNet-50's 161 variables leave 1.2 and 1.4 ms an update on a Bow, 2.0 on a GC200; six of a small "
-        "network 80,000 cycles on either",
+        evidence="ResNet-50's 161 variables leave -0.6 to 2.9 ms an update on a Bow, 1.7 on a GC200; six of a small "
+        "network 60,000 and 70,000 cycles on one IPU",
     )
     program_code: Fraction = described(
         4490,

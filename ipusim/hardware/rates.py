@@ -205,7 +205,7 @@ class Rates(ComputationRates, CachedHash):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = described(
-        360_000,
+        367_500,
         "ns",
         _SECOND_NS,
         part="host",
@@ -215,20 +215,32 @@ class Rates(ComputationRates, CachedHash):
         evidence="PopART streams each value by itself, in a program of its own, which takes no longer than a session "
         "run's least; MLPerf's rows of BERT with their state on chip leave 0.05 to 0.19 s for 393 variables",
     )
+    offchip_stream_ns: Fraction = described(
+        115,
+        "ns",
+        _HOST_NS,
+        part="host",
+        meaning="for each kilobyte of optimizer state that a replica loads or stores at a weight update, where it lies "
+        "off chip, beside its streams: of the whole state, or of the replica's part where replicas share it",
+        source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
+        "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for four IPUs at once, with both "
+        "moments of LAMB in single precision, where they count as half here, less the streams",
+        plausible=(26, 350),
+        evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
+    )
     offchip_state_ns: Fraction = described(
-        208,
+        92,
         "ns",
         _HOST_NS,
         part="host",
         meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
-        "beside its streams",
+        "whoever streams it",
         source=PODS,
-        plausible=(50, 700),
-        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB; MLPerf's rows with the "
-        "state off chip 0.21 and 0.26 s, of which the optimizer's values are 0.14",
+        plausible=(0, 520),
+        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = described(
-        979,
+        899,
         "ns",
         _HOST_NS,
         part="host",
@@ -262,16 +274,19 @@ class Rates(ComputationRates, CachedHash):
         """
         return self.pair_exchange_ns if ipus == 2 else self.beyond_pair_exchange_ns
 
-    def offchip_ns(self, framework: str) -> Fraction:
-        """Return the time of a framework's host for a kilobyte of weights whose optimizer state lies off chip.
+    def offchip_state_time_ns(self, framework: str, weight_bytes: int, streamed_bytes: int) -> Fraction:
+        """Return what optimizer state off chip takes at a weight update, beside its streams.
 
         Args:
             framework: such as ``pytorch``; empty for none.
+            weight_bytes: of the model's weights whose optimizer state lies off chip.
+            streamed_bytes: of that state, in and out of one replica.
 
         Returns:
-            Nanoseconds for each kilobyte.
+            Nanoseconds.
         """
-        return self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
+        by_weights = self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
+        return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
 
     def session_ns(self, values: int) -> Fraction:
         """Return the time of a framework's host between two session runs, beside optimizer state off chip.

@@ -232,6 +232,11 @@ class PipelineProgram:
         return sum(each.parameter_bytes for each in self.stages if self.offload.state_bytes(each))
 
     @property
+    def streamed_state_bytes(self) -> int:
+        """The bytes of optimizer state that one replica's IPUs load and store at a weight update, both together."""
+        return 2 * sum(self.offload.stored_state_bytes(each) for each in self.stages)
+
+    @property
     def updated_variables(self) -> int:
         """The variables that a weight update changes, of all stages whose update is counted from layers."""
         return sum(0 if isinstance(each.update, int) else len(each.update) for each in self.stages)

@@ -256,8 +256,9 @@ HOST_CALL: Final = Law(
 )
 OFFCHIP_STATE: Final = Law(
     "off-chip state",
-    "bytes of weights / 1000 x offchip_state, of PyTorch pytorch_offchip_state, x clock_hz",
-    ("offchip_state_ns", "pytorch_offchip_state_ns"),
+    "(bytes of weights x offchip_state, of PyTorch pytorch_offchip_state, + bytes of state in and out of a replica x "
+    "offchip_stream) / 1000 x clock_hz",
+    ("offchip_state_ns", "pytorch_offchip_state_ns", "offchip_stream_ns"),
     ("clock_hz",),
     "fitted, see the rates",
 )

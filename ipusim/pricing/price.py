@@ -119,7 +119,7 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
 def _host(program: PipelineProgram, system: System) -> HostCosts:
     rates, framework = system.rates, system.framework or ""
     values = program.updated_variables if system.updates_optimizer else 0
-    state = rates.offchip_ns(framework) * program.offchip_weight_bytes / 1000
+    state = rates.offchip_state_time_ns(framework, program.offchip_weight_bytes, program.streamed_state_bytes)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),

@@ -61,16 +61,13 @@ def small(tmp_path):
 
 
 def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_their_source_in_no_fit(simulated):
-    """All but one of BERT-Base in TensorFlow 2, of which what is left is not known."""
     judged = [each for each in simulated if each.row.use == "fitted"]
     assert {each.row.model for each in judged} == {"bert_large", "bert_base", "bert_large_512", "resnet50"}
     assert all(each.judged == each.unseen_error for each in judged)
     errors = [abs(each.judged) for each in judged]
     assert len(errors) >= 28
     assert sum(errors) / len(errors) <= 0.04
-    beyond = [(each.row.model, each.row.framework) for each in judged if abs(each.judged) > 0.1]
-    assert beyond == [("bert_base", "tensorflow2")]
-    assert max(errors) <= 0.11
+    assert max(errors) <= 0.1
     assert all(each.judged == each.error for each in simulated if each not in judged)
 
 

@@ -140,7 +140,7 @@ def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
 
 def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
     """Return the rates of computation, and of the hosts whose time is in some row."""
-    hosts = {"session_run_ns"} if rows.frameworks else set()
+    hosts = {"session_run_ns", "offchip_stream_ns"} if rows.frameworks else set()
     hosts |= {"pytorch_offchip_state_ns" if name == "pytorch" else "offchip_state_ns" for name in rows.frameworks}
     return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 

@@ -50,6 +50,7 @@ class UpdateTime:
         updates: weight updates of a session run.
         learners: replicas of the model, of all hosts.
         offchip_bytes: of weights whose optimizer state lies off chip.
+        streamed_bytes: of that state, in and out of one replica.
         values: of the optimizer, that the program sends anew behind each session run.
         rates: by which all of it was priced.
     """
@@ -59,6 +60,7 @@ class UpdateTime:
     updates: int
     learners: int
     offchip_bytes: int
+    streamed_bytes: int
     values: int
     rates: Rates
 
@@ -66,7 +68,7 @@ class UpdateTime:
         """Return the seconds of a framework's host at a weight update, its part of a session run too; 0 for none."""
         if not framework:
             return 0.0
-        state = self.rates.offchip_ns(framework) * self.offchip_bytes / 1000
+        state = self.rates.offchip_state_time_ns(framework, self.offchip_bytes, self.streamed_bytes)
         return float((self.rates.session_ns(self.values) / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int, host: float) -> float:
@@ -121,6 +123,7 @@ class Prepared:
             updates=job.request.options.pipeline.repeat_count,
             learners=job.system.learners,
             offchip_bytes=job.program.offchip_weight_bytes,
+            streamed_bytes=job.program.streamed_state_bytes,
             values=job.program.updated_variables if job.system.updates_optimizer else 0,
             rates=rates or self.rates,
         )

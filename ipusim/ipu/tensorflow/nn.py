@@ -54,11 +54,17 @@ class ShapedDropout:
         return [self._dropped(grads[0]) for _ in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
-        """Return the work of either pass: draws of the mask, and a choice and a product for each element."""
+        """Return the work of either pass, as PopLibs' shaped dropout has it (lib/poprand/RandomGen.cpp).
+
+        A mask of the tensor's own shape is never made; another is drawn, with seeds of its own, and scaled, and each
+        element is multiplied with it.
+        """
         (x,) = arrays
-        drawn, size = math.prod(self.shape), x.dtype.itemsize
-        choose = VectorWork(2)
-        work = Work(vector=drawn * (layers.DROP - choose) + x.size * choose, sram_bytes=2 * x.nbytes, itemsize=size)
+        drawn = math.prod(self.shape)
+        spread = drawn != x.size
+        vector = drawn * VectorWork(2) + x.size * VectorWork(1) if spread else x.size * layers.DROP
+        sets = 2 * layers.DROP_SETS + 1 if spread else layers.DROP_SETS
+        work = Work(vector=vector, sram_bytes=2 * x.nbytes, itemsize=x.dtype.itemsize, compute_sets=sets)
         return LayerCost(work, work)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ipusim.model.layers.convolution import Conv1D, Conv2D
     from ipusim.model.layers.ctc import CTC
     from ipusim.model.layers.depthwise import DepthwiseConv2D
-    from ipusim.model.layers.dropout import DROP, Dropout, check_rate, keep_mask
+    from ipusim.model.layers.dropout import DROP, DROP_SETS, Dropout, check_rate, keep_mask
     from ipusim.model.layers.embedding import Embedding
     from ipusim.model.layers.gru import GRU
     from ipusim.model.layers.keys import EarlierLayer

@@ -12,7 +12,7 @@ from annotated_doc import Doc
 from annotated_types import Ge, Le
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.dropout import DROP, check_rate, drop
+from ipusim.model.layers.dropout import DROP, DROP_SETS, check_rate, drop
 from ipusim.model.layers.keys import Axis, Rate
 from ipusim.model.layers.layer import (
     Array,
@@ -34,8 +34,9 @@ from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
 #: And back: product with the weight, sum, difference, product, scale.
 _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
-#: Compute sets of each: an element-wise operation is one, a reduction over tiles two; difference and exp are one.
-_SCORE_SETS: Final = 1 + 2 + 1 + 2 + 1
+#: Compute sets of each, as in PopLibs (lib/popnn/NonLinearity.cpp): an element-wise operation is one, a reduction over
+#: tiles two. The inverse of each row's sum is taken, then cast to the scores' type, before scores are multiplied.
+_SCORE_SETS: Final = 1 + 2 + 1 + 1 + 2 + 2 + 1
 _SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
 
 
@@ -57,9 +58,7 @@ class MultiHeadAttention(InHalves):
     causal: Annotated[bool, Doc("whether positions take from none after them")] = False
     use_bias: Annotated[bool, Doc("whether the projections have biases")] = True
     dropout: Annotated[Rate, Doc("share of the attention weights that are dropped in training")] = 0.0
-    split_qkv: Annotated[
-        bool, Doc("whether queries, keys and values are made by a product each (Graphcore's BERT), else by one")
-    ] = False
+    split_qkv: Annotated[bool, Doc("whether queries, keys and values are made by a product each, else by one")] = False
     padding_mask: Annotated[
         bool, Doc("whether scores have a mask of padded positions added, of which there are none here: time alone")
     ] = False
@@ -198,7 +197,7 @@ class MultiHeadAttention(InHalves):
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
         scores, masks = batch * self.num_heads * positions**2, self.causal + self.padding_mask
-        drops, drop_sets = (scores * DROP, 1) if self.dropout else (NO_VECTOR_WORK, 0)
+        drops, drop_sets = (scores * DROP, DROP_SETS) if self.dropout else (NO_VECTOR_WORK, 0)
         biased = 3 * heads + x if self.use_bias else 0
         groups, projection = batch * self.num_heads, Product(rows, inner, elements)
         similar = Product(positions, head, positions, groups)

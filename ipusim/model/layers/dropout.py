@@ -17,8 +17,12 @@ from ipusim.model.work import VectorWork, Work
 #: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
 _DOMAIN: Final = 0x44524F50
 
-#: To drop one element: two operations to draw a number and compare it (assumed), a choice and a product.
-DROP: Final = VectorWork(elementwise=4)
+#: To drop one element: one instruction draws, compares and chooses, and a product follows without leaving the registers;
+#: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), as an operation on elements takes.
+DROP: Final = VectorWork(elementwise=1)
+#: Compute sets of any dropout: the tiles' seeds are read, set from the micro-batch's and put back around it (PopLibs
+#: lib/poprand/RandomGen.cpp).
+DROP_SETS: Final = 4
 
 
 def keep_mask(key: Key, shape: Shape, rate: float) -> Array:
@@ -78,7 +82,9 @@ class Dropout(Parameterless):
         return (drop(saved, grad, self.rate) if need_input_gradient else None), {}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of either pass: for each element a draw, a choice and a product, a read and a write."""
+        """Return the work of either pass: :data:`DROP` of each element, a read and a write."""
         elements = batch * math.prod(input_shape)
-        work = Work(vector=elements * DROP, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+        work = Work(
+            vector=elements * DROP, sram_bytes=2 * elements * itemsize, itemsize=itemsize, compute_sets=DROP_SETS
+        )
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

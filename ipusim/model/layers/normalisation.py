@@ -114,12 +114,12 @@ class _Normalisation(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of the statistics and their use, in either pass.
 
-        Forward, for each element: sum, difference, square, sum, product with 1 / sqrt,
-        and a product with gamma and a sum with beta. Backward: a product and a sum for
-        gamma, a sum for beta; for dx a product with gamma, then sum, product, sum,
-        product, two differences and a product. The sums for gamma and beta are the second half.
-        Sums that go together are reduced in the same two compute sets, as in PopLibs
-        (lib/popnn/NormsInternal.cpp); 1 / sqrt is one, and so is each element-wise operation on all elements.
+        As in PopLibs (lib/poplin/Norms.cpp, lib/popnn/GroupNorm.cpp). Forward, for each element: sum, difference,
+        square, sum, product with 1 / sqrt, and a product with gamma and a sum with beta. Backward: a product and a sum
+        for gamma, a sum for beta; for dx a difference and a product, by which the element is normalised again, a
+        product with gamma, then sum, product, sum, product, sum, difference and product. The sums for gamma and beta
+        are the second half. Sums that go together are reduced in the same two compute sets; 1 / sqrt is one, and so is
+        each element-wise operation on all elements, the scale of the means, and the copy that dx is made in.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
@@ -133,9 +133,9 @@ class _Normalisation(InHalves):
             compute_sets=2 + 1 + 2 + self.scale + self.center,
         )
         back = VectorWork(int(self.scale), reductions=self.scale + self.center)
-        into = VectorWork(5 + self.scale, reductions=2) * need_input_gradient
-        sums = 2 if parameters else 0
-        there = (2 + 3 + self.scale) * need_input_gradient
+        into = VectorWork(7 + self.scale, reductions=2) * need_input_gradient
+        sums = self.scale + 2 if parameters else 0
+        there = (2 + self.scale + 1 + 2 + 6) * need_input_gradient
         backward = Work(
             vector=elements * (back + into) + VectorWork(2 * groups * need_input_gradient),
             sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,

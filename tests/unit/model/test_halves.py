@@ -159,13 +159,13 @@ def test_normalisation_halves_by_hand():
     elements, groups = 30, 6
     assert first == Work(
         (),
-        VectorWork(6 * elements + 2 * groups, 2 * elements),
+        VectorWork((2 + 6) * elements + 2 * groups, 2 * elements),
         4 * (3 * elements + 10),
         4 * 2 * elements,
-        compute_sets=2 + 1 + 3,
+        compute_sets=2 + 2 + 2 + 6,
     )
     assert second == Work(
-        (), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements, compute_sets=2
+        (), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements, compute_sets=1 + 2
     )
 
 
