@@ -45,7 +45,11 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
         if any(getattr(layer, "causal", False) for layer in layers):
             return "GPT"
         return "vision transformers" if "conv2d" in kinds else "BERT"
-    return "ResNets" if {"conv2d", "batch_norm", "residual"} <= kinds else ""
+    if not {"conv2d", "residual"} <= kinds:
+        return ""
+    if any(layer.type == "conv2d" and layer.groups > 1 for layer in layers):
+        return "ResNeXts"
+    return "ResNets" if "batch_norm" in kinds else ""
 
 
 def error_words(job: Job) -> str:
