@@ -20,6 +20,8 @@ from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
 FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
+#: What the first of the rows that their input may hold back says of it.
+SLOW_INPUT: Final = "system.host.host_fill=260 MB/s"
 NOTHING: Final = Fraction(0)
 LAID_OUT: Final = dict.fromkeys(("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"), NOTHING)
 #: A Conformer whose decoder goes on from all frames, with the loss of these.
@@ -128,6 +130,10 @@ What a sentence says was tried was run with that setting, and nothing else chang
 - **ResNeXt-101, {resnext101.errors}**, by two editions of a program. With partial sums of convolutions in single
   precision {float_resnext101}; its configuration asks for halves. With all channels of each convolution in one group in
   place of 32, {resnext101_one_group}; with nothing laid out anew {resnext101_nothing}. What takes as long is not known.
+- **U-Net, {unet.errors}.** Copies of what its skip connections take count most: with links between IPUs at half their
+  rate it would be {unet_slow_links}. With input that comes as slowly as that of ResNet-50 of MLPerf v1.0
+  {unet_slow_input}; with partial sums of convolutions in single precision {float_unet}, where its configuration asks
+  for halves. What takes as long is not known.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -220,7 +226,7 @@ def residuals(found: Validation) -> str:
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
     mnist = _rows_of(rows, "mnist_cnn", "")
     resnet50 = [each for each in _rows_of(rows, "resnet50", "tensorflow1") if each.row.use == "fitted"]
-    resnext101 = _rows_of(rows, "resnext101", "tensorflow1")
+    resnext101, unet = _rows_of(rows, "resnext101", "tensorflow1"), _rows_of(rows, "unet", "tensorflow2")
     by_input, pods = ([each for each in rows if each.row.use == use] for use in ("input", "pods"))
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
@@ -233,7 +239,7 @@ def residuals(found: Validation) -> str:
         float_conformer=_tried(conformer[:1], FLOAT_PARTIALS),
         conformer_ctc=_tried(conformer, *CTC),
         by_input=Residual.of(by_input),
-        by_input_slow=_tried(by_input, "system.host.host_fill=260 MB/s"),
+        by_input_slow=_tried(by_input, SLOW_INPUT),
         pods=Residual.of(pods),
         pods_slow_links=priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
         pods_norms=_errors(with_shared_statistics(laid_out(pods))),
@@ -254,6 +260,10 @@ def residuals(found: Validation) -> str:
         float_resnext101=_tried(resnext101, FLOAT_CONVOLUTIONS),
         resnext101_one_group=_tried(resnext101, *IN_ONE_GROUP),
         resnext101_nothing=priced(resnext101, **LAID_OUT),
+        unet=Residual.of(unet),
+        unet_slow_links=priced(unet, machine_rung_bytes_per_s=Fraction(1, 2), link_bytes_per_s=Fraction(1, 2)),
+        unet_slow_input=_tried(unet, SLOW_INPUT),
+        float_unet=_tried(unet, FLOAT_CONVOLUTIONS),
         gpt2=Residual.of(gpt2),
         gpt2_on_chip=_tried(gpt2, "pipeline.offload_weight_update_variables=false"),
         gpt2_head=_tried(gpt2, HEAD),
