@@ -19,6 +19,9 @@ from reports.fidelity_tries import summed_one_by_one, with_shared_statistics
 from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
+FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
+#: What the first of the rows that their input may hold back says of it.
+SLOW_INPUT: Final = "system.host.host_fill=260 MB/s"
 NOTHING: Final = Fraction(0)
 LAID_OUT: Final = dict.fromkeys(("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"), NOTHING)
 #: A Conformer whose decoder goes on from all frames, with the loss of these.
@@ -30,6 +33,12 @@ HEAD: Final = (
 )
 #: Images of 197 patches in place of 196, as many as positions with the class token.
 CLASS_TOKEN: Final = ("data.shape=[16,3152,3]", "model.layers.line.target_shape=[197,768]")
+#: A ResNeXt-101 whose convolutions of 3 x 3 have all channels in one group: of the first block of each stage, which
+#: stands by itself, and of those that are repeated.
+IN_ONE_GROUP: Final = (
+    *(f"model.layers.{at}.layers.conv2.groups=1" for at in (4, 7, 10, 13)),
+    *(f"model.layers.{at}.layers.0.layers.conv2.groups=1" for at in (6, 9, 12, 15)),
+)
 HEADS: Final = "model.layers.4.layers.attention.layers.heads"
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
 NO_BIASES: Final = f"{HEADS}.use_bias=false"
@@ -129,6 +138,13 @@ What a sentence says was tried was run with that setting, and nothing else chang
   takes its statistics over two IPUs, which is left out. With an all-reduce between these for each norm and pass,
   recomputed ones too, they would be {pods_norms}, and those on one pod that rates are fitted to
   {resnet50_norms}: it takes as long as lacks on several pods, and too long on one.
+- **ResNeXt-101, {resnext101.errors}**, by two editions of a program. With partial sums of convolutions in single
+  precision {float_resnext101}; its configuration asks for halves. With all channels of each convolution in one group in
+  place of 32, {resnext101_one_group}; with nothing laid out anew {resnext101_nothing}. What takes as long is not known.
+- **U-Net, {unet.errors}.** Copies of what its skip connections take count most: with links between IPUs at half their
+  rate it would be {unet_slow_links}. With input that comes as slowly as that of ResNet-50 of MLPerf v1.0
+  {unet_slow_input}; with partial sums of convolutions in single precision {float_unet}, where its configuration asks
+  for halves. What takes as long is not known.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -228,6 +244,7 @@ def residuals(found: Validation) -> str:
     large = [each for each in rows if each.row.model == "bert_large"]
     mnist = _rows_of(rows, "mnist_cnn", "")
     resnet50 = [each for each in _rows_of(rows, "resnet50", "tensorflow1") if each.row.use == "fitted"]
+    resnext101, unet = _rows_of(rows, "resnext101", "tensorflow1"), _rows_of(rows, "unet", "tensorflow2")
     by_input, pods = ([each for each in rows if each.row.use == use] for use in ("input", "pods"))
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
@@ -240,7 +257,7 @@ def residuals(found: Validation) -> str:
         float_conformer=_tried(conformer[:1], FLOAT_PARTIALS),
         conformer_ctc=_tried(conformer, *CTC),
         by_input=Residual.of(by_input),
-        by_input_slow=_tried(by_input, "system.host.host_fill=260 MB/s"),
+        by_input_slow=_tried(by_input, SLOW_INPUT),
         pods=Residual.of(pods),
         pods_slow_links=priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
         pods_norms=_errors(with_shared_statistics(laid_out(pods))),
@@ -257,6 +274,14 @@ def residuals(found: Validation) -> str:
         twins=Residual.of([each for each in mnist if (each.row.count, each.row.ipus) == (1, 2)]),
         mnist_sets=priced(mnist, compute_set_cycles=NOTHING),
         mnist_nothing=priced(mnist, **LAID_OUT),
+        resnext101=Residual.of(resnext101),
+        float_resnext101=_tried(resnext101, FLOAT_CONVOLUTIONS),
+        resnext101_one_group=_tried(resnext101, *IN_ONE_GROUP),
+        resnext101_nothing=priced(resnext101, **LAID_OUT),
+        unet=Residual.of(unet),
+        unet_slow_links=priced(unet, machine_rung_bytes_per_s=Fraction(1, 2), link_bytes_per_s=Fraction(1, 2)),
+        unet_slow_input=_tried(unet, SLOW_INPUT),
+        float_unet=_tried(unet, FLOAT_CONVOLUTIONS),
         gpt2=Residual.of(gpt2),
         gpt2_on_chip=_tried(gpt2, "pipeline.offload_weight_update_variables=false"),
         gpt2_head=_tried(gpt2, HEAD),

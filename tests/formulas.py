@@ -139,6 +139,29 @@ def convolution_1d(x, W, b, groups=1):
     return convolution(x[..., None, :, :], W[..., None, :, :, :], b, groups)[..., 0, :, :]
 
 
+def transposed_convolution(x, W, b, strides):
+    """Every place of the kernel times the whole image, each element of which lies where it reaches in a larger one.
+
+    What lies beyond the image times the strides falls (TensorFlow's SAME).
+    """
+    total = b[..., None, None, None, :]
+    for taps in np.ndindex(*W.shape[-4:-2]):
+        down, across = (reached(*sizes) for sizes in zip(x.shape[-3:-1], W.shape[-4:-2], strides, taps, strict=True))
+        part = anp.matmul(x, anp.swapaxes(W, -1, -2)[..., taps[0], taps[1], None, None, :, :])
+        total = total + anp.einsum("ab,cd,...bdf->...acf", down, across, part)
+    return total
+
+
+def reached(size, kernel, stride, tap):
+    """Return which of the places of a larger axis each element of an axis reaches with one place of the kernel."""
+    places = np.zeros((size * stride, size))
+    before = max(kernel - stride, 0) // 2
+    for element in range(size):
+        if 0 <= element * stride + tap - before < size * stride:
+            places[element * stride + tap - before, element] = 1
+    return places
+
+
 def batch_norm(x, gamma, beta, epsilon=1e-3):
     """Of every channel of sequences, over the samples of a batch and their steps."""
     gamma, beta = (each[..., None, None, :] for each in (gamma, beta))

@@ -66,7 +66,7 @@ def row_of(made: type[Any]) -> Row:
         kind=made.kind,
         makes=made,
         doc=(inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " "),
-        keys=tuple(_key(field, hints[field.name], field.name not in own) for field in fields(made)),
+        keys=tuple(_key(field, hints[field.name], field.name not in own) for field in fields(made) if field.init),
         graphcore=getattr(made, "graphcore", ""),
     )
 

@@ -37,15 +37,19 @@ def kind_of(job: Job) -> str:
 
 
 def _kind_of_layers(layers: Sequence[Any]) -> str:
-    """Return what kind of large model layers make."""
-    kinds = {layer.type for layer in layers}
-    if "relative_multi_head_attention" in kinds:
-        return "Conformers"
-    if "multi_head_attention" in kinds:
-        if any(getattr(layer, "causal", False) for layer in layers):
-            return "GPT"
-        return "vision transformers" if "conv2d" in kinds else "BERT"
-    return "ResNets" if {"conv2d", "batch_norm", "residual"} <= kinds else ""
+    """Return what kind of large model layers make: the first of these that they are."""
+    types = {layer.type for layer in layers}
+    heads, residual = "multi_head_attention" in types, {"conv2d", "residual"} <= types
+    kinds = {
+        "Conformers": "relative_multi_head_attention" in types,
+        "GPT": heads and any(getattr(layer, "causal", False) for layer in layers),
+        "vision transformers": heads and "conv2d" in types,
+        "BERT": heads,
+        "U-Nets": {"conv2d", "conv2d_transpose", "concatenate"} <= types,
+        "ResNeXts": residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
+        "ResNets": residual and "batch_norm" in types,
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), "")
 
 
 def error_words(job: Job) -> str:

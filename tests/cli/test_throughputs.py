@@ -228,6 +228,7 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
         **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT"),
         **dict.fromkeys(("mnist_cnn", "small_cnn", "mnist_mlp"), "small networks"),
         **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
+        **{"resnext101": "ResNeXts", "unet": "U-Nets"},
     }
     bert = [each.judged for each in simulated if kinds[each.row.model] == "BERT" and each.row.ipus <= 64]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))

@@ -409,6 +409,9 @@ case(_L + "GroupNormalization", layer(_L + "GroupNormalization", groups=1), np.c
 case(_L + "InstanceNormalization", layer(_L + "InstanceNormalization"), np.concatenate([IMAGES, IMAGES * 2], -1))
 case(_L + "Conv1D", layer(_L + "Conv1D", 2, 2, activation="elu", kernel_initializer=ramp), STEPS)
 case(_L + "Conv2D", layer(_L + "Conv2D", 2, 2, activation="selu", kernel_initializer=ramp), IMAGES)
+for _kind, *_own in (("", 2, 3, 2, "same"), (" that reaches on", 3, (3, 2), 2), (" with gaps", 2, 2, (3, 2))):
+    _elu = layer(_L + "Conv2DTranspose", *_own, activation="elu", kernel_initializer=ramp)
+    case(f"{_L}Conv2DTranspose{_kind}", _elu, IMAGES)
 case(
     _L + "DepthwiseConv2D",
     layer(_L + "DepthwiseConv2D", 2, depth_multiplier=2, activation="elu", depthwise_initializer=ramp),

@@ -317,6 +317,7 @@ OBJECTS = {
         layers.BatchNormalization(momentum=0.5, epsilon=0.1),
         layers.Conv1D(2, 3, kernel_initializer="he_uniform"),
         layers.Conv2D(2, (3, 2), padding="same", input_shape=(5, 5, 1)),
+        layers.Conv2DTranspose(2, 3, (2, 1), "same", activation="relu", use_bias=False),
         layers.Dense(3, activation="selu", kernel_initializer=keras.initializers.Orthogonal(2.0, seed=1)),
         layers.Dense(2, "exponential"),
         layers.Dense(2, tf.nn.gelu),

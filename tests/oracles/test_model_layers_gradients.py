@@ -24,6 +24,7 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
+from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from tests.special_points import assert_gradient, with_special_points
 
 KEY = (7, 3, 1)
@@ -85,6 +86,10 @@ LAYERS = {
     "conv depthwise, two filters each": (Conv2D(6, (2, 2), padding="same", use_bias=False, groups=3), (3, 3, 3)),
     "depthwise": (DepthwiseConv2D((3, 2)), (4, 3, 3)),
     "depthwise, two channels each": (DepthwiseConv2D((2, 2), (2, 1), "same", 2, "tanh", use_bias=False), (3, 3, 3)),
+    "transposed conv": (Conv2DTranspose(3, (2, 3)), (3, 4, 2)),
+    "transposed conv that overlaps": (Conv2DTranspose(2, (3, 4), (2, 3), "same", "tanh"), (2, 3, 3)),
+    "transposed conv side by side": (Conv2DTranspose(3, (2, 2), (2, 2), "same", "swish", use_bias=False), (3, 2, 2)),
+    "transposed conv with gaps": (Conv2DTranspose(2, (1, 2), (3, 3)), (2, 2, 2)),
     "conv of sequences": (Conv1D(3, 3), (5, 2)),
     "conv of sequences, same": (Conv1D(2, 4, 2, "same", "gelu"), (5, 3)),
     "conv of sequences with gaps": (Conv1D(2, 2, 3, use_bias=False), (7, 2)),

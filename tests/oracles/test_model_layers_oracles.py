@@ -28,6 +28,7 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.recurrent import orthogonal
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
+from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm, relative_attention
 
 Z = np.linspace(-6, 6, 101)
@@ -197,6 +198,44 @@ def test_convolution_by_plain_loops(size, window, strides, padding):
             pixel = image[sample, row * strides[0] + i, column * strides[1] + j, channel]
             total += pixel * parameters["W"][i, j, channel, filter_]
         assert y[sample, row, column, filter_] == pytest.approx(total, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
+def test_transposed_convolution_by_plain_loops(size, window, strides, padding):
+    """Every element adds the kernel where its window lies in the output, but for what lies in the padding."""
+    layer = Conv2DTranspose(3, window, strides, padding)
+    x = np.random.default_rng(3).standard_normal((2, *size, 4))
+    parameters = drawn(layer, x.shape[1:])
+    y, _ = layer.forward(parameters, x)
+    whole = [
+        count * stride if padding == "same" else (count - 1) * stride + max(kernel, stride)
+        for count, kernel, stride in zip(size, window, strides, strict=True)
+    ]
+    assert y.shape == (2, *layer.output_shape((*size, 4))) == (2, *whole, 3)
+    before = [
+        max((count - 1) * stride + kernel - end, 0) // 2
+        for count, kernel, stride, end in zip(size, window, strides, whole, strict=True)
+    ]
+    right = np.zeros(y.shape) + parameters["b"]
+    for sample, row, column, i, j in np.ndindex(2, *size, *window):
+        down, across = row * strides[0] + i - before[0], column * strides[1] + j - before[1]
+        if 0 <= down < whole[0] and 0 <= across < whole[1]:
+            right[sample, down, across] += parameters["W"][i, j] @ x[sample, row, column]
+    np.testing.assert_allclose(y, right, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)
+def test_transposed_convolution_is_the_gradient_of_a_convolution(size, window, strides, padding):
+    """Of the same kernel, on images of the size that it makes."""
+    layer = Conv2DTranspose(3, window, strides, padding, use_bias=False)
+    x = np.random.default_rng(4).standard_normal((2, *size, 4))
+    parameters = drawn(layer, x.shape[1:])
+    y, _ = layer.forward(parameters, x)
+    other = Conv2D(4, window, strides, padding, use_bias=False)
+    made, saved = other.forward(parameters, np.zeros_like(y))
+    assert made.shape == x.shape
+    dx, _ = other.backward(parameters, saved, x)
+    np.testing.assert_allclose(y, dx, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize(("size", "window", "strides", "padding"), WINDOWS)

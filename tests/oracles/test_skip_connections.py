@@ -73,9 +73,9 @@ def loss_of(weights, x, y):
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
 
 
-def plain_loop(experiment, weights):
+def plain_loop(experiment, weights, loss_of=loss_of):
     feed, losses = experiment.workload(0).feed, []
-    for step in range(3):
+    for step in range(experiment.steps):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         for element in range(8 * step, 8 * step + 8):
             loss, gradient = autograd.value_and_grad(loss_of)(weights, *feed.element(element))
@@ -130,7 +130,7 @@ def test_a_value_is_copied_on_every_hop(load):
     assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
     skips = [stage.skips for stage in load().workload(0).stages]
     assert [each.input_is for each in skips] == ["", "a", "first", ""]
-    assert [[name for name, _ in each.leaving] for each in skips] == [[], ["a"], [], []]
+    assert [[value.name for value in each.leaving] for each in skips] == [[], ["a"], [], []]
 
 
 def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):
@@ -180,9 +180,11 @@ def test_checkpoints_and_concurrent_stages_are_refused(load):
 
 def test_a_network_checks_its_sums():
     dense = NamedLayer("a", Dense(3))
-    with pytest.raises(ModelError, match="expected an earlier layer to add, got 'x'"):
+    with pytest.raises(ModelError, match="expected an earlier layer, got 'x' \\(these are a\\)"):
         Network((dense, NamedLayer("s", Add("x"))), (2,))
-    with pytest.raises(ModelError, match="expected two values of one shape to add"):
+    with pytest.raises(
+        ModelError, match=r"expected a layer whose output has the shape \[4\], got that of a with \[3\]"
+    ):
         Network((dense, NamedLayer("b", Dense(4)), NamedLayer("s", Add("a"))), (2,))
 
 
@@ -254,3 +256,133 @@ def test_a_value_that_was_not_left_there_is_missed(load):
             executor.run(ipu, Pass.FORWARD, 1, 0)
     with pytest.raises(MissingTensorError, match="what another stage of it leaves there"):
         executor.run(0, Pass.FORWARD, 2, 0)
+
+
+#: A U-Net in small: of a's images the middle, and all of b's, stand beside what later layers make.
+IMAGES = """
+system: {name: pod16}
+data: {type: synthetic, shape: [6, 4, 2], classes: 3, samples: 96, hold_out: 16}
+model:
+  layers:
+    - {name: a, type: conv2d, filters: 3, kernel_size: [1, 1], activation: tanh}
+    - {name: pool, type: average_pool2d}
+    - {name: b, type: conv2d, filters: 2, kernel_size: [2, 1], activation: tanh}
+    - {name: c, type: conv2d, filters: 3, kernel_size: [1, 1], activation: tanh}
+    - {name: beside, type: concatenate, from: b}
+    - {name: up, type: conv2d_transpose, filters: 2, kernel_size: [2, 2], strides: [2, 1], activation: tanh}
+    - {name: middle, type: concatenate, from: a, crop: [4, 3]}
+    - {name: again, type: concatenate, from: a, crop: [4, 3]}
+    - {name: flat, type: flatten}
+    - {name: d, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  schedule: grouped
+  splits: [b, c, middle]
+  micro_batch_size: 4
+  gradient_accumulation_count: 8
+optimizer: {type: sgd, learning_rate: 0.1}
+evaluate: {every: 1}
+precision: float64
+steps: 2
+"""
+IMAGE_LAYERS = ["a", "pool", "b", "c", "beside", "up", "middle", "again", "flat", "d"]
+
+
+def loss_of_images(weights, x, y):
+    """The whole model of images, written out."""
+
+    def each(name, h):
+        return anp.tanh(anp.dot(h, weights[f"{name}/W"][0, 0]) + weights[f"{name}/b"])
+
+    a = each("a", x)
+    pooled = (a[:, ::2, ::2] + a[:, 1::2, ::2] + a[:, ::2, 1::2] + a[:, 1::2, 1::2]) / 4
+    W = weights["b/W"]
+    b = anp.tanh(anp.dot(pooled[:, :-1], W[0, 0]) + anp.dot(pooled[:, 1:], W[1, 0]) + weights["b/b"])
+    joined = anp.concatenate([each("c", b), b], axis=-1)
+    W, zeros = weights["up/W"], np.zeros((len(x), 1, 1, 2))
+    rows = []
+    for row, down in ((row, down) for row in range(2) for down in range(2)):
+        left, right = (anp.dot(joined[:, row : row + 1], W[down, at].T) for at in range(2))
+        rows.append(anp.concatenate([left, zeros], axis=2) + anp.concatenate([zeros, right], axis=2))
+    up = anp.tanh(anp.concatenate(rows, axis=1) + weights["up/b"])
+    middle = a[:, 1:5, :3]
+    flat = anp.reshape(anp.concatenate([up, middle, middle], axis=-1), (len(x), -1))
+    logits = anp.dot(flat, weights["d/W"]) + weights["d/b"]
+    shifted = logits - anp.max(logits, axis=1, keepdims=True)
+    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
+
+
+@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(IMAGE_LAYERS[1:], size)][::4])
+def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load, splits):
+    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential", text=IMAGES)
+    stages = range(len(splits) + 1)
+    start = {
+        name: array for stage in stages for name, array in experiment.workload(0).initial_parameters(stage).items()
+    }
+    losses, weights = plain_loop(experiment, start, loss_of_images)
+    learning = execute(experiment).learning
+    np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
+    for name, array in weights.items():
+        np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("pipeline.schedule=interleaved",),
+        ("pipeline.allow_recompute=true",),
+        ("pipeline.device_mapping=[0, 1, 0, 1]",),
+        ("pipeline.splits=[pool, b, flat]", "pipeline.device_mapping=[0, 1, 1, 0]"),
+        ("pipeline.schedule=zero_bubble_h1",),
+    ],
+)
+def test_options_change_no_bit_of_values_beside_others(load, changes):
+    whole = execute(load("pipeline.schedule=single", "pipeline.splits=[]", text=IMAGES)).learning
+    cut = execute(load(*changes, text=IMAGES)).learning
+    assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
+    assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]
+    for name, array in whole.weights.items():
+        np.testing.assert_array_equal(array, cut.weights[name])
+
+
+def test_the_middle_of_an_image_is_taken_where_it_is_made(load):
+    """a pool | b | c beside up | middle again: its 4 x 3 of 6 x 4 elements travel once, and those of b as an input."""
+    profiles, labels = load(text=IMAGES).program.stages, 4 * 4
+    pooled, middle, one, up = (4 * 8 * count for count in (3 * 2 * 3, 4 * 3 * 3, 2 * 2 * 2, 4 * 3 * 2))
+    assert [each.output_bytes for each in profiles] == [
+        pooled + middle + labels,
+        one + middle + labels,
+        up + middle + labels,
+        0,
+    ]
+    assert [each.gradient_bytes for each in profiles] == [0, pooled + middle, one + middle, up + middle]
+    skips = [stage.skips for stage in load(text=IMAGES).workload(0).stages]
+    assert [each.input_is for each in skips] == ["", "", "b", ""]
+    assert [[value.name for value in each.used] for each in skips] == [[], [], ["b"], ["a/4x3"]]
+    cut_behind_it = load("pipeline.splits=[pool, c, middle]", text=IMAGES).program.stages
+    assert cut_behind_it[0].output_bytes == 4 * 8 * 6 * 4 * 3 + middle + labels
+    assert load("pipeline.splits=[pool, c, middle]", text=IMAGES).workload(0).stages[1].skips.input_is == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (
+            "crop: [4, 3]}\n    - {name: again",
+            "crop: [7, 3]}\n    - {name: again",
+            "expected a layer whose output has at ",
+        ),
+        (
+            "from: a, crop: [4, 3]}\n    - {name: flat",
+            "from: a}\n    - {name: flat",
+            "expected a layer whose output has the ",
+        ),
+    ],
+)
+def test_what_cannot_stand_beside(load, old, new, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(text=IMAGES.replace(old, new))
+    problem = caught.value.problems[0]
+    assert problem.key in ("model.layers.6.from", "model.layers.7.from")
+    assert text in problem.text

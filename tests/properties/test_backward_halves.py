@@ -18,6 +18,7 @@ from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
+from ipusim.model.layers.concatenate import Concatenate
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.depthwise import DepthwiseConv2D
 from ipusim.model.layers.dropout import Dropout
@@ -36,6 +37,7 @@ from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
+from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
@@ -102,6 +104,8 @@ SHAPES = {
         Conv2D(WIDTH, (3, 1), padding="same", activation="tanh", groups=2),
         Conv2D(WIDTH, (2, 2), padding="same", groups=WIDTH),
         DepthwiseConv2D((2, 2), padding="same", activation="tanh"),
+        Conv2DTranspose(WIDTH, (3, 2), padding="same", activation="gelu"),
+        Residual(inner(Conv2DTranspose(WIDTH, (2, 3), (2, 2), use_bias=False), MaxPool2D((2, 2), (2, 2)))),
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
         Residual(inner(Reshape((2 * WIDTH, 3)), Reshape((3, 2, WIDTH)))),
@@ -123,6 +127,7 @@ def test_every_kind_of_layer_is_drawn():
     drawn = {kind for layers in SHAPES.values() for layer in layers for kind in kinds_of(layer)}
     beside = {
         "add",
+        "concatenate",
         "flatten",
         "embedding",
         "host_embedding",
@@ -143,9 +148,16 @@ def workloads(draw):
     named = [NamedLayer(f"layer{at}", layer) for at, layer in enumerate(stack)]
     skips = draw(st.booleans())
     wide = len(tied) if tokens else 0  # behind a projection values have another width
-    for at in draw(st.sets(st.integers(1, len(named) - wide), max_size=2)) if skips else ():
-        source = draw(st.sampled_from(named[:at]))
-        named.insert(at, NamedLayer(f"add{at}{len(named)}", Add(source.name)))
+    for place in draw(st.sets(st.integers(1, len(named) - wide), max_size=2)) if skips else ():
+        at = place + named[place - 1].name.startswith("joined")  # which is wider, until it is made narrow again
+        source = draw(st.sampled_from([each for each in named[:at] if not each.name.startswith("joined")]))
+        number = f"{at}{len(named)}"
+        if draw(st.booleans()):
+            named.insert(at, NamedLayer(f"add{number}", Add(source.name)))
+            continue
+        crop = draw(st.sampled_from([None, shape[:2]])) if len(shape) == 3 else None
+        joined = NamedLayer(f"joined{number}", Concatenate(source.name, crop))
+        named[at:at] = [joined, NamedLayer(f"narrow{number}", Dense(WIDTH))]
     ends = [NamedLayer("flat", Flatten()), NamedLayer("scores", Dense(CLASSES))]
     given_shape = shape[:-1] if tokens else shape
     network = Network((*named, *ends), given_shape, NamedLayer("loss", draw(st.sampled_from(LOSSES))))

@@ -69,6 +69,7 @@ FIRST = {
     "glu": lambda layer, h: formulas.glu(h),
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
+    "conv2d_transpose": lambda layer, h, **own: formulas.transposed_convolution(h, **own, strides=layer["strides"]),
     "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
@@ -97,9 +98,9 @@ def layers(draw):
     if found and draw(st.booleans()):
         found.append({"name": "gated", "type": "glu"})
     if not found and draw(st.booleans()):
-        found = [{"name": "conv", "type": "conv2d", "filters": 2, "kernel_size": [2, 1], "padding": "same"}]
+        found = draw(images())
     if draw(st.booleans()):
-        elements = {"conv": 8, "gated": 2}.get(found[-1]["name"] if found else "", 4)
+        elements = {"conv": 8, "larger": 16, "joined": 24, "gated": 2}.get(found[-1]["name"] if found else "", 4)
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
@@ -117,7 +118,7 @@ def layers(draw):
             {"name": f"again{index}", "type": "activation", "activation": draw(among(*sorted(ACTIVATIONS)))}
             for index in range(draw(st.integers(0, 2)))
         ]
-        found.append({"name": "sum", "type": "add", "from": "before"})
+        found.append({"name": "sum", "type": draw(among("add", "concatenate")), "from": "before"})
     found += draw(repeated())
     if draw(st.booleans()):
         branches = [
@@ -126,6 +127,20 @@ def layers(draw):
         ]
         found.append({"name": "parallel", "type": "parallel", "branches": branches})
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
+
+
+@st.composite
+def images(draw):
+    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it."""
+    kind = draw(among("conv", "larger", "joined"))
+    window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
+    if kind == "conv":
+        return [{"name": "conv", "type": "conv2d", **window}]
+    larger = [{"name": "larger", "type": "conv2d_transpose", **window, "strides": [2, 1]}]
+    if kind == "larger":
+        return larger
+    folded = {"name": "folded", "type": "reshape", "target_shape": [2, 2, 4]}
+    return [*larger, folded, {"name": "joined", "type": "concatenate", "from": "larger", "crop": [2, 2]}]
 
 
 @st.composite
@@ -220,7 +235,7 @@ def scenarios(draw):
         },
         "data": {
             "type": "synthetic",
-            "shape": [2, 2, 1] if model[0]["type"] == "conv2d" else [2, 2],
+            "shape": [2, 2, 1] if model[0]["type"].startswith("conv2d") else [2, 2],
             "classes": 3,
             "samples": 13,
             "shuffle": draw(st.booleans()),
@@ -376,7 +391,7 @@ def accumulate(draw, pipeline, names):
     """Say how gradients are accumulated, and where activations are computed again from."""
     pipeline["reduction_method"] = draw(among("SUM", "MEAN", "RUNNING_MEAN"))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
-    if not any(name.startswith("sum") for name in names):
+    if not any(name.startswith(("sum", "joined")) for name in names):
         pipeline["recomputation_checkpoints"] = draw(st.lists(among(*names), max_size=3, unique=True))
 
 
@@ -424,6 +439,12 @@ def losses_of(weights, scenario, x, y, elements):
             continue
         if layer["type"] == "add":
             h = made[name] = h + made[layer["from"]]
+            continue
+        if layer["type"] == "concatenate":
+            earlier = made[layer["from"]]
+            if "crop" in layer:  # of four rows the two in the middle
+                earlier = earlier[..., 1:3, :, :]
+            h = made[name] = anp.concatenate([h, earlier], axis=-1)
             continue
         if layer["type"] == "parallel":
             keys = [f"parallel/{inner['name']}" for (inner,) in layer["branches"]]
@@ -599,7 +620,7 @@ def test_layers_optimizers_and_parts_are_drawn_together():
             parts = "replicated_weight_sharding", "replicated_optimizer_state_sharding"
             options |= {"replicas", *(part for part in parts if scenario["pipeline"].get(part))}
         seen.update((layer["type"], option) for layer in scenario["model"]["layers"] for option in options)
-    kinds = {"dense", "activation", "dropout", "add", "parallel", *FIRST}
+    kinds = {"dense", "activation", "dropout", "add", "concatenate", "parallel", *FIRST}
     options = {"lamb", "adam", "replicas", "replicated_weight_sharding", "replicated_optimizer_state_sharding"}
     assert {(kind, option) for kind in kinds for option in options} <= seen
     for seeds, fewest in ((EXPLAINED, 40), (CHANGED, 25), (RECORDED, 25)):

@@ -358,6 +358,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 {"name": "each", "type": "depthwise_conv2d", "kernel_size": [1, 1], "depth_multiplier": 2},
                 {"name": "max", "type": "max_pool2d", "pool_size": [2, 1], "strides": [2, 1], "padding": "valid"},
                 {"name": "mean", "type": "average_pool2d", "pool_size": [3, 3], "padding": "same"},
+                {"name": "up", "type": "conv2d_transpose", "filters": 2, "kernel_size": [2, 2], "strides": [2, 2]},
+                {"name": "beside", "type": "concatenate", "from": "each", "crop": [2, 2]},
                 {"name": "flatten", "type": "flatten"},
                 {
                     "name": "sides",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS, Recurrent, orthogonal
     from ipusim.model.layers.serialized_matmul import SerializedMatmul
     from ipusim.model.layers.table import rows
+    from ipusim.model.layers.transposed_convolution import Conv2DTranspose
     from ipusim.model.layers.windows import Padding
 else:
     __getattr__, __dir__ = lazy(__name__)

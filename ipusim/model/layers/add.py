@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 
-from ipusim.base.errors import ModelError
+from ipusim.model.layers.join import Join
 from ipusim.model.layers.keys import Called, EarlierLayer
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, LayerCost, Shape
 from ipusim.model.work import VectorWork, Work
 
 
 @dataclass(frozen=True)
-class Add(Parameterless):
-    """Adds the output of an earlier layer, of the same shape: a skip connection.
-
-    It stands in a network as a layer does; the stage around it does the sum, as
-    it alone has both values.
-    """
+class Add(Join):
+    """Adds the output of an earlier layer, of the same shape: a skip connection."""
 
     kind: ClassVar = "add"
-    within: ClassVar = False
 
     source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
+    beside: Shape | None = field(default=None, init=False, compare=False)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the input."""
+        """Return the shape of the input; raises ModelError where the earlier output has another one."""
+        if self.taken.shape != input_shape:
+            raise self._refused(f"the shape {list(input_shape)}")
         return input_shape
 
-    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Raise ModelError: a sum of two values needs both."""
-        raise ModelError(f"the sum with {self.source!r} is its stage's to make")
+    def joined(self, x: Array, taken: Array) -> Array:
+        """Return the sum."""
+        return x + taken
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Raise ModelError, as ``forward`` does."""
-        raise ModelError(f"the sum with {self.source!r} is its stage's to make")
+    def gradients(self, grad: Array) -> tuple[Array, Array]:
+        """Return the gradient twice."""
+        return grad, grad
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return one sum for each element, forward of the values and backward of their gradients."""

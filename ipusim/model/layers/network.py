@@ -9,7 +9,7 @@ from typing import Generic
 
 from ipusim.base.errors import ModelError
 from ipusim.base.near_names import did_you_mean
-from ipusim.model.layers.add import Add
+from ipusim.model.layers.join import Join
 from ipusim.model.layers.layer import DescribedT, Layer, Loss, OnHost, Shape, SharesParameters
 
 
@@ -74,6 +74,23 @@ def why_not_shared(
     return ""
 
 
+def _joining(
+    named: NamedLayer[Layer], earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
+) -> NamedLayer[Layer]:
+    """Return a layer that joins an earlier output as one that knows its shape, and any other as it is.
+
+    ``shapes`` are those of the inputs of the ``earlier`` layers, then of the last one's output. Raises ModelError for
+    a source that is no earlier layer.
+    """
+    if not isinstance(named.layer, Join):
+        return named
+    outputs = {layer.name: shape for layer, shape in zip(earlier, shapes[1:], strict=True)}
+    if (source := named.layer.source) not in outputs:
+        known = ", ".join(outputs)
+        raise ModelError(f"layer {named.name!r}: expected an earlier layer, got {source!r} (these are {known})")
+    return NamedLayer(named.name, named.layer.with_beside(outputs[source]))
+
+
 @dataclass(frozen=True)
 class Network:
     """Layers applied in order to inputs of one shape, with a loss at the end when it trains.
@@ -106,15 +123,14 @@ class Network:
             seen.add(name)
         if any(size < 1 for size in self.input_shape):
             raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
-        shapes = chain_shapes(self.layers, self.input_shape)
-        object.__setattr__(self, "shapes", shapes)
+        layers: list[NamedLayer[Layer]] = []
+        shapes = [self.input_shape]
+        for named in self.layers:
+            layers.append(_joining(named, layers, shapes))
+            shapes += chain_shapes(layers[-1:], shapes[-1])[1:]
+        object.__setattr__(self, "layers", tuple(layers))
+        object.__setattr__(self, "shapes", tuple(shapes))
         for place, named in enumerate(self.layers):
-            source = self.source_of(place)
-            if source is not None and shapes[source + 1] != shapes[place]:
-                raise ModelError(
-                    f"layer {named.name!r}: expected two values of one shape to add, got {shapes[place]} and "
-                    f"{shapes[source + 1]} of {self.layers[source].name!r}"
-                )
             for name in named.shared:
                 self._check_owner(place, name)
 
@@ -126,22 +142,6 @@ class Network:
         problem = why_not_shared(named.shared[name], own, earlier, self.shapes)
         if problem:
             raise ModelError(f"layer {named.name!r}: {problem}")
-
-    def source_of(self, place: int) -> int | None:
-        """Return the place of the earlier layer that the layer at ``place`` adds; None where it adds none.
-
-        Raises ModelError for a source that is no earlier layer.
-        """
-        named = self.layers[place]
-        if not isinstance(named.layer, Add):
-            return None
-        name = named.layer.source
-        earlier = [layer.name for layer in self.layers[:place]]
-        if name not in earlier:
-            raise ModelError(
-                f"layer {named.name!r}: expected an earlier layer to add, got {name!r} (these are {', '.join(earlier)})"
-            )
-        return earlier.index(name)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from annotated_types import Len
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
+from ipusim.model.layers.concatenate import joining
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import (
     Array,
@@ -183,9 +184,8 @@ class Parallel(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""
         found = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
-        joined = 2 * batch * math.prod(self.output_shape(input_shape)) * itemsize
         sums = (len(found) - 1) * batch * math.prod(input_shape)
-        join = Work(sram_bytes=joined, itemsize=itemsize)
+        join = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
         add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
         back = tuple(cost.backward for cost in reversed(found))
         forward = in_turn((*(cost.forward for cost in found), join), itemsize)

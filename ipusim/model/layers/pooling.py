@@ -35,12 +35,6 @@ class _Pool(Parameterless):
         """Return (windows down, windows right, channels); raises ModelError when no window fits."""
         return (*self._windows.field(input_shape), input_shape[-1])
 
-    def padded_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of a sample with its padding."""
-        (top, bottom), (left, right) = self._windows.pads(input_shape)
-        height, width, channels = input_shape
-        return top + height + bottom, left + width + right, channels
-
     def _cost(
         self,
         input_shape: Shape,
@@ -115,7 +109,7 @@ class MaxPool2D(_Pool):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the padded image."""
-        return InnerSizes(0, math.prod(self.padded_shape(input_shape)))
+        return InnerSizes(0, math.prod(self._windows.padded_shape(input_shape)))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a comparison for each place of each window; backward a comparison, product and sum."""
@@ -154,7 +148,7 @@ class AveragePool2D(_Pool):
         if not need_input_gradient:
             return None, {}
         share = grad / self._counts(saved).astype(grad.dtype)
-        result = np.zeros_like(grad, order="C", shape=(len(grad), *self.padded_shape(saved)))
+        result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved)))
         for target in self._windows.offsets(result, saved):
             np.add(target, share, out=target)
         return self._windows.crop(result, saved), {}

@@ -17,7 +17,7 @@ from ipusim.model.rows import Row, classes, row_of
 #: The order in which messages and docs name the layers of modules; those of others follow by the modules' names.
 _ORDER: Final = (
     *("layers", "glu", "dropout", "embedding", "positions", "normalisation", "convolution"),
-    *("depthwise", "pooling"),
+    *("transposed_convolution", "depthwise", "pooling"),
     *(
         "lstm",
         "gru",
@@ -27,6 +27,7 @@ _ORDER: Final = (
         "residual",
         "parallel",
         "add",
+        "concatenate",
         "tied_projection",
         "losses",
     ),

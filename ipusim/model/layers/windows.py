@@ -76,6 +76,12 @@ class Windows:
         )
         return (down // 2, down - down // 2), (right // 2, right - right // 2)
 
+    def padded_shape(self, input_shape: Shape) -> Shape:
+        """Return the shape of an image with what :meth:`pad` puts around it."""
+        (top, bottom), (left, right) = self.pads(input_shape)
+        height, width, channels = input_shape
+        return top + height + bottom, left + width + right, channels
+
     def pad(self, x: Array, value: float = 0.0) -> Array:
         """Return the images ``x`` with ``value`` around them."""
         rows, columns = self.pads(x.shape[1:])

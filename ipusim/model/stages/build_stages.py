@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.layer import Layer, Shape
+from ipusim.model.layers.join import Join, Taken
+from ipusim.model.layers.layer import Layer
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.parallel import Parallel
 from ipusim.model.stages.skips import Skips
@@ -48,7 +48,7 @@ def build_stages(
             if crossing is not None and (crossing.arriving or crossing.leaving):
                 over = crossing.arriving or crossing.leaving
                 raise ModelError(
-                    f"stage {name!r}: expected no skip connection over concurrent stages, got {over[0][0]!r}"
+                    f"stage {name!r}: expected no skip connection over concurrent stages, got {over[0].source!r}"
                 )
             stages += _parts(network, name, start, group)
             start = end
@@ -81,28 +81,31 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return what each stage has to do with skip connections; None for all where the network has none."""
-    adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
-    if not adds:
+    stage_of = {name: stage for stage, group in enumerate(groups) for name in group}
+    uses: dict[Taken, list[int]] = {}
+    for named in network.layers:
+        if isinstance(named.layer, Join):
+            uses.setdefault(named.layer.taken, []).append(stage_of[named.name])
+    if not uses:
         return [None] * len(groups)
-    ends = list(accumulate(len(group) for group in groups))
-    stage_of = [stage for stage, group in enumerate(groups) for _ in group]
     found = [_Ways() for _ in groups]
-    for source in sorted({source for _, source in adds}):
-        value = network.layers[source].name, network.shapes[source + 1]
-        uses = sorted({stage_of[place] for place, added in adds if added == source})
-        for stage in uses:
-            found[stage].used.append(value[0])
-        at = stage_of[source]
-        while at < uses[-1]:
-            back = returning.next_stage(at, uses) if returning else None
+    for value in sorted(uses, key=lambda value: network.names.index(value.source)):
+        stages = sorted(set(uses[value]))
+        for stage in stages:
+            found[stage].used.append(value)
+        at = stage_of[value.source]
+        # All of what the last layer of a stage makes crosses to the next anyway.
+        crosses = value.crop is None and value.source == groups[at][-1]
+        while at < stages[-1]:
+            back = returning.next_stage(at, stages) if returning else None
             if back is not None:
                 assert returning is not None
-                found[at].stored.append((*value, returning.depth(at, back)))
+                found[at].stored.append((value, returning.depth(at, back)))
                 found[back].fetched.append(value)
                 at = back
                 continue
-            if source == ends[at] - 1:  # what the last layer of a stage makes crosses to the next anyway
-                found[at + 1].input_is = value[0]
+            if crosses and at == stage_of[value.source]:
+                found[at + 1].input_is = value.name
             else:
                 found[at].leaving.append(value)
                 found[at + 1].arriving.append(value)
@@ -140,11 +143,11 @@ class _Ways:
     """What skips have to do with one stage, while they are found."""
 
     input_is: str = ""
-    arriving: list[tuple[str, Shape]] = field(default_factory=list)
-    leaving: list[tuple[str, Shape]] = field(default_factory=list)
-    used: list[str] = field(default_factory=list)
-    stored: list[tuple[str, Shape, int]] = field(default_factory=list)
-    fetched: list[tuple[str, Shape]] = field(default_factory=list)
+    arriving: list[Taken] = field(default_factory=list)
+    leaving: list[Taken] = field(default_factory=list)
+    used: list[Taken] = field(default_factory=list)
+    stored: list[tuple[Taken, int]] = field(default_factory=list)
+    fetched: list[Taken] = field(default_factory=list)
 
     def skips(self) -> Skips:
         """Return them as they are."""

@@ -67,8 +67,8 @@ def layer_profile(
         layers=stage.layers,
     )
     profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
-    used = batch * itemsize * skips.elements((*skips.arriving, *skips.fetched), skips.used)
-    waiting = batch * itemsize * sum(depth * math.prod(shape) for _, shape, depth in skips.stored)
+    used = batch * itemsize * skips.elements(skips.beside_input, skips.used)
+    waiting = batch * itemsize * sum(depth * math.prod(value.shape) for value, depth in skips.stored)
     # Forward the values wait, and in training backward their gradients.
     waiting *= 2 if training else 1
     profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.users_code import line_of, told
-from ipusim.model.layers.add import Add
+from ipusim.model.layers.join import Join
 from ipusim.model.layers.layer import Array, Key, Parameters
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.stages.stage import LayerStage, Stage
@@ -83,6 +83,6 @@ def _heard(run: Callable[[], object]) -> str:
 
 
 def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:
-    """Return the layer as one that is watched; the stage itself makes a sum, and knows it by its kind."""
+    """Return the layer as one that is watched; the stage itself joins values, and knows the layer by its kind."""
     layer = named.layer
-    return named if isinstance(layer, Add) else NamedLayer(named.name, _Watched(named.name, layer, seen))
+    return named if isinstance(layer, Join) else NamedLayer(named.name, _Watched(named.name, layer, seen))

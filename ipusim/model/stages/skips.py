@@ -1,4 +1,4 @@
-"""Skip connections: a layer's output is added to that of a later layer, in the same stage or a later one.
+"""Skip connections: a layer's output is joined with that of a later layer, in the same stage or a later one.
 
 A value that is made in one stage and used in another travels through all stages
 between, as a further output and input of each: one copy on every hop, and its gradient
@@ -14,42 +14,53 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipusim.model.layers.layer import Array, Key, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.join import Join, Taken
+from ipusim.model.layers.layer import Array, Key, Parameters, Rest, Saved
 from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 
 @dataclass(frozen=True)
 class Skips:
-    """The values of skip connections that one stage has to do with, by the names of the layers that make them.
+    """The values of skip connections that one stage has to do with.
 
     Attributes:
-        input_is: the value that the stage's own input is; empty for none.
-        arriving: values that come in beside the input, with the shape of a sample of each.
+        input_is: the name of the value that the stage's own input is; empty for none.
+        arriving: values that come in beside the input.
         leaving: values that go out beside the output.
-        used: those that are added in this stage.
+        used: those that are joined in this stage.
         stored: values that stay on the IPU for a later stage there, and the depth of the FIFO of each.
         fetched: values that an earlier stage has left there.
     """
 
     input_is: str = ""
-    arriving: tuple[tuple[str, Shape], ...] = ()
-    leaving: tuple[tuple[str, Shape], ...] = ()
-    used: tuple[str, ...] = ()
-    stored: tuple[tuple[str, Shape, int], ...] = ()
-    fetched: tuple[tuple[str, Shape], ...] = ()
+    arriving: tuple[Taken, ...] = ()
+    leaving: tuple[Taken, ...] = ()
+    used: tuple[Taken, ...] = ()
+    stored: tuple[tuple[Taken, int], ...] = ()
+    fetched: tuple[Taken, ...] = ()
 
-    def elements(self, values: Sequence[tuple[str, Shape]], only: Sequence[str] | None = None) -> int:
+    @property
+    def going_on(self) -> tuple[Taken, ...]:
+        """Values that leave the stage or stay on its IPU, in the order in which they follow its output."""
+        return (*self.leaving, *(value for value, _ in self.stored))
+
+    @property
+    def beside_input(self) -> tuple[Taken, ...]:
+        """Values that arrive or are fetched, in the order in which they follow the stage's input."""
+        return (*self.arriving, *self.fetched)
+
+    def elements(self, values: Sequence[Taken], only: Sequence[Taken] | None = None) -> int:
         """Return the elements of a sample of ``values``, restricted to ``only`` if given."""
-        return sum(math.prod(shape) for name, shape in values if only is None or name in only)
+        return sum(math.prod(value.shape) for value in values if only is None or value in only)
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Layers in a row; then a sum with ``added``, if any; then the value is known as ``name``, if any."""
+    """Layers in a row; then their output is joined with a value, if at all; then values are taken of it, if any."""
 
     layers: BoundStage
-    added: str = ""
-    name: str = ""
+    join: Join | None = None
+    taken: tuple[Taken, ...] = ()
     trains: bool = False
 
 
@@ -60,8 +71,8 @@ class SkippingStage:
         """Take the pieces in order."""
         self._pieces = tuple(pieces)
         self._skips = skips
-        self._arriving = tuple(name for name, _ in (*skips.arriving, *skips.fetched))
-        self._leaving = (*(name for name, _ in skips.leaving), *(name for name, _, _ in skips.stored))
+        self._arriving = tuple(value.name for value in skips.beside_input)
+        self._leaving = tuple(value.name for value in skips.going_on)
         self._first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
@@ -118,10 +129,13 @@ class SkippingStage:
         lowest = 0 if need_input_gradient else self._first_needed
         for index in range(len(self._pieces) - 1, lowest - 1, -1):
             piece = self._pieces[index]
-            if piece.name in gradients:
-                g = g + gradients.pop(piece.name)
-            if piece.added:
-                gradients[piece.added] = gradients[piece.added] + g if piece.added in gradients else g
+            for value in piece.taken:
+                if value.name in gradients:
+                    g = g + value.gradient(gradients.pop(value.name))
+            if piece.join is not None:
+                name = piece.join.taken.name
+                g, other = piece.join.gradients(g)
+                gradients[name] = gradients[name] + other if name in gradients else other
             g = run(index, g, need_input_gradient or index > lowest)
         if not need_input_gradient:
             return None
@@ -144,10 +158,9 @@ class SkippingStage:
         return y, values
 
     def _after(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
-        if piece.added:
-            y = y + values[piece.added]
-        if piece.name:
-            values[piece.name] = y
+        if piece.join is not None:
+            y = piece.join.joined(y, values[piece.join.taken.name])
+        values.update((value.name, value.of(y)) for value in piece.taken)
         return y
 
     def _leave(self, y: Any, values: Mapping[str, Array]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.layers.add import Add
+from ipusim.model.layers.join import Join, Taken
 from ipusim.model.layers.layer import (
     Array,
     Described,
@@ -96,7 +96,7 @@ class LayerStage:
         gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
         checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
             compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
-        skips: the values of skip connections that come in, go out, or are added; None where the network has none.
+        skips: the values of skip connections that come in, go out, or are joined; None where the network has none.
         owners: layers of earlier stages that have parameters which layers of this one use too.
     """
 
@@ -196,12 +196,12 @@ class LayerStage:
     @property
     def stores(self) -> tuple[str, ...]:
         """The values of skip connections that stay on the IPU for a later stage there."""
-        return tuple(name for name, *_ in self.skips.stored) if self.skips else ()
+        return tuple(value.name for value, _ in self.skips.stored) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
         """The values of skip connections that an earlier stage has left on the IPU."""
-        return tuple(name for name, _ in self.skips.fetched) if self.skips else ()
+        return tuple(value.name for value in self.skips.fetched) if self.skips else ()
 
     @property
     def recomputes_itself(self) -> bool:
@@ -256,20 +256,22 @@ class LayerStage:
         return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
 
     def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
-        """Yield the layers up to each that is added later or adds, and those behind the last."""
-        named_values = {*skips.used, *(name for name, *_ in (*skips.leaving, *skips.stored))}
+        """Yield the layers up to each whose output is taken later or that joins one, and those behind the last."""
+        values = dict.fromkeys((*skips.used, *skips.going_on))
         start = 0
         for index, named in enumerate(self.named_layers):
-            added = named.layer.source if isinstance(named.layer, Add) else ""
-            name = named.name if named.name in named_values else ""
-            if added or name:
-                yield self._piece(start, index if added else index + 1, parameters, added, name)
+            join = named.layer if isinstance(named.layer, Join) else None
+            taken = tuple(value for value in values if value.source == named.name)
+            if join is not None or taken:
+                yield self._piece(start, index + (join is None), parameters, join, taken)
                 start = index + 1
         yield self._piece(start, len(self.named_layers), parameters)
 
-    def _piece(self, start: int, end: int, parameters: Parameters, added: str = "", name: str = "") -> Piece:
-        layers = self._section(start, end, with_loss=not (added or name))
-        return Piece(layers.bound(parameters), added, name, layers.parameter_count > 0)
+    def _piece(
+        self, start: int, end: int, parameters: Parameters, join: Join | None = None, taken: tuple[Taken, ...] = ()
+    ) -> Piece:
+        layers = self._section(start, end, with_loss=join is None and not taken)
+        return Piece(layers.bound(parameters), join, taken, layers.parameter_count > 0)
 
     def bound(self, parameters: Parameters) -> BoundStage:
         """Return what runs the passes of all layers in one row."""

@@ -22,7 +22,6 @@ from ipusim.model.layers.layer import Array, OnHost, Shape, TakesTokens, View, p
 from ipusim.model.layers.outline import Outline
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
-from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
 
 #: float16 is measured as float32, whose products are fast, at half the bytes.
@@ -130,7 +129,8 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
         none = stage.loss.layer.zero_labels(stage.shapes[-1], 0, dtype)
         labels = make((samples, *none.shape[1:]), none.dtype)
     x = make((samples, *stage.shapes[0]), np.dtype(np.int32) if _takes_ids(stage) else dtype)
-    arriving = [make((samples, *shape), dtype) for _, shape in _beside(stage.skips)]
+    beside = stage.skips.beside_input if stage.skips else ()
+    arriving = [make((samples, *value.shape), dtype) for value in beside]
     given: Any = (x, *arriving) if arriving else x
     bound = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
@@ -147,11 +147,6 @@ def _size(arrays: Iterable[Array], itemsize: int) -> int:
     """Return the bytes of what was measured, in elements of ``itemsize``."""
     measured = _MEASURED_ITEMSIZE[itemsize]
     return sum(array.nbytes * itemsize // measured if array.dtype.kind == "f" else array.nbytes for array in arrays)
-
-
-def _beside(skips: Skips | None) -> tuple[tuple[str, Shape], ...]:
-    """Return the values that come in beside a stage's input."""
-    return (*skips.arriving, *skips.fetched) if skips else ()
 
 
 def _takes_ids(stage: LayerStage) -> bool:

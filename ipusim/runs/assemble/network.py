@@ -8,7 +8,7 @@ from pathlib import Path
 from ipusim.base.errors import ModelError
 from ipusim.base.near_names import did_you_mean, listed
 from ipusim.model.data.datasets import Dataset
-from ipusim.model.layers.add import Add
+from ipusim.model.layers.join import Join
 from ipusim.model.layers.layer import Layer, Loss, Shape, SharesParameters, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network, why_not_shared
 from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
@@ -47,7 +47,7 @@ def resolve_network(
         with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
             if (
                 (built := build_layer(layer.spec, layer.path, base, findings)) is not None
-                and _adds(built, layer, shape, shapes, findings)
+                and (built := _joining(built, layer, shape, shapes, findings)) is not None
                 and _shares(built, layer, shape, named, (dataset.sample_shape, *shapes.values()), findings)
             ):
                 tokens = _check_tokens(built, tokens, dataset)
@@ -62,24 +62,22 @@ def resolve_network(
     return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
 
 
-def _adds(
+def _joining(
     layer: Layer, requested: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
-) -> bool:
-    """Tell whether a sum with an earlier layer can be made, and note why it cannot; true of any other layer."""
-    if not isinstance(layer, Add):
-        return True
+) -> Layer | None:
+    """Return a layer that knows the shape of the earlier output that it joins, if any; None after noting why not."""
+    if not isinstance(layer, Join):
+        return layer
     path = (*requested.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
         known = listed([*shapes], layer.source) or "none"
-        text = f"expected an earlier layer, got {layer.source!r}{near} (these are {known})"
-        findings.add(path, text)
-    elif shapes[layer.source] != shape:
-        text = f"expected a layer whose output has the shape {list(shape)}, got that of {layer.source} with "
-        findings.add(path, f"{text}{list(shapes[layer.source])}")
-    else:
-        return True
-    return False
+        findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known})")
+        return None
+    before, layer = len(findings), layer.with_beside(shapes[layer.source])
+    with findings.at(path):
+        layer.output_shape(shape)
+    return layer if len(findings) == before else None
 
 
 def _shares(

@@ -36,6 +36,7 @@ from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.add import Add
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
+from ipusim.model.layers.concatenate import Concatenate
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.depthwise import DepthwiseConv2D
@@ -55,6 +56,7 @@ from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
+from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from tests.special_points import assert_gradient, with_special_points
 
 RNG = np.random.default_rng(7)
@@ -142,6 +144,7 @@ CASES = {
     "tf.keras.layers.Concatenate": (lambda x, y: tf.keras.layers.Concatenate()([x, y, x]), X, X[::-1]),
     "tf.keras.layers.Conv1D": (in_keras("Conv1D", 2, 2, activation="elu"), STEPS),
     "tf.keras.layers.Conv2D": (in_keras("Conv2D", 2, 2, 2, activation="swish"), IMAGES),
+    "tf.keras.layers.Conv2DTranspose": (in_keras("Conv2DTranspose", 2, 3, 2, "same", activation="tanh"), IMAGES),
     "tf.keras.layers.Dense": (in_keras("Dense", 3, "tanh"), X),
     "tf.keras.layers.DepthwiseConv2D": (in_keras("DepthwiseConv2D", 2, depth_multiplier=2, activation="tanh"), IMAGES),
     "tf.keras.layers.Dropout": (in_keras("Dropout", 0.3), X),
@@ -450,6 +453,7 @@ CORE = {
     "batch_norm": (BatchNorm(), X),
     "conv2d": (Conv2D(2, (2, 2), groups=2), IMAGES),
     "conv1d": (Conv1D(2, 2), STEPS),
+    "conv2d_transpose": (Conv2DTranspose(2, (3, 2), (2, 2)), IMAGES),
     "depthwise_conv2d": (DepthwiseConv2D((2, 2), depth_multiplier=2), IMAGES),
     "max_pool2d": (MaxPool2D(), IMAGES),
     "average_pool2d": (AveragePool2D(), IMAGES),
@@ -466,7 +470,7 @@ CORE = {
     "ctc": (CTC(2), STEPS, np.array([[0, -1], [-1, -1]])),
 }
 #: Layers that name another, whose output or table they take: a function asks for both by itself.
-OF_OTHERS = {Add.kind, TiedProjection.kind}
+OF_OTHERS = {Add.kind, Concatenate.kind, TiedProjection.kind}
 
 
 def test_every_kind_of_layer_is_run():

@@ -12,6 +12,7 @@ from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
+from ipusim.model.layers.concatenate import Concatenate
 from ipusim.model.layers.convolution import Conv1D, Conv2D
 from ipusim.model.layers.ctc import CTC
 from ipusim.model.layers.depthwise import DepthwiseConv2D
@@ -30,6 +31,7 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
+from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
 from tests.work_cycles import vector_operations, work_cycles
 
@@ -50,6 +52,7 @@ LAYERS = {
     "conv": (Conv2D(3, (2, 3), (2, 1), "same", "tanh"), (4, 5, 2)),
     "conv in groups": (Conv2D(4, (2, 3), (2, 1), "same", "tanh", groups=2), (4, 5, 2)),
     "depthwise": (DepthwiseConv2D((2, 3), (2, 1), "same", 2, "tanh"), (4, 5, 2)),
+    "transposed conv": (Conv2DTranspose(3, (2, 3), (2, 1), "same", "tanh"), (4, 5, 2)),
     "conv of sequences": (Conv1D(3, 2, 1, "same", "gelu"), (4, 2)),
     "max pool": (MaxPool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
     "average pool": (AveragePool2D((3, 2), (1, 2), "same"), (4, 5, 2)),
@@ -205,6 +208,7 @@ def test_starts():
     assert DepthwiseConv2D((3, 2), depth_multiplier=2).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 2), "b": (10,)}
     assert Conv1D(6, 3, use_bias=False).parameter_shapes((9, 5)) == {"W": (3, 5, 6)}
     assert Conv2D(7, (3, 2)).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 5, 7), "b": (7,)}
+    assert Conv2DTranspose(7, (3, 2)).parameter_shapes((9, 9, 5)) == {"W": (3, 2, 7, 5), "b": (7,)}
     assert list(MultiHeadAttention(2, 3).parameter_shapes((9, 4))) == ["Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo"]
     assert MultiHeadAttention(2, 3, use_bias=False).parameter_shapes((9, 4))["Wo"] == (6, 4)
 
@@ -227,6 +231,10 @@ def test_output_shapes():
     assert GLU().output_shape((3, 8)) == (3, 4)
     assert TakePositions(2).output_shape((5, 4)) == (2, 4)
     assert Conv2D(7, (3, 3), (2, 3), "same").output_shape((8, 7, 2)) == (4, 3, 7)
+    assert Conv2DTranspose(7, (3, 2), (2, 3)).output_shape((4, 5, 2)) == (4 * 2 + 1, 5 * 3, 7)
+    assert Conv2DTranspose(7, (3, 2), (2, 3), "same").output_shape((4, 5, 2)) == (8, 15, 7)
+    assert Concatenate("a").with_beside((3, 4)).output_shape((3, 5)) == (3, 9)
+    assert Concatenate("a", (3, 2)).with_beside((6, 5, 4)).output_shape((3, 2, 1)) == (3, 2, 5)
     assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
     assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
     assert LSTM(7).output_shape((5, 2)) == (7,)
@@ -268,6 +276,27 @@ REFUSED = {
     "rate": (lambda: Dropout(1), "dropout rate from 0 and below 1, got 1"),
     "activation": (lambda: ActivationLayer("gulu"), "unknown activation 'gulu': expected one of identity, relu"),
     "filters": (lambda: Conv2D(0, (1, 1)), "at least 1 filter, got 0"),
+    "transposed filters": (lambda: Conv2DTranspose(0, (1, 1)), "at least 1 filter, got 0"),
+    "transposed kernel": (lambda: Conv2DTranspose(1, (1, 1), (0, 1)), r"two strides from 1, got \(1, 1\) and \(0, 1\)"),
+    "no image to make larger": (
+        lambda: Conv2DTranspose(1, (1, 1)).output_shape((4, 4)),
+        r"height, width and channels, got .* shape \(4, 4\)",
+    ),
+    "crop to nothing": (lambda: Concatenate("a", (0, 2)), r"a height and a width from 1 to crop to, got \(0, 2\)"),
+    "larger crop": (
+        lambda: Concatenate("a", (3, 2)).with_beside((2, 5, 4)).output_shape((3, 2, 1)),
+        r"at least \[3, 2\] in height and width, got that of a with \[2, 5, 4\]",
+    ),
+    "crop of no image": (
+        lambda: Concatenate("a", (3, 2)).with_beside((5, 4)).output_shape((3, 1)),
+        r"at least \[3, 2\] in height and width, got that of a with \[5, 4\]",
+    ),
+    "other axes": (
+        lambda: Concatenate("a").with_beside((5, 4)).output_shape((3, 4)),
+        r"the axes \[3\] before its last one, got that of a with \[5, 4\]",
+    ),
+    "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "beside the input is its network's to know"),
+    "join alone": (lambda: Concatenate("a").forward({}, np.ones((1, 2))), "to join 'a' is its stage's to do"),
     "groups of filters": (lambda: Conv2D(4, (1, 1), groups=3), "divides the 4 filters, got 3"),
     "groups of channels": (
         lambda: Conv2D(4, (1, 1), groups=2).output_shape((5, 5, 3)),
@@ -380,6 +409,36 @@ def test_convolution_cost_by_hand():
     assert (cost.forward, cost.backward) == (replace(forward, convolution=True), replace(backward, convolution=True))
     (strided,) = Conv2D(7, (3, 2), (2, 3)).cost((8, 6, 5), 2, 4).forward.products
     assert strided == Convolution(2 * 3 * 2, 5, 7, 6, stride=6)
+
+
+def test_transposed_convolution_cost_by_hand():
+    """The passes of the convolution that it is the gradient of, in each other's place."""
+    cost = Conv2DTranspose(7, (3, 2), (2, 2), activation="relu").cost((4, 5, 3), batch=2, itemsize=4)
+    x, y, weights = 2 * 4 * 5 * 3, 2 * 9 * 10 * 7, 3 * 2 * 7 * 3
+    assert cost.forward == Work(
+        (Convolution(40, 3, 7, 6),), VectorWork(y * 2), 4 * (x + weights + 7 + y), compute_sets=2, convolution=True
+    )
+    touched = y + x + y + weights + 7 + weights + x
+    assert cost.backward == Work(
+        (Product(6 * 7, 40, 3, shared=6), Convolution(40, 7, 3, 6, stride=4)),
+        VectorWork(y * 2, reductions=y),
+        4 * touched,
+        compute_sets=1 + 2,
+        convolution=True,
+    )
+    (kept, passing), other = cost.halves, Conv2D(3, (3, 2), (2, 2)).cost((9, 10, 7), 2, 4)
+    assert kept.products + passing.products == (Convolution(40, 7, 3, 6, stride=4), Product(6 * 7, 40, 3, shared=6))
+    assert other.backward.products == (Product(6 * 7, 40, 3, shared=6), cost.forward.products[0])
+    assert other.forward.products == kept.products
+    alone = Conv2DTranspose(7, (3, 2), use_bias=False).cost((4, 5, 3), 2, 4, need_input_gradient=False)
+    assert (alone.backward.products, alone.halves.input.is_nothing) == ((Product(6 * 7, 40, 3, shared=6),), True)
+    assert inner_sizes(Conv2DTranspose(7, (3, 2)), (4, 5, 3)).passing == 4 * 5 * 3 * 2 * 7
+
+
+def test_concatenation_cost_by_hand():
+    """What branches' outputs take to be joined; of a cropped one the middle alone."""
+    cost = Concatenate("a", (3, 2)).with_beside((6, 5, 4)).cost((3, 2, 1), batch=2, itemsize=4)
+    assert cost.forward == cost.backward == Work(sram_bytes=2 * 4 * 2 * 3 * 2 * (1 + 4), itemsize=4)
 
 
 def test_a_convolution_in_groups_has_a_product_for_each():

@@ -104,7 +104,7 @@ def test_every_layer_of_the_table_is_in_the_schema() -> None:
     assert losses >= {"softmax_cross_entropy", "masked_softmax_cross_entropy", "mean_squared_error", "ctc"}
     outside = {spec.row.kind for spec in KINDS} - {spec.row.kind for spec in specs(InnerLayerSpec) - {PythonSpec}}
     assert outside == {row.kind for row in rows() if not row.within} > losses
-    assert outside >= {"embedding", "host_embedding", "residual", "parallel", "add", "tied_projection"}
+    assert outside >= {"embedding", "host_embedding", "residual", "parallel", "add", "concatenate", "tied_projection"}
     assert not outside & {"dense", "activation", "conv2d", "layer_norm", "multi_head_attention"}
 
 

@@ -44,6 +44,7 @@ _ONLY: Final[dict[str, tuple[Any, ...]]] = {
     "dilation_rate": (1, (1, 1), [1, 1]),
     "axis": (-1, [-1]),
     "noise_shape": (None,),
+    "output_padding": (None,),
     "unroll": (False,),
     "go_backwards": (False,),
     "dropout": (0, 0.0),

@@ -185,6 +185,16 @@ class Conv2D(CoreLayer):
     _order = (*_CONVOLUTION, "activation", "use_bias", *_INITIALIZERS)
 
 
+class Conv2DTranspose(CoreLayer):
+    """Keras ``Conv2DTranspose``."""
+
+    core, kind = layers.Conv2DTranspose, "conv2d_transpose"
+    _order = (
+        *("filters", "kernel_size", "strides", "padding", "output_padding", "data_format", "dilation_rate"),
+        *("activation", "use_bias", *_INITIALIZERS),
+    )
+
+
 class Conv1D(CoreLayer):
     """Keras ``Conv1D``."""
 
@@ -272,8 +282,8 @@ _PLAIN: Final = (
     "Lambda LeakyReLU Maximum Minimum Multiply Permute RepeatVector Rescaling Softmax Subtract add concatenate"
 )
 _OFFERED: Final = (
-    "Activation AveragePooling2D BatchNormalization Conv1D Conv2D Dense DepthwiseConv2D Dropout Embedding Flatten GRU "
-    "GroupNormalization InstanceNormalization LSTM LayerNormalization MaxPooling2D ReLU Reshape"
+    "Activation AveragePooling2D BatchNormalization Conv1D Conv2D Conv2DTranspose Dense DepthwiseConv2D Dropout "
+    "Embedding Flatten GRU GroupNormalization InstanceNormalization LSTM LayerNormalization MaxPooling2D ReLU Reshape"
 )
 __getattr__, __dir__ = offering(
     "tf.keras.layers",

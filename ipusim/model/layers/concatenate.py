@@ -1,0 +1,74 @@
+"""Two layers' outputs side by side, where a skip connection ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from annotated_doc import Doc
+
+from ipusim.base.errors import ModelError
+from ipusim.model.layers.join import Join, Taken
+from ipusim.model.layers.keys import Axis, Called, EarlierLayer
+from ipusim.model.layers.layer import Array, LayerCost, Shape
+from ipusim.model.work import Work
+
+
+@dataclass(frozen=True)
+class Concatenate(Join):
+    """Puts the output of an earlier layer behind the input, along the last axis: a skip connection.
+
+    Of images that are larger than the input the middle can be taken, as a U-Net does.
+    """
+
+    kind: ClassVar = "concatenate"
+
+    source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
+    crop: Annotated[
+        tuple[Axis, Axis] | None,
+        Doc("height and width of the middle of the earlier images that is taken; default: all"),
+    ] = None
+    beside: Shape | None = field(default=None, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a middle without elements."""
+        if self.crop is not None and (len(self.crop) != 2 or min(self.crop) < 1):
+            raise ModelError(f"expected a height and a width from 1 to crop to, got {self.crop}")
+
+    @property
+    def taken(self) -> Taken:
+        """What it takes of the earlier output; raises ModelError for a middle that is larger, or of no image."""
+        whole = super().taken
+        if self.crop is None:
+            return whole
+        if len(whole.shape) != 3 or any(part > size for part, size in zip(self.crop, whole.shape, strict=False)):
+            raise self._refused(f"at least {list(self.crop)} in height and width")
+        return replace(whole, crop=self.crop)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the joined shape; raises ModelError when what is taken differs in more than the last axis."""
+        taken = self.taken.shape
+        if not input_shape or taken[:-1] != input_shape[:-1] or not taken:
+            raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")
+        return (*input_shape[:-1], input_shape[-1] + taken[-1])
+
+    def joined(self, x: Array, taken: Array) -> Array:
+        """Return both side by side, the input first."""
+        return np.concatenate([x, taken], axis=-1)
+
+    def gradients(self, grad: Array) -> tuple[Array, Array]:
+        """Return a copy of either part."""
+        width = grad.shape[-1] - self.taken.shape[-1]
+        return grad[..., :width].copy(), grad[..., width:].copy()
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return reading and writing each element of both, forward of the values and backward of their gradients."""
+        work = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
+        return LayerCost(work, work)
+
+
+def joining(elements: int, itemsize: int) -> Work:
+    """Return the work of putting values side by side that have so many elements together, or of taking them apart."""
+    return Work(sram_bytes=2 * elements * itemsize, itemsize=itemsize)

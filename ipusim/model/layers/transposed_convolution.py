@@ -1,0 +1,184 @@
+"""Transposed convolution: each element of an image adds the kernel, times itself, to a larger image.
+
+It is the map that takes the gradient of a convolution's output to that of its input, with the same windows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+
+from ipusim.base.errors import ModelError
+from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import (
+    Array,
+    Halves,
+    InHalves,
+    InnerSizes,
+    Key,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+    glorot_uniform,
+)
+from ipusim.model.layers.windows import Extents, Padding, Windows
+from ipusim.model.work import Convolution, Product, VectorWork, Work
+
+
+@dataclass(frozen=True)
+class Conv2DTranspose(InHalves):
+    """A transposed convolution of images of height, width and channels, which makes them larger.
+
+    Names and defaults are those of Keras ``Conv2DTranspose``. Kernel ``W`` of shape (*kernel_size, filters,
+    channels) starts Glorot uniform and bias ``b`` of shape (filters,) zero. An output with the padding ``same`` has
+    the input's size times the strides; with ``valid`` it has all that a kernel reaches.
+    """
+
+    kind: ClassVar = "conv2d_transpose"
+
+    filters: Annotated[Axis, Doc("channels of the output")]
+    kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
+    strides: Annotated[Extents, Doc("steps in the output from one element of the input to the next")] = (1, 1)
+    padding: Annotated[Padding, Doc("whether the output ends where the steps do, or where the kernel does")] = "valid"
+    activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
+    use_bias: Annotated[bool, Doc("whether b is added")] = True
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for filters below 1, an unknown activation, or windows that cannot be."""
+        if self.filters < 1:
+            raise ModelError(f"a convolution needs at least 1 filter, got {self.filters}")
+        activation(self.activation)
+        _ = self._windows
+
+    @cached_property
+    def _windows(self) -> Windows:
+        """The windows over the output: one for each element of the input."""
+        return Windows(self.kernel_size, self.strides, self.padding)
+
+    @property
+    def _taps(self) -> int:
+        return math.prod(self.kernel_size)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return height, width and filters; raises ModelError for an input that is no image."""
+        if len(input_shape) != 3:
+            raise ModelError(f"expected images of height, width and channels, got an input of shape {input_shape}")
+        height, width = (
+            size * stride + (max(window - stride, 0) if self.padding == "valid" else 0)
+            for size, window, stride in zip(input_shape, self.kernel_size, self.strides, strict=False)
+        )
+        return height, width, self.filters
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of ``W`` and, with a bias, ``b``."""
+        kernel = (*self.kernel_size, self.filters, input_shape[-1])
+        return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw ``W`` Glorot uniform; ``b`` is zero."""
+        parameters = {"W": glorot_uniform(self.parameter_shapes(input_shape)["W"], rng, dtype)}
+        if self.use_bias:
+            parameters["b"] = np.zeros(self.filters, dtype)
+        return parameters
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Return what the elements of ``x`` (batch, height, width, channels) make, added where it overlaps."""
+        W, shape = parameters["W"], self.output_shape(x.shape[1:])
+        made = x.reshape(-1, x.shape[-1]) @ W.reshape(-1, x.shape[-1]).T
+        made = made.reshape(*x.shape[:-1], self._taps, self.filters)
+        padded = np.zeros_like(made, order="C", shape=(len(x), *self._windows.padded_shape(shape)))
+        for place, view in enumerate(self._windows.offsets(padded, shape)):
+            np.add(view, made[..., place, :], out=view)
+        y = self._windows.crop(padded, shape).copy()
+        if self.use_bias:
+            y += parameters["b"]
+        y, kept = activate(self.activation, y)
+        return y, (x, kept)
+
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, a convolution of g, and x and g."""
+        x, kept = saved
+        grad = pull_back(self.activation, kept, grad)
+        if not need_input_gradient:
+            return None, (x, grad)
+        dx = self._columns(grad) @ parameters["W"].reshape(-1, x.shape[-1])
+        return dx.reshape(x.shape), (x, grad)
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return dW = windows of g.T @ x and db = sum of g."""
+        x, grad = rest
+        gradients = {"W": (self._columns(grad).T @ x.reshape(-1, x.shape[-1])).reshape(parameters["W"].shape)}
+        if self.use_bias:
+            gradients["b"] = grad.reshape(-1, self.filters).sum(axis=0)
+        return gradients
+
+    def _columns(self, grad: Array) -> Array:
+        """Return the windows of g as rows: (batch x elements of the input, window x filters)."""
+        places = list(self._windows.offsets(self._windows.pad(grad), grad.shape[1:]))
+        return np.stack(places, axis=3).reshape(-1, self._taps * self.filters)
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return what each element of the input makes, before it is added up."""
+        return InnerSizes(0, math.prod(input_shape[:-1]) * self._taps * self.filters)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work, with X elements in each channel of the input and K = window x filters x channels.
+
+        Forward: X*K multiply-accumulates, a sum for the bias and the activation's work for each output, a compute
+        set each. Backward: X*K for dW, and again for dx where needed. Forward is planned as the pass of a convolution
+        that makes dx is, and the pass that makes dx as one forward.
+        """
+        x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
+        channels, filters, taps = input_shape[-1], self.filters, self._taps
+        weights, positions = taps * channels * filters, x // channels
+        bias = filters if self.use_bias else 0
+        rule = activation(self.activation)
+        changes = rule.keeps != "nothing"
+        forward = Work(
+            products=(Convolution(positions, channels, filters, taps),),
+            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
+            sram_bytes=(x + weights + bias + y) * itemsize,
+            itemsize=itemsize,
+            compute_sets=self.use_bias + changes,
+            convolution=True,
+        )
+        slope = 2 * y if changes else 0
+        into = Work(
+            products=(Convolution(positions, filters, channels, taps, math.prod(self.strides)),),
+            vector=y * rule.backward,
+            sram_bytes=(y + slope + weights + x) * itemsize,
+            itemsize=itemsize,
+            compute_sets=int(changes),
+            convolution=True,
+        )
+        own = Work(
+            products=(Product(taps * filters, positions, channels, shared=taps),),
+            vector=VectorWork(reductions=y * self.use_bias),
+            sram_bytes=(x + y + weights + bias) * itemsize,
+            itemsize=itemsize,
+            compute_sets=2 * self.use_bias,
+            convolution=True,
+        )
+        whole = Work(
+            products=(*own.products, *(into.products if need_input_gradient else ())),
+            vector=into.vector + own.vector,
+            sram_bytes=(2 * y + x + weights + bias + (weights + x if need_input_gradient else 0)) * itemsize,
+            itemsize=itemsize,
+            compute_sets=into.compute_sets + own.compute_sets,
+            convolution=True,
+        )
+        return LayerCost(forward, whole, Halves(into, own) if need_input_gradient else all_later(whole))
