@@ -60,23 +60,23 @@ class GradientSum(BeforeUpdate):
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
         described: dict[int, range] = {}  # by the round itself: those of a ring are one
-        for each in total.cost.rounds:
-            if id(each) not in described:
+        for round_of in total.cost.rounds:
+            if id(round_of) not in described:
                 rows = [
                     Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
-                    for load in each.links
+                    for load in round_of.links
                 ]
                 first = self._describe(*rows) if rows else 0
-                described[id(each)] = range(first, first + len(rows))
-        self._loads = [described[id(each)] for each in total.cost.rounds]
+                described[id(round_of)] = range(first, first + len(rows))
+        self._loads = [described[id(round_of)] for round_of in total.cost.rounds]
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round."""
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for each, described in zip(self._cost.rounds, self._loads, strict=True):
-            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, each, now)]
-            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, each.latency_cycles)
+        for round_of, described in zip(self._cost.rounds, self._loads, strict=True):
+            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
             now = yield self._clock.at(max((end for _, end in loads), default=hops))
             for what, (first_byte, end) in zip(described, loads, strict=True):
                 self._record(what, step, first_byte, end, cause)

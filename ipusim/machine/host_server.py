@@ -119,10 +119,10 @@ class HostCompute(HostServer):
     def _compute(self, _ipu: IpuId, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
         """Do all that a pass has the host compute, one after the other; returns the last span."""
         of = stage, micro_batch
-        for each in self._passes[kind, stage]:
-            cause = yield from self._copy(each.call.sent_bytes, each.send, of, step, cause)
-            cause = yield from self._call(of, each.host, step, cause)
-            cause = yield from self._copy(each.call.returned_bytes, each.read, of, step, cause)
+        for priced in self._passes[kind, stage]:
+            cause = yield from self._copy(priced.call.sent_bytes, priced.send, of, step, cause)
+            cause = yield from self._call(of, priced.host, step, cause)
+            cause = yield from self._copy(priced.call.returned_bytes, priced.read, of, step, cause)
         return cause
 
 

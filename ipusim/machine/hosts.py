@@ -43,9 +43,9 @@ class Host:
 
     def settle(self) -> tuple[HostExchange, ...]:
         """Return what is owed, and owe nothing more."""
-        found = tuple(self.owed)
+        settled = tuple(self.owed)
         self.owed.clear()
-        return found
+        return settled
 
 
 _HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
@@ -83,7 +83,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     hosts = [greenlet(body) for _ in functions]
     for host in hosts:
         host.gr_context = contextvars.copy_context()
-    given: list[Any] = [(rank,) for rank in range(count)]
+    answers: list[Any] = [(rank,) for rank in range(count)]
     # One BLAS thread from here on: each host asks for one by itself, but they end in another order than they begin.
     with one_blas_thread():
         try:
@@ -92,12 +92,12 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
                 for rank, host in enumerate(hosts):
                     turn(rank)
                     with _noted(rank, waiting, hosts):
-                        waiting.append(host.switch(*given[rank]))
+                        waiting.append(host.switch(*answers[rank]))
                 ended = [rank for rank, host in enumerate(hosts) if host.dead]
                 if len(ended) == count:
                     return [results[rank] for rank in range(count)]
                 _check(waiting, ended)
-                given = [([brought for _, brought in waiting],)] * count
+                answers = [([brought for _, brought in waiting],)] * count
         finally:
             for rank, host in enumerate(hosts):
                 if not host.dead and host:

@@ -72,26 +72,26 @@ class InLockStep:
         with _ending(turns):
             answers: list[Array | None] = [None] * len(turns)
             for expected in (*self._passes[kind, stage], None):
-                asked = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
-                calls = [None if each is None else each[0] for each in asked]
+                requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
+                calls = [request and request[0] for request in requests]
                 if problem := _problem(calls, None if expected is None else expected.call):
                     raise self._executors[0].failed(kind, stage, micro_batch, ModelError(problem))
                 if expected is not None:
-                    answers = list(self._carried_out(expected, ipu, [each[1] for each in asked if each is not None]))
+                    answers = list(self._carried_out(expected, ipu, [request[1] for request in requests if request]))
 
-    def _carried_out(self, each: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
+    def _carried_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
         """Yield what each replica has behind a collective of all."""
-        call, replicas = each.call, len(arrays)
+        call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
-        for members, plan in zip(call.groups(replicas), self._plans_of(each, ipu), strict=True):
+        for members, plan in zip(call.groups(replicas), self._plans_of(collective, ipu), strict=True):
             for made in run(plan, [arrays[replica] for replica in members], combine):
                 yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
 
-    def _plans_of(self, each: PassCollective, ipu: int) -> list[Collective]:
+    def _plans_of(self, collective: PassCollective, ipu: int) -> list[Collective]:
         """Return the collective of each group of replicas; found once, as a ring is found by comparing routes."""
-        call, system, key = each.call, self._system, (each.call, each.algorithm, ipu)
+        call, system, key = collective.call, self._system, (collective.call, collective.algorithm, ipu)
         if key not in self._plans:
-            algorithm = ALGORITHMS[call.operation][each.algorithm]
+            algorithm = ALGORITHMS[call.operation][collective.algorithm]
             self._plans[key] = [
                 algorithm(
                     system,
@@ -117,8 +117,8 @@ class _Turn:
         if self._greenlet.dead:
             return None
         with self._trace:
-            asked: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
-        return None if self._greenlet.dead else asked
+            request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
+        return None if self._greenlet.dead else request
 
     def end(self) -> None:
         """Give a pass up that has not ended."""
@@ -131,8 +131,8 @@ def _hand_over(call: CollectiveCall, x: Array) -> Array:
     """Hand over to the other replicas, and return what the collective has made."""
     parent = getcurrent().parent
     assert parent is not None
-    found: Array = parent.switch((call, x))
-    return found
+    combined: Array = parent.switch((call, x))
+    return combined
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Interconnect(Meeting):
         self._copy, self._at = self._copies[0], 0
         self._time_step, self._step = 0, 0
         #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
-        self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
+        self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
         self._awake_after: dict[int, list[int]] = {}
@@ -131,7 +131,7 @@ class Interconnect(Meeting):
         last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in of)
         return dying.cycle if last > dying.cycle else None
 
-    def _send_again(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
+    def _resend(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
         """Record the part of a copy that was under way as a cable of its route dies, and begin the copy again."""
         now = self._clock.now
         cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
@@ -140,18 +140,18 @@ class Interconnect(Meeting):
             self._record(bundle.what, self._step, first_byte, min(end, now), cause)
         if now > laid_out:
             cause = self._record(self._exchange[self._at], self._step, laid_out, now, cause)
-        self._meet(cause, again=True)
+        self._meet(cause, resent=True)
 
-    def _meet(self, cause: int, *, again: bool = False) -> None:
+    def _meet(self, cause: int, *, resent: bool = False) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
 
         The meeting is a chain of event callbacks and no process: every step of it
         would otherwise cost an event more. It goes round while all IPUs sleep.
         """
         while True:
-            if not again:
+            if not resent:
                 self._record_waits(self._step)
-            again = False
+            resent = False
             self._at = self._which()
             self._copy = copy = self._copies[self._at]
             start, end, fixed = self._clock.now, self._clock.end, copy.fixed
@@ -160,7 +160,7 @@ class Interconnect(Meeting):
             first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
             self._copying = True
             if self._routes and (cut := self._cut_short(first_byte)) is not None:
-                self._clock.call_at(cut, partial(self._send_again, start, met, laid_out, first_byte, cause))
+                self._clock.call_at(cut, partial(self._resend, start, met, laid_out, first_byte, cause))
                 return
             bundles = self._bundles[self._at]
             if self._is_alone and len(bundles) == 1:

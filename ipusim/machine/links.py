@@ -87,7 +87,7 @@ class Links:
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
-    def carry_again(self, tensor: Tensor, send: Send, ends: Workers) -> None:
+    def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
         """Take a tensor off its route, of which a link is dead, and carry it along another one from the beginning."""
         self._void(tensor)
         for link in tensor.send.links:
@@ -130,7 +130,7 @@ class Links:
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
-        return tuple(tuple((max(0, each.begin - now), self._left(each, now)) for each in on) for on in self._on)
+        return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in self._on)
 
     def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""
@@ -213,17 +213,17 @@ class Links:
         """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
         now = self._clock.now
         together = self._together(tensor)
-        for each in together:
-            each.left = self._left(each, now)
-            each.since = now
-        for each, rate in self._fair(together).items():
-            each.rate = rate
-            self._void(each)
+        for sharer in together:
+            sharer.left = self._left(sharer, now)
+            sharer.since = now
+        for sharer, rate in self._fair(together).items():
+            sharer.rate = rate
+            self._void(sharer)
             if rate:
-                end = self._clock.end((), _LINK, now, math.ceil(each.left / rate))
-                each.foreseen = self._clock.call_at(end, partial(self._end, each))
+                end = self._clock.end((), _LINK, now, math.ceil(sharer.left / rate))
+                sharer.foreseen = self._clock.call_at(end, partial(self._end, sharer))
         if not self._clock.steady:
-            self._share_anew(tensor, {link for each in together for link in each.send.links})
+            self._share_anew(tensor, {link for sharer in together for link in sharer.send.links})
 
     def _share_anew(self, tensor: Tensor, links: Iterable[int]) -> None:
         """Schedule a new sharing of ``links``, one of which carries ``tensor``, at the next change of a speed."""
@@ -240,13 +240,13 @@ class Links:
         return self._clock.speed(self._workers[link], _LINK)
 
     def _together(self, tensor: Tensor) -> list[Tensor]:
-        found = {tensor: None}
+        reached = {tensor: None}
         queue = [tensor]
-        for each in queue:
-            for link in each.send.links:
+        for sharer in queue:
+            for link in sharer.send.links:
                 for other in self._moving[link]:
-                    if other not in found:
-                        found[other] = None
+                    if other not in reached:
+                        reached[other] = None
                         queue.append(other)
         return queue
 
@@ -256,12 +256,12 @@ class Links:
         free = {link: self._rates[link] * self._speed(link)[0] for tensor in tensors for link in tensor.send.links}
         rates: dict[Tensor, Fraction] = {}
         while waiting:
-            users = {link: sum(each in waiting for each in self._moving[link]) for link in free}
+            users = {link: sum(tensor in waiting for tensor in self._moving[link]) for link in free}
             least = min(free[link] / count for link, count in users.items() if count)
             full = {link for link, count in users.items() if count and free[link] / count == least}
-            for each in [each for each in waiting if full & set(each.send.links)]:
-                del waiting[each]
-                rates[each] = least
-                for link in each.send.links:
+            for tensor in [tensor for tensor in waiting if full & set(tensor.send.links)]:
+                del waiting[tensor]
+                rates[tensor] = least
+                for link in tensor.send.links:
                     free[link] -= least
         return rates

@@ -33,8 +33,8 @@ class PlacedVariables:
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
-        held = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._mapping))
-        return {name: array for parameters in held for name, array in parameters.items()}
+        parameters_of_stages = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._mapping))
+        return {name: array for parameters in parameters_of_stages for name, array in parameters.items()}
 
     def slots(self) -> list[State]:
         """Return the optimizer's state of each stage."""

@@ -139,7 +139,7 @@ class Lists:
             (0, len(own)) if repeats is None else _bounds(own, *repeats[ipu]) for ipu, own in zip(ipus, of, strict=True)
         ]
         self._bounds = bounds * replicas
-        self._lengths = [len(each) for each in self._of]
+        self._lengths = [len(instructions_of) for instructions_of in self._of]
 
     def alike(self, first: Mark, second: Mark) -> bool:
         """Whether each IPU does from the second mark on what it did from the first one on, as long as to the second."""

@@ -141,7 +141,7 @@ class Machine:
             routes,
             in_phases,
         )
-        self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
+        self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
         self._tell, self._noted = note, 0
         self._first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
@@ -208,13 +208,12 @@ class Machine:
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
     """Return an executor for each replica."""
     if isinstance(executor, Replicas):
-        found = executor
+        replicas = executor
     elif executor is None:
-        found = Replicas((NullExecutor(),) * system.replicas)
+        replicas = Replicas((NullExecutor(),) * system.replicas)
     else:
-        found = Replicas((executor,))
-    if len(found.executors) != system.replicas:
-        raise ProgramError(
-            f"expected an executor for each of {system.replicas} replicas of {system.name}, got {len(found.executors)}"
-        )
-    return found
+        replicas = Replicas((executor,))
+    count = len(replicas.executors)
+    if count != system.replicas:
+        raise ProgramError(f"expected an executor for each of {system.replicas} replicas of {system.name}, got {count}")
+    return replicas
