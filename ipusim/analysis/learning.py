@@ -89,7 +89,7 @@ def received(
     """Return losses and other outputs from what each replica's outfeed carried, element by element."""
     losses: tuple[Loss, ...] = ()
     outputs = {}
-    for position, name in enumerate(program.outfeed.kept_names):
+    for position, name in enumerate(program.outfeed.sent_names):
         columns = [[element[position] for element in elements] for elements in results]
         if name == LOSS and all(np.ndim(value) == 0 for value in columns[0]):
             losses = tuple(_losses(program, columns))

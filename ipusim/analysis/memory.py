@@ -167,7 +167,7 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
     most = 0
     for ipu in of_stage.ipus:
         own = rows[timeline.ipu[rows] == ipu]
-        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).kept
+        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).saved
         kept = levels.during.copy()
         for block in timeline.repeats:
             first, last = np.searchsorted(own, block[:2]).tolist()

@@ -78,7 +78,7 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
         StageMemory(
             name=name,
             fifo_depth=stage.fifo_depth,
-            kept_bytes=stage.kept,
+            kept_bytes=stage.saved,
             fifo_bytes=stage.fifo_bytes,
             most_micro_batches_kept=kept_micro_batches(timeline, fit.footprint, number),
         )

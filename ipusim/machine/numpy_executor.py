@@ -21,7 +21,7 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Replica
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
-from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, message_of
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
@@ -154,7 +154,7 @@ class NumpyExecutor(PlacedVariables):
         """Return what an error of a pass becomes, which says where it was."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
-        return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{told(error)}")
+        return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{message_of(error)}")
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""

@@ -206,7 +206,7 @@ class Results:
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
         """Hand the last stage's results of a micro-batch to the host, or add them up."""
-        element = tuple(results[index] for index in self._outfeed.kept)
+        element = tuple(results[index] for index in self._outfeed.sent)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)
             while queue := self._queues[len(self.elements) % len(self._queues)]:

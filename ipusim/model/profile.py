@@ -61,7 +61,7 @@ class StageProfile:
         waiting_bytes: bytes of the FIFOs of values that wait on the IPU for a later stage there.
         code_bytes: bytes of the stage's code and vertices, where they are known.
         recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
-        kept_again_bytes: what the forward pass keeps then; None: the input.
+        checkpoint_bytes: what the forward pass keeps then; None: the input.
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
             backward pass runs in halves, in the first.
@@ -91,7 +91,7 @@ class StageProfile:
     label_bytes: int = 0
     waiting_bytes: int = 0
     recompute: PassCost | None = None
-    kept_again_bytes: int | None = None
+    checkpoint_bytes: int | None = None
     cluster_bytes: int | None = None
     temporary_bytes: int = 0
     forward_collectives: tuple[CollectiveCall, ...] = ()

@@ -94,12 +94,12 @@ class Order:
         _check_header(shape, len(table), offsets, emitted, fifo_depths, copy_rule)
         joined = np.zeros(len(table), bool) if joined is None else np.array(joined)
         table = table.astype(np.int64, copy=False).reshape(-1, len(columns))
-        place = table[:, 0]
+        rank = table[:, 0]
         if emitted is not None:
-            place = place * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
+            rank = rank * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
         _check_joined(joined, len(table), emitted)
-        if (np.diff(place) < 0).any():
-            order = np.argsort(place, kind="stable")
+        if (np.diff(rank) < 0).any():
+            order = np.argsort(rank, kind="stable")
             table, joined = table[order], joined[order]
         if (joined & (np.r_[table[1:, 0], NOWHERE] != table[:, 0])).any():
             raise PlanError("joined: expected a pass of the same IPU behind each that is joined to the next")
@@ -141,9 +141,9 @@ class Order:
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
         """Return the same Order with FIFOs of other depths, in micro-batches."""
-        found = copy(self)
-        found.fifo_depths = fifo_depths
-        return found
+        order = copy(self)
+        order.fifo_depths = fifo_depths
+        return order
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that an Order says."""

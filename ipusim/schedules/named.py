@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ipusim.base.errors import ModelError, PlanError, ProgramError
 from ipusim.model.functions.python_file import load_value
-from ipusim.model.functions.users_code import first_line, line_of, told
+from ipusim.model.functions.users_code import first_line, line_of, message_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
@@ -65,7 +65,7 @@ class _Guarded:
         except (KeyboardInterrupt, ProgramError):
             raise
         except BaseException as error:
-            raise PlanError(f"{line_of(error, self._function)}: {told(error)}") from error
+            raise PlanError(f"{line_of(error, self._function)}: {message_of(error)}") from error
         if not isinstance(found, self._gives) or isinstance(found, bool) or (isinstance(found, int) and found < 1):
             wanted = "an Order" if self._gives is Order else "a whole number from 1 up"
             raise PlanError(f"{first_line(self._function)}: expected {wanted}, got {found!r}")

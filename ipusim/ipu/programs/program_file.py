@@ -108,7 +108,7 @@ class ProgramFile:
                 place = f"{self.path}{place.removeprefix(self._file)}"
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(f"{place}: {who}{functions.told(error)}") from error
+            raise ProgramError(f"{place}: {who}{functions.message_of(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)

@@ -194,10 +194,10 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
         mask=arguments.outfeed_mask or (),
         accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
     )
-    for position in result.kept:
+    for position in result.sent:
         if not np.can_cast(outputs[position].dtype, sent_dtype(result, outputs[position]), "same_kind"):
             checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
-    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.kept]
+    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.sent]
     return replace(result, element_bytes=sum(widths))
 
 
@@ -213,7 +213,7 @@ def sent_dtype(outfeed: pipelines.Outfeed, output: Array) -> np.dtype[Any]:
 
 
 def _summed(outfeed: pipelines.Outfeed, outputs: tuple[Array, ...]) -> models.Summed:
-    kept = [outputs[position] for position in outfeed.kept]
+    kept = [outputs[position] for position in outfeed.sent]
     width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
     return models.Summed(sum(output.size for output in kept), width)
 

@@ -107,7 +107,7 @@ def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
     values = [array.copy() for array in tried.variables.values()]
     stage = models.FunctionStage("loss", loss, tried.variables, (), True)
     with stage.tracing():
-        pull, (value,) = functions.pullback_of_several(stage.call, values, stage.wanted(()))
+        pull, (value,) = functions.pullback_of_several(stage.call, values, stage.argnums(()))
         result = pull([np.ones_like(value)])
     state: learning.State = {}
     return [

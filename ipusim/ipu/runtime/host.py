@@ -361,7 +361,7 @@ def _computed(
         raise
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
-        raise kind(f"{name}: expected tensors that go together, got {functions.told(error)}") from error
+        raise kind(f"{name}: expected tensors that go together, got {functions.message_of(error)}") from error
 
 
 def as_tensor(value: Any) -> Array:

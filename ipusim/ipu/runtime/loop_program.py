@@ -162,7 +162,9 @@ class LoopProgram:
                 raise
             except BaseException as error:  # a user's function may do anything
                 index = functions.line_of(error)
-                raise ModelError(f"body failed: {index + ': ' if index else ''}{functions.told(error)}") from error
+                raise ModelError(
+                    f"body failed: {index + ': ' if index else ''}{functions.message_of(error)}"
+                ) from error
 
     def _called(self, *values: Any) -> BodyRecord:
         keywords = () if self._infeed is None else self._infeed.keywords

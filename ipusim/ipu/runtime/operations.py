@@ -21,7 +21,7 @@ class WithoutGradient:
 
 
 @dataclass(frozen=True)
-class EachCTC:
+class PerExampleCTC:
     """The core's loss of (outputs, labels) for each sample, with the cost of the core's."""
 
     loss: layers.CTC
@@ -30,12 +30,12 @@ class EachCTC:
         """Return the losses (batch,); raises ModelError for labels that do not fit."""
         x, labels = arrays
         self.loss.check_labels(x.shape[1:], labels)
-        losses, saved = self.loss.each(x, labels)
+        losses, saved = self.loss.per_example(x, labels)
         return (losses,), saved
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
         """Return the gradient of the outputs."""
-        return [self.loss.each_back(saved, grads[0]) for _ in wanted]
+        return [self.loss.per_example_gradient(saved, grads[0]) for _ in wanted]
 
     def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
         """Return the loss's own."""

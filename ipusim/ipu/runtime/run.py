@@ -96,8 +96,8 @@ class Pipeline(Fetch):
             infeed.connect(replicas, instead_of=None if before is None else before.replicas)
         if (queue := layout.arguments.outfeed) is not None:
             outputs, outfeed = layout.traced.stages[-1].outputs, layout.outfeed
-            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            packing = layout.traced.packing(outfeed.kept)
+            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.sent]
+            packing = layout.traced.packing(outfeed.sent)
             if gradients is not None:
                 forms, packing = gradients.element(forms, packing)
             self._connect(queue, forms, packing, again=before is not None)

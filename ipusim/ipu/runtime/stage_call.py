@@ -77,7 +77,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     ``inputs`` are the places of the pipeline's inputs by the identity of what the stage was given for them: what is
     returned as it came is one of them still. Raises ModelError for names that are neither texts nor numbers.
     """
-    from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.ipu.runtime.per_example_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
     arrays: list[Any] = []
 

@@ -15,11 +15,11 @@ from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, lay
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
-from ipusim.ipu.runtime.each_loss import EachLoss
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import run, run_loss
 from ipusim.ipu.runtime.names import scope, unique
 from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
 from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, tensor
 from ipusim.ipu.tensorflow.shaping import one_hot
 
@@ -75,7 +75,7 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
     Raises ProgramTypeError and ProgramError for a batch that is no whole number from 1 up.
     """
     hosts = replicas_in_sync()
-    losses = per_example_loss if isinstance(per_example_loss, EachLoss) else tensor(per_example_loss)
+    losses = per_example_loss if isinstance(per_example_loss, PerExampleLoss) else tensor(per_example_loss)
     value = None if global_batch_size is None else checks.whole("global_batch_size", global_batch_size, 1)
     if not losses.ndim:
         checks.wrong_value("per_example_loss", "a loss of each sample of a batch", per_example_loss)
@@ -124,7 +124,9 @@ def sparse_softmax_cross_entropy_with_logits(
         layers.SoftmaxCrossEntropy().check_labels(anp.shape(scores)[1:], np.asarray(getval(classes)))
         return -anp.sum(log_softmax(scores) * one_hot(classes, scores.shape[-1], dtype=scores.dtype), axis=-1)
 
-    return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(layers.SoftmaxCrossEntropy(), scores, classes, {}))
+    return PerExampleLoss(
+        anp.shape(scores)[:-1], each, lambda: run_loss(layers.SoftmaxCrossEntropy(), scores, classes, {})
+    )
 
 
 @also_on_host

@@ -18,9 +18,9 @@ from autograd.tracer import isbox, register_notrace
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.symbolic_gradients import gradient_of

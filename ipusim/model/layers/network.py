@@ -60,9 +60,9 @@ def why_not_shared(
     if any(named.name == layer and isinstance(named.layer, OnHost) for named in earlier):
         return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
     having = {
-        named.name: found[name]
+        named.name: shapes_of[name]
         for named, before in zip(earlier, shapes, strict=False)
-        if name in (found := named.owned_shapes(before))
+        if name in (shapes_of := named.owned_shapes(before))
     }
     if layer not in having:
         return (
@@ -108,35 +108,35 @@ class Network:
             raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
         shapes = chain_shapes(self.layers, self.input_shape)
         object.__setattr__(self, "shapes", shapes)
-        for place, named in enumerate(self.layers):
-            source = self.source_of(place)
-            if source is not None and shapes[source + 1] != shapes[place]:
+        for position, named in enumerate(self.layers):
+            source = self.source_of(position)
+            if source is not None and shapes[source + 1] != shapes[position]:
                 raise ModelError(
-                    f"layer {named.name!r}: expected two values of one shape to add, got {shapes[place]} and "
+                    f"layer {named.name!r}: expected two values of one shape to add, got {shapes[position]} and "
                     f"{shapes[source + 1]} of {self.layers[source].name!r}"
                 )
             for name in named.shared:
-                self._check_owner(place, name)
+                self._check_owner(position, name)
 
-    def _check_owner(self, place: int, name: str) -> None:
-        """Raise ModelError unless the earlier layer has the parameter that the layer at ``place`` calls ``name``."""
-        named, shape = self.layers[place], self.shapes[place]
+    def _check_owner(self, position: int, name: str) -> None:
+        """Raise ModelError unless the earlier layer has the parameter that the layer at ``position`` calls ``name``."""
+        named, shape = self.layers[position], self.shapes[position]
         own = named.layer.parameter_shapes(shape)[name]
-        earlier = self.layers[:place]
+        earlier = self.layers[:position]
         problem = why_not_shared(named.shared[name], own, earlier, self.shapes)
         if problem:
             raise ModelError(f"layer {named.name!r}: {problem}")
 
-    def source_of(self, place: int) -> int | None:
-        """Return the place of the earlier layer that the layer at ``place`` adds; None where it adds none.
+    def source_of(self, position: int) -> int | None:
+        """Return the position of the earlier layer that the layer at ``position`` adds; None where it adds none.
 
         Raises ModelError for a source that is no earlier layer.
         """
-        named = self.layers[place]
+        named = self.layers[position]
         if not isinstance(named.layer, Add):
             return None
         name = named.layer.source
-        earlier = [layer.name for layer in self.layers[:place]]
+        earlier = [layer.name for layer in self.layers[:position]]
         if name not in earlier:
             raise ModelError(
                 f"layer {named.name!r}: expected an earlier layer to add, got {name!r} (these are {', '.join(earlier)})"

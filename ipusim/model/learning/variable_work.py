@@ -16,7 +16,7 @@ class VariableSize(NamedTuple):
 
     elements: int
     itemsize: int
-    held_itemsize: int
+    accumulator_itemsize: int
 
 
 #: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
@@ -38,8 +38,8 @@ def accumulation_work(
     for size in variables:
         if gradient_map is not None:
             found.append(gradient_map.work(size.elements, size.itemsize))
-        traffic = size.elements * (size.itemsize + 2 * size.held_itemsize)
-        wider = max(size.itemsize, size.held_itemsize)
+        traffic = size.elements * (size.itemsize + 2 * size.accumulator_itemsize)
+        wider = max(size.itemsize, size.accumulator_itemsize)
         found.append(
             Work(vector=VectorWork(_OPERATIONS[reduction] * size.elements), sram_bytes=traffic, itemsize=wider)
         )
@@ -51,6 +51,6 @@ def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tupl
     found = []
     for size in variables:
         rule = optimizer.work(size.elements, size.itemsize)
-        more = size.elements * (size.held_itemsize - size.itemsize)
+        more = size.elements * (size.accumulator_itemsize - size.itemsize)
         found.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
     return tuple(found)

@@ -81,33 +81,35 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return what each stage has to do with skip connections; None for all where the network has none."""
-    adds = [(place, source) for place in range(len(network.layers)) if (source := network.source_of(place)) is not None]
+    adds = [
+        (number, source) for number in range(len(network.layers)) if (source := network.source_of(number)) is not None
+    ]
     if not adds:
         return [None] * len(groups)
     ends = list(accumulate(len(group) for group in groups))
     stage_of = [stage for stage, group in enumerate(groups) for _ in group]
-    found = [_Ways() for _ in groups]
+    ways = [_Ways() for _ in groups]
     for source in sorted({source for _, source in adds}):
         value = network.layers[source].name, network.shapes[source + 1]
-        uses = sorted({stage_of[place] for place, added in adds if added == source})
+        uses = sorted({stage_of[number] for number, added in adds if added == source})
         for stage in uses:
-            found[stage].used.append(value[0])
+            ways[stage].used.append(value[0])
         at = stage_of[source]
         while at < uses[-1]:
             back = returning.next_stage(at, uses) if returning else None
             if back is not None:
                 assert returning is not None
-                found[at].stored.append((*value, returning.depth(at, back)))
-                found[back].fetched.append(value)
+                ways[at].stored.append((*value, returning.depth(at, back)))
+                ways[back].fetched.append(value)
                 at = back
                 continue
             if source == ends[at] - 1:  # what the last layer of a stage makes crosses to the next anyway
-                found[at + 1].input_is = value[0]
+                ways[at + 1].input_is = value[0]
             else:
-                found[at].leaving.append(value)
-                found[at + 1].arriving.append(value)
+                ways[at].leaving.append(value)
+                ways[at + 1].arriving.append(value)
             at += 1
-    return [each.skips() for each in found]
+    return [way.skips() for way in ways]
 
 
 @dataclass(frozen=True)

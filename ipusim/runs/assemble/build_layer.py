@@ -75,7 +75,7 @@ def python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Find
             "function": load_function(spec.python, base),
             "shapes": spec.parameters,
             "fill": spec.fill,
-            "given_cost": _given_cost(spec),
+            "stated_cost": _given_cost(spec),
         }
     return None
 

@@ -100,7 +100,7 @@ def counted_profiles(
             )
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.sent), itemsize)
     given = options.pipeline.cycles
     if not isinstance(given, tuple):
         return tuple(profiles)
@@ -175,7 +175,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, asked: boo
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[position] for position in sent.kept) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:

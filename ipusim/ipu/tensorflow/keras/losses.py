@@ -13,9 +13,9 @@ import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
@@ -89,9 +89,9 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((y_pred - y_true)^2) of each sample."""
     predictions = tensor(y_pred)
     errors = squared_errors(predictions, fitted(y_true, predictions))
-    if not isinstance(errors, EachLoss):
+    if not isinstance(errors, PerExampleLoss):
         return anp.mean(errors, axis=-1)
-    return EachLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
+    return PerExampleLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
 
 
 def _differences(y_true: Any, y_pred: Any) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.described import Configured
@@ -140,7 +140,7 @@ class MeanMetricWrapper(Metric):
         """Return the mean and 1; with weights both sums."""
         values = self._function(y_true, y_pred, **self._options)
         if sample_weight is None:
-            return (values.mean_of_all() if isinstance(values, EachLoss) else anp.mean(values),)
+            return (values.mean_of_all() if isinstance(values, PerExampleLoss) else anp.mean(values),)
         return weighted(concrete(values), sample_weight)
 
     def _of_host(self, y_true: Any, y_pred: Any, sample_weight: Any) -> Sequence[Any]:

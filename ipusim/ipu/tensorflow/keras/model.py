@@ -13,8 +13,8 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import model_name
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, plain
 from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension

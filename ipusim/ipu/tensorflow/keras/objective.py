@@ -9,7 +9,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.runtime.each_loss import concrete
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
 from ipusim.ipu.tensorflow.keras.metrics import Metric
 from ipusim.ipu.tensorflow.losses import in_rows

@@ -17,9 +17,9 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.optimizers.gradient_accumulation_optimizer import GradientAccumulationOptimizerV2
 from ipusim.ipu.runtime.building import collect
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.runtime.optimizer import Optimizer as AnyOptimizer
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Element
