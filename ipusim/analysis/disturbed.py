@@ -53,7 +53,7 @@ class DisturbanceCost:
         totals: dict[int, int] = {}
         for (_, source), cycles in self.waits.items():
             totals[source] = totals.get(source, 0) + cycles
-        for source, cycles in sorted(totals.items(), key=lambda found: (-found[1], found[0])):
+        for source, cycles in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
             yield source, cycles, tuple(ipu for ipu, other in self.waits if other == source)
 
     def to_dict(self) -> dict[str, Any]:

@@ -58,10 +58,10 @@ class Learning:
     @cached_property
     def mean_loss_by_step(self) -> dict[int, float]:
         """The mean over the micro-batches of each step whose losses reached the host."""
-        found: dict[int, list[float]] = {}
+        losses_of: dict[int, list[float]] = {}
         for loss in self.losses:
-            found.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
-        return {step: float(np.mean(losses)) for step, losses in found.items()}
+            losses_of.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
+        return {step: float(np.mean(losses)) for step, losses in losses_of.items()}
 
     def mean_loss(self, step: int) -> float:
         """Return the mean loss of one step."""

@@ -69,5 +69,5 @@ class _Ways:
         order = np.argsort(np.concatenate(sent), kind="stable")
         position = np.concatenate(sent)[order]
         first = np.minimum.accumulate(np.concatenate(used)[order][::-1])[::-1]
-        found: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
-        return found
+        positions: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
+        return positions

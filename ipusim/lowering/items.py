@@ -17,7 +17,7 @@ Items = npt.NDArray[np.int64]
 _MOST_AROUND: Final = 8
 
 
-class Place(NamedTuple):
+class SortKey(NamedTuple):
     """Where items belong: columns of one length, or one number for all.
 
     Attributes:
@@ -36,17 +36,17 @@ class Place(NamedTuple):
 
 
 def items(
-    place: Place,
+    key: SortKey,
     code: npt.NDArray[np.int64] | int,
     stage: npt.NDArray[np.int64] | int = NONE,
     micro_batch: npt.NDArray[np.int64] | int = NONE,
     number: npt.NDArray[np.int64] | int = NONE,
 ) -> Items:
     """Return instructions at their places, shape (9, instructions), the columns of COLUMNS."""
-    found = np.empty((len(COLUMNS), len(place.ipu)), np.int64)
-    for row, column in zip(found, (*place, code, stage, micro_batch, number), strict=True):
+    columns = np.empty((len(COLUMNS), len(key.ipu)), np.int64)
+    for row, column in zip(columns, (*key, code, stage, micro_batch, number), strict=True):
         row[:] = column
-    return found
+    return columns
 
 
 def in_order(parts: Iterable[Items]) -> Items:

@@ -39,6 +39,6 @@ def check_sync(sync: Sync, shape: PlanShape) -> None:
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
         "concurrent stages": bool(shape.sizes),
     }
-    for what, wanted in side.items():
-        if wanted:
+    for what, used in side.items():
+        if used:
             raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} are in lock-step only, not in {sync.words}.")

@@ -37,7 +37,7 @@ def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapp
     However many micro-batches there are, the code is the same, so that it is estimated once in a shared cache.
     """
     stages = plan.shape.stages
-    passes = [divmod(each, stages) for each in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
+    passes = [divmod(key, stages) for key in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
     smallest = replace(program, shape=plan.shape.fewest_micro_batches)
     return shared()(_code_by_ipu, tuple(passes), smallest, system)
 
@@ -88,8 +88,8 @@ def _most_temporary(stage: StageProfile, system: System) -> int:
     rates = PlannerRates.of(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}
-    held = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
-    return system.ipu.tiles * max(held, default=0)
+    temporary = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
+    return system.ipu.tiles * max(temporary, default=0)
 
 
 def _works(costs: Iterable[PassCost]) -> Iterator[Work]:

@@ -307,7 +307,7 @@ class Costs:
             return laws.SLOT(self.overlapped)
         back = [kind != Pass.FORWARD for kind, _ in passes]
         ways = [
-            joined(*(self.passes[each] for each, own in zip(passes, back, strict=True) if own == is_back))
+            joined(*(self.passes[one] for one, own in zip(passes, back, strict=True) if own == is_back))
             for is_back in (False, True)
         ]
         return laws.SLOT(Cycles(longest, *ways))
@@ -321,7 +321,7 @@ class Costs:
         Returns:
             Cycles of each; all of them are those of the slot.
         """
-        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[each] for each in passes)]
+        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[one] for one in passes)]
         if not ends[-1]:
             return (*(0,) * (len(passes) - 1), whole)
         return tuple(whole * end // ends[-1] - whole * begin // ends[-1] for begin, end in pairwise(ends))

@@ -137,7 +137,7 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             times = passes.runs[kind, stage] - within[kind, stage]
             yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
-        of = " and ".join(passes.name(*each) for each in slot)
+        of = " and ".join(passes.name(*key) for key in slot)
         yield Thing(f"{of} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
     for ipu in passes.plan.ipus if shape.training else ():
         yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))

@@ -37,17 +37,17 @@ def schedule_of(text: str, folder: Path) -> Schedule:
         return registry.find(text)
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)
-    with registry.kept():
-        found = load_value(
-            text, folder, "function or Schedule", lambda each: callable(each) or isinstance(each, Schedule)
+    with registry.scoped():
+        value = load_value(
+            text, folder, "function or Schedule", lambda value: callable(value) or isinstance(value, Schedule)
         )
-    if not isinstance(found, Schedule):
-        return Schedule(text.rpartition(":")[2], _Guarded(found, Order), any_count, True, f"of {text}")
+    if not isinstance(value, Schedule):
+        return Schedule(text.rpartition(":")[2], _Guarded(value, Order), any_count, True, f"of {text}")
     try:
-        registry.check(found)
+        registry.check(value)
     except ProgramError as error:
         raise ModelError(f"{text!r}: {error}") from None
-    return replace(found, order=_Guarded(found.order, Order), multiple=_Guarded(found.multiple, int))
+    return replace(value, order=_Guarded(value.order, Order), multiple=_Guarded(value.multiple, int))
 
 
 class _Guarded:
@@ -61,12 +61,12 @@ class _Guarded:
     def __call__(self, shape: PlanShape) -> Any:
         """Return what the function gives; raises PlanError for whatever it raises but a refusal of ``shape``."""
         try:
-            found = self._function(shape)
+            result = self._function(shape)
         except (KeyboardInterrupt, ProgramError):
             raise
         except BaseException as error:
             raise PlanError(f"{line_of(error, self._function)}: {message_of(error)}") from error
-        if not isinstance(found, self._gives) or isinstance(found, bool) or (isinstance(found, int) and found < 1):
-            wanted = "an Order" if self._gives is Order else "a whole number from 1 up"
-            raise PlanError(f"{first_line(self._function)}: expected {wanted}, got {found!r}")
-        return found
+        if not isinstance(result, self._gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
+            expected = "an Order" if self._gives is Order else "a whole number from 1 up"
+            raise PlanError(f"{first_line(self._function)}: expected {expected}, got {result!r}")
+        return result

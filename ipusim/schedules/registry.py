@@ -250,14 +250,14 @@ def check(schedule: Schedule) -> None:
         if not callable(getattr(schedule, argument)):
             raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
     for argument, vocabulary in (("supports", Feature), ("syncs", Sync)):
-        given = getattr(schedule, argument)
-        if not isinstance(given, tuple | frozenset | set) or not set(given) <= set(vocabulary) or not given:
-            known = ", ".join(each.name for each in vocabulary)
-            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {given!r}")
+        chosen = getattr(schedule, argument)
+        if not isinstance(chosen, tuple | frozenset | set) or not set(chosen) <= set(vocabulary) or not chosen:
+            known = ", ".join(member.name for member in vocabulary)
+            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {chosen!r}")
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def scoped() -> Iterator[None]:
     """Unregister schedules registered within the block when it ends."""
     before = dict(_SCHEDULES)
     try:
@@ -269,7 +269,7 @@ def kept() -> Iterator[None]:
 
 def default_serialized() -> Schedule:
     """Return the schedule that a program with batch serialization has by default."""
-    return next(each for each in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in each.supports)
+    return next(schedule for schedule in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in schedule.supports)
 
 
 def names() -> tuple[str, ...]:
@@ -293,8 +293,8 @@ def is_of_the_house(schedule: Schedule) -> bool:
 
 def find(name: str) -> Schedule:
     """Return the schedule of that name, in any case; raises ProgramError naming those that exist."""
-    found = _SCHEDULES.get(name.lower())
-    if found is None:
+    schedule = _SCHEDULES.get(name.lower())
+    if schedule is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)
         raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {listed([*_SCHEDULES], name)}"))
-    return found
+    return schedule

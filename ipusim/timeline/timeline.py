@@ -212,19 +212,19 @@ class Timeline:
         Returns:
             The run with these blocks; None where a row behind one has its cause too far back in the block.
         """
-        kept = np.ones(len(self), dtype=bool)
+        remaining = np.ones(len(self), dtype=bool)
         gaps, before = [], 0
         for repeat in repeats:
             size = repeat.last - repeat.first
-            kept[repeat.last : repeat.first + repeat.times * size] = False
+            remaining[repeat.last : repeat.first + repeat.times * size] = False
             block = repeat._replace(first=repeat.first - before, last=repeat.last - before)
             gaps.append(Gap(block, repeat.first, size))
             before += (repeat.times - 1) * size
-        table, cause = self._table[kept], cause_rows(self.cause[kept], gaps)
+        table, cause = self._table[remaining], cause_rows(self.cause[remaining], gaps)
         table[:, Span._fields.index("cause")] = cause
-        found = Timeline(self.info, table, [gap.block for gap in gaps])
-        right = (cause >= NONE).all() and np.array_equal(found.blocks.causes(cause), self.cause[kept])
-        return found if right else None
+        folded = Timeline(self.info, table, [gap.block for gap in gaps])
+        right = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[remaining])
+        return folded if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
         """Return the run of ``info`` in which blocks of this one happen several times; :meth:`contiguous` undoes it.
@@ -353,7 +353,7 @@ class Timeline:
         """
         return np.flatnonzero(of_kinds(self.kind, kinds))
 
-    def on_each_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def per_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return rows once for each IPU that they occupy.
 
         Args:

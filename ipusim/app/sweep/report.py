@@ -197,7 +197,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     lines = []
     if best := best_of(swept, measure):
         point, outcome = best[0]
-        best_words = measure.told(measure.of(outcome) or 0.0)
+        best_words = measure.text(measure.of(outcome) or 0.0)
         with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
         if measure is THROUGHPUT:
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
@@ -312,7 +312,7 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
 
 def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
-    cells = ["-" if value is None else measure.told(value) for measure, value in zip(shown, numbers, strict=True)]
+    cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
     fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
     return (", ".join(map(text_of, point)), *cells, fits)
 

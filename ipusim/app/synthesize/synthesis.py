@@ -368,7 +368,7 @@ def _judged(
 
 def _simulated(request: Request, schedule: Schedule) -> Row | None:
     """Return the run of a request under a schedule of words; None where it is refused."""
-    with schedules.kept():
+    with schedules.scoped():
         schedules.register(schedule)
         try:
             (row,) = compare(request, [NAME])
