@@ -56,12 +56,12 @@ def error_words(job: Job) -> str:
 @cache
 def _words() -> dict[str, str]:
     """Return the errors of each kind, in words."""
-    found = {}
+    words = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
         said = row.cells
         least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
-        found[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
-    return found
+        words[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
+    return words
 
 
 def _flat(layers: Sequence[Any]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ class Evaluations:
 
     def __init__(self, held_out: HeldOut) -> None:
         """Begin without any."""
-        self.found: list[tuple[int, Evaluation]] = []
+        self.results: list[tuple[int, Evaluation]] = []
         self._held_out = held_out
 
     def before(self, session: Session, execution: int) -> None:
@@ -29,5 +29,5 @@ class Evaluations:
 
     def _evaluate(self, session: Session, step: int) -> None:
         with Failing(f"the evaluation after step {step - 1} failed"):  # on other samples a user's function may
-            found = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
-        self.found.append((step, found))
+            result = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
+        self.results.append((step, result))

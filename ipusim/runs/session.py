@@ -158,13 +158,13 @@ class Session:
         if self._together is None:
             return
         with self._together.all_gathered():
-            for place, executor in enumerate(self._executors):
+            for replica, executor in enumerate(self._executors):
                 set_arrays(executor.weights(), state.variables)
-                for held, slots in zip(executor.slots(), state.slots, strict=False):
+                for own_slots, slots in zip(executor.slots(), state.slots, strict=False):
                     # an optimizer of the user's own may have made some in its first update, which is still to come
-                    held.update({name: slot.copy() for name, slot in slots.items() if name not in held})
-                    set_arrays(held, slots)
-                values = state.untrained[place] if place < len(state.untrained) else {}
+                    own_slots.update({name: slot.copy() for name, slot in slots.items() if name not in own_slots})
+                    set_arrays(own_slots, slots)
+                values = state.untrained[replica] if replica < len(state.untrained) else {}
                 check_known(executor.untrained, values)
                 executor.untrained.update((name, frozen(array)) for name, array in values.items())
         self.executions = self.executions if state.executions is None else state.executions
@@ -207,8 +207,8 @@ class Session:
         if self._together is None:
             return {}
         with self._together.all_gathered():
-            held = self._executors[0].weights() | self._executors[0].untrained
-            return {name: array.copy() for name, array in held.items() if names is None or name in names}
+            arrays = self._executors[0].weights() | self._executors[0].untrained
+            return {name: array.copy() for name, array in arrays.items() if names is None or name in names}
 
     def run(
         self,

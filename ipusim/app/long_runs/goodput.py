@@ -255,7 +255,7 @@ def _positive_s(text: str, words: str) -> float:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GoodputSettings:
     """What to follow.
 
     Attributes:
@@ -293,7 +293,7 @@ class Wanted:
             )
 
 
-def goodput(timeline: Timeline, settings: Wanted) -> Goodput:
+def goodput(timeline: Timeline, settings: GoodputSettings) -> Goodput:
     """Return what failures leave of the time of a training whose weight updates take as long as a run's.
 
     Args:

@@ -42,7 +42,9 @@ class Keys:
 
     def of(self, request: Request) -> str:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
-        options = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
+        options = {
+            key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")
+        }
         files = {name: self._content(path) for name, path in sorted(_files(options, request.folder))}
         text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

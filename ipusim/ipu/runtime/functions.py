@@ -81,7 +81,7 @@ class TracedFunctions:
             _bytes(first) if arguments.infeed else 0,
             outfeed,
             _samples(first or traced.stages[0].inputs),
-            kept_bytes=outfeed.element_bytes,
+            result_bytes=outfeed.element_bytes,
             sums_gradients=traced.sums_gradients,
             sums_over_hosts=arguments.host_gradients is None,
             workload=self._workload,

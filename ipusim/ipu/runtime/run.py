@@ -281,11 +281,11 @@ class Pipeline(Fetch):
         slots = {name: array.copy() for item in self._named.values() for name, array in item.slots.items()}
         return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
 
-    def check_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
+    def check_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.NameFilter = checkpoint.everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
         checkpoint.check_arrays_of(self.session, arrays, wanted)
 
-    def set_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
+    def set_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.NameFilter = checkpoint.everything) -> None:
         """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
 
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,

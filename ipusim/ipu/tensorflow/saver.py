@@ -223,7 +223,7 @@ def _check_session(sess: Any) -> None:
     sess.run([])  # which a closed one refuses
 
 
-def _wanted(var_list: Any) -> checkpoint.Wanted:
+def _wanted(var_list: Any) -> checkpoint.NameFilter:
     if var_list is None:
         return checkpoint.everything
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
@@ -238,7 +238,7 @@ _OWN: Final = "ipusim/"
 _PROGRAM: Final = "ipusim/program "
 
 
-def state_now(wanted: checkpoint.Wanted = checkpoint.everything) -> dict[str, Array]:
+def state_now(wanted: checkpoint.NameFilter = checkpoint.everything) -> dict[str, Array]:
     """Return copies of all that is ``wanted`` by name; of two programs that have a variable, the one that trains it."""
     result: dict[str, Array] = {}
     for number, program in _programs():
@@ -248,7 +248,7 @@ def state_now(wanted: checkpoint.Wanted = checkpoint.everything) -> dict[str, Ar
     return {name: array for name, array in result.items() if wanted(name)}
 
 
-def go_on_from(arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
+def go_on_from(arrays: checkpoint.Arrays, wanted: checkpoint.NameFilter = checkpoint.everything) -> None:
     """Set all that is ``wanted``; raises as Pipeline.set_arrays does, before anything is set."""
     others = {name: item for name, item in _of_the_host().items() if wanted(name)}
     checkpoint.check_arrays({name: item.initial for name, item in others.items()}, arrays)
