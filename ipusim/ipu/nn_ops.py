@@ -256,12 +256,12 @@ def _sampled_logits(
         else tensor(weights)
     )
     bias, x, true = tensor(biases), tensor(inputs), whole_numbers("labels", labels)
-    wanted = {
+    shapes = {
         "weights": (table.shape, (num_classes, x.shape[-1])),
         "biases": (bias.shape, (num_classes,)),
         "labels": (true.shape, (x.shape[0], num_true)),
     }
-    for name, (result, shape) in wanted.items():
+    for name, (result, shape) in shapes.items():
         if result != shape:
             checks.wrong_value(name, f"a tensor of shape {shape}", result)
     if sampled_values is None:

@@ -1,4 +1,4 @@
-"""What the stages of a request cost and compute, whatever they are given as."""
+"""Costs and arithmetic of the stages of a request, in whichever form it describes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What stages cost and compute.
+    """Costs and arithmetic of stages.
 
     Attributes:
         profiles: what each stage asks of an IPU.

@@ -46,7 +46,7 @@ class _InputStreams(IPUInfeedQueue):
         self.values = values
 
     def check_started(self) -> None:
-        """Do nothing: a run brings its values along."""
+        """Accept: a run brings its values along."""
 
     def take(self, index: int) -> tuple[Array, ...]:
         """Return the values of the run."""

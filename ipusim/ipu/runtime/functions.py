@@ -131,18 +131,18 @@ def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dt
 
     Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
     """
-    asked: Any = arguments.gradient_accumulation_dtype
-    if asked is None:
+    chosen: Any = arguments.gradient_accumulation_dtype
+    if chosen is None:
         return variable.dtype
-    if callable(asked):
+    if callable(chosen):
         try:
-            asked = asked(Variable(name, variable, {}))
+            chosen = chosen(Variable(name, variable, {}))
         except Exception as error:
             raise ProgramError(
                 f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
                 f"{type(error).__name__}: {error}"
             ) from error
-    return checks.dtype("gradient_accumulation_dtype", asked)
+    return checks.dtype("gradient_accumulation_dtype", chosen)
 
 
 def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) -> tuple[models.StageProfile, ...]:
@@ -174,7 +174,7 @@ def _with_untrained(result: models.StageProfile, item: TracedStage) -> models.St
     arrays = item.stage.untrained
     return replace(
         result,
-        untrained_bytes=_bytes(tuple(arrays[name] for name in item.held)),
+        untrained_bytes=_bytes(tuple(arrays[name] for name in item.owned_untrained)),
         changing_bytes=_bytes(tuple(arrays[name] for name in item.stage.changes)),
     )
 
@@ -213,9 +213,9 @@ def sent_dtype(outfeed: pipelines.Outfeed, output: Array) -> np.dtype[Any]:
 
 
 def _summed(outfeed: pipelines.Outfeed, outputs: tuple[Array, ...]) -> models.Summed:
-    kept = [outputs[position] for position in outfeed.sent]
-    width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
-    return models.Summed(sum(output.size for output in kept), width)
+    sent = [outputs[position] for position in outfeed.sent]
+    width = max((sent_dtype(outfeed, output).itemsize for output in sent), default=1)
+    return models.Summed(sum(output.size for output in sent), width)
 
 
 def _refuse_shared_variables_in_parts(offload: pipelines.Offload, traced: Traced) -> None:
@@ -258,7 +258,7 @@ class Feed:
         return (*self._inputs.values, *self._queue.take(self.start + index)), None
 
     def replace_inputs(self, inputs: Sequence[Any]) -> None:
-        """Take other values for the inputs.
+        """Replace the values of the inputs.
 
         Raises ProgramError for another number or shape of them, ProgramTypeError where a value would have to be
         rounded to the input's dtype.

@@ -22,9 +22,9 @@ class PerExampleLoss:
 
     __array_priority__ = 1000.0  # an array on the left leaves the operator to this
 
-    def __init__(self, shape: tuple[int, ...], each: Callable[[], Any], mean: Callable[[], Any]) -> None:
+    def __init__(self, shape: tuple[int, ...], losses: Callable[[], Any], mean: Callable[[], Any]) -> None:
         """Take the shape of the losses, what computes them all, and what computes their mean."""
-        self.shape, self._each, self._mean = shape, each, mean
+        self.shape, self._losses, self._mean = shape, losses, mean
 
     @property
     def ndim(self) -> int:
@@ -46,7 +46,7 @@ class PerExampleLoss:
 
     def array(self) -> Any:
         """Return all of them."""
-        return self._each()
+        return self._losses()
 
     def __getitem__(self, key: Any) -> Any:
         """Return some of them."""
@@ -96,15 +96,15 @@ def squared_errors(x: Any, y: Any) -> Any:
     """Return (x - y)^2, as :class:`PerExampleLoss` where both have one shape and one of them takes no gradient."""
     predictions, targets = concrete(x), concrete(y)
 
-    def each() -> Any:
+    def errors() -> Any:
         return anp.square(predictions - targets)
 
     if anp.shape(predictions) != anp.shape(targets) or not anp.shape(predictions):
-        return each()
+        return errors()
     if depends_on_a_variable(targets):
         predictions, targets = targets, predictions
     if depends_on_a_variable(targets) or predictions.dtype.kind != "f":
-        return each()
+        return errors()
     return PerExampleLoss(
-        anp.shape(predictions), each, lambda: run_loss(layers.MeanSquaredError(), predictions, targets, {})
+        anp.shape(predictions), errors, lambda: run_loss(layers.MeanSquaredError(), predictions, targets, {})
     )

@@ -337,7 +337,7 @@ def _diagonal(names: str, x: Any) -> tuple[str, Any]:
     return names, x
 
 
-def _axis(names: str, place: int) -> int:
+def _axis(names: str, index: int) -> int:
     """Return the axis of the letter at a place; those behind an ellipsis are counted from the end."""
-    behind = "..." in names and place > names.index("...")
-    return place - len(names) if behind else place
+    behind = "..." in names and index > names.index("...")
+    return index - len(names) if behind else index

@@ -36,7 +36,7 @@ class Sums:
         self._of[node] = add_outgrads(self._of.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
-        """Take the sum, when all have come."""
+        """Return and remove the sum of a node's gradients, when all have come."""
         return self._of.pop(node)[0]
 
     def walk(self, ends: list[VJPNode]) -> None:
@@ -99,13 +99,13 @@ def pullback_of_several(
     forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
 
     def pull(grads: Any) -> list[Any]:
-        found = sums()
+        total = sums()
         for end, grad in zip(ends, grads, strict=True):
             if end is not None and grad is not None:
-                found.add(end, grad)
-        found.walk([end for end in dict.fromkeys(ends) if end is not None and end in found])
+                total.add(end, grad)
+        total.walk([end for end in dict.fromkeys(ends) if end is not None and end in total])
         return [
-            found.take(root) if root in found else np.zeros(shape, dtype)
+            total.take(root) if root in total else np.zeros(shape, dtype)
             for root, (shape, dtype) in zip(roots.values(), forms, strict=True)
         ]
 

@@ -38,7 +38,7 @@ class HostTable(Protocol):
         ...
 
     def learn(self, ids: Array, gradients: Array, key: Key) -> None:
-        """Take the gradients of the rows of one look-up."""
+        """Learn from the gradients of the rows of one look-up."""
         ...
 
 
@@ -75,7 +75,7 @@ def rows_of(request: _LookUp, _: Any) -> Any:
 
 @primitive  # type: ignore[untyped-decorator]
 def learn_rows(request: _LookUp, gradients: Any) -> Any:
-    """Give gradients back, where they are those of a micro-batch; returns the empty variable's."""
+    """Hand the gradients of a micro-batch's rows to the table; return the gradient of the empty variable."""
     if request.key is not None:
         request.table.learn(request.ids, gradients, request.key)
     return np.zeros(0, np.float32)

@@ -88,7 +88,7 @@ class Placements(Generic[T]):
         return Placement(here, self._bytes_of(value, args))
 
     def use(self, array: Placement, where: HostScope | None) -> None:
-        """Have an array cross that is needed on the other side."""
+        """Count a copy of an array to the side that uses it, unless it is there."""
         if array.on_both or (array.made is None) is (where is None):
             return
         array.on_both = True
@@ -211,7 +211,7 @@ class PlacedSums(Sums):
             self._outside[node] = add_outgrads(self._outside.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
-        """Take the sum of both sides."""
+        """Return and remove the sum of the gradients from both sides."""
         if node not in self._outside:
             return super().take(node)
         outside = self._outside.pop(node)[0]

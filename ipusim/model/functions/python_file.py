@@ -73,14 +73,14 @@ def _run(path: Path, source: bytes) -> ModuleType:
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except SyntaxError as error:
-        place = f"{error.filename or path}:{error.lineno or 1}"
-        raise ModelError(f"{place}: {type(error).__name__}: {error.msg}") from None
+        line = f"{error.filename or path}:{error.lineno or 1}"
+        raise ModelError(f"{line}: {type(error).__name__}: {error.msg}") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        place = f"{path}:{lines[-1]}" if lines else str(path)
-        raise ModelError(f"{place}: {message_of(error)}") from error
+        line = f"{path}:{lines[-1]}" if lines else str(path)
+        raise ModelError(f"{line}: {message_of(error)}") from error
     finally:
         if before is None:
             del sys.modules[name]

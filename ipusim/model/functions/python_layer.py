@@ -83,8 +83,8 @@ class _PythonFunction:
             raise
         except BaseException as error:  # a user's function may do anything, and leave with sys.exit
             on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
-            place = line_of(error, self.function)
-            raise ModelError(f"{self._label} ({place}){on}: {message_of(error)}") from error
+            line = line_of(error, self.function)
+            raise ModelError(f"{self._label} ({line}){on}: {message_of(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""

@@ -83,7 +83,7 @@ def check_same(name: str, one: Array, other: Array) -> None:
 
 
 def check_known(variables: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    """Refuse values of variables that there are not, or of another shape or dtype; raises ModelError."""
+    """Refuse values of unknown variables, or of another shape or dtype; raises ModelError."""
     for name, value in values.items():
         if name not in variables:
             raise ModelError(f"expected a variable of the program, got {name!r}{did_you_mean(name, list(variables))}")

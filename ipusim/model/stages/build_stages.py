@@ -81,9 +81,7 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return what each stage has to do with skip connections; None for all where the network has none."""
-    adds = [
-        (number, source) for number in range(len(network.layers)) if (source := network.source_of(number)) is not None
-    ]
+    adds = [(at, source) for at in range(len(network.layers)) if (source := network.source_of(at)) is not None]
     if not adds:
         return [None] * len(groups)
     ends = list(accumulate(len(group) for group in groups))
@@ -91,7 +89,7 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
     ways = [_Ways() for _ in groups]
     for source in sorted({source for _, source in adds}):
         value = network.layers[source].name, network.shapes[source + 1]
-        uses = sorted({stage_of[number] for number, added in adds if added == source})
+        uses = sorted({stage_of[layer] for layer, added in adds if added == source})
         for stage in uses:
             ways[stage].used.append(value[0])
         at = stage_of[source]

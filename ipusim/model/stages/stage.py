@@ -170,7 +170,7 @@ class LayerStage:
 
     @cached_property
     def owned_sizes(self) -> dict[str, int]:
-        """The same of those that are no earlier stage's."""
+        """The sizes of the parameters that no earlier stage owns."""
         shared = self.shared_names
         return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
 
