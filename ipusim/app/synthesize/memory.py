@@ -73,7 +73,7 @@ def memory_of(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> Memory:
         limits: the most bytes of IPUs, by their numbers; none where there is no limit.
     """
     footprint = job.memory.footprint
-    base = {each.ipu: each.resident_bytes - each.assumed_bytes for each in footprint.ipus}
+    base = {of_ipu.ipu: of_ipu.resident_bytes - of_ipu.assumed_bytes for of_ipu in footprint.ipus}
     for stage in footprint.stages:
         base[stage.ipus[0]] -= stage.fifo_bytes
     return Memory(tasks, footprint.stages, [base[ipu] for ipu in tasks.ipus], [limits.get(ipu) for ipu in tasks.ipus])
