@@ -89,7 +89,7 @@ class IdleCauses:
 
 
 def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Column], ...]:
-    """Return what each IPU takes its time for: looks with cycles of shape (IPUs,), which add up to the window.
+    """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
 
     Args:
         idle: of the window.
@@ -204,7 +204,7 @@ class _Track:
 
 
 def _own(track: _Track) -> _Intervals:
-    """Return what IPUs do themselves that is no arithmetic."""
+    """Return the spans on IPUs that are no arithmetic, as idle intervals."""
     own = _OWN[track.kind]
     at = np.flatnonzero(own != NONE)
     return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at

@@ -79,7 +79,7 @@ class _Way:
         self.cause = way.cause
 
     def repeat(self, way: _Way, times: int) -> None:
-        """Count what another part leads through so many times more."""
+        """Count the rows of another part some times more."""
         self.more += [(way.rows, times), *((rows, times * number) for rows, number in way.more)]
 
     def counts(self, rows: int) -> Rows:
@@ -184,7 +184,7 @@ def _last(timeline: Timeline) -> int:
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:
-    """Return what released those who meet in ``row``, with a span each: what the last of them did, who did not wait."""
+    """Return what released the IPUs that meet in ``row``, with a span each: what the last to arrive did."""
     together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
@@ -195,7 +195,7 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
 
 @dataclass(frozen=True)
 class PathPart:
-    """What a kind of spans, of one stage where it is a stage's, takes of the critical path.
+    """The part of the critical path that spans of one kind take, of one stage where they are a stage's.
 
     Attributes:
         kind: of the spans.

@@ -45,7 +45,7 @@ class DisturbanceCost:
 
     @property
     def cause(self) -> Idle | None:
-        """What IPUs are idle longest for that they are not idle for without disturbances; None where they are not."""
+        """The cause of most idle cycles that the undisturbed run does not have; None where there is none."""
         return max(self.idle, key=lambda cause: self.idle[cause], default=None)
 
     def most_waited_for(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -69,7 +69,7 @@ class DisturbanceCost:
 
 
 def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int], int], dict[Idle, int]]:
-    """Return what IPUs are idle for longer in a run than in the one without disturbances.
+    """Return the idle cycles by cause that a run has more than the one without disturbances.
 
     Args:
         timeline: of the run.

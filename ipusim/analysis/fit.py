@@ -1,4 +1,4 @@
-"""Whether a program fits the memory of its IPUs, and where it does not: how much is too much, and what holds it."""
+"""Whether a program fits the memory of its IPUs; where it does not, the excess and its holders."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Fit:
         return next(footprint_of.assumed_bytes for footprint_of in self.footprint.ipus if footprint_of.ipu == peak.ipu)
 
     def _code(self, peak: Peak) -> str:
-        """Return what a verdict says of an IPU's code, behind its bytes; nothing where these are stated."""
+        """Return a verdict's words about an IPU's code, behind its bytes; empty where these are stated."""
         if assumed := self._assumed_bytes(peak):
             return f", {format_bytes(assumed)} of it code (assumed)"
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
@@ -90,7 +90,7 @@ class Fit:
 
     @property
     def largest(self) -> Holder:
-        """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins.
+        """The largest holder of the fullest IPU that does not fit: there a remedy begins.
 
         Code that is assumed is nothing that anyone could change.
         """

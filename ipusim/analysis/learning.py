@@ -1,4 +1,4 @@
-"""What the arithmetic of a run gave: losses, outputs, weights and evaluations."""
+"""Results of the arithmetic of a run: losses, outputs, weights and evaluations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Loss:
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """What the arithmetic gave.
+    """The results of the arithmetic.
 
     Attributes:
         losses: whatever losses reached the host, those of the replicas side by side; empty without a loss.

@@ -116,7 +116,7 @@ class Steps(NamedTuple):
 
 
 def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -> Steps:
-    """Return how much of an IPU's room for products, which it has all the time, something lies in, in replica 0.
+    """Return the used bytes of an IPU's room for products, which it holds all the time, in replica 0.
 
     While a pass runs it is what the stage's products hold, while a weight update runs what that has loaded.
     """

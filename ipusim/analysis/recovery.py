@@ -1,4 +1,4 @@
-"""Which of a run's time goes to work done again, as an IPU was lost after the last checkpoint."""
+"""The time of a run that goes to work done again, as an IPU was lost after the last checkpoint."""
 
 from __future__ import annotations
 

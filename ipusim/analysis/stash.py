@@ -30,7 +30,7 @@ class Stash(NamedTuple):
 
 
 def stash_of(timeline: Timeline, rows: Column) -> Stash:
-    """Return what stages keep of each micro-batch, as far as passes among ``rows`` tell it.
+    """Return the stash of each micro-batch in each stage, as far as passes among ``rows`` show it.
 
     Counts at a time are those of :func:`ipusim.analysis.memory.stashed_micro_batches`. In inference nothing is kept.
 

@@ -62,7 +62,7 @@ def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.ND
 def _tensors(
     passes: Table, slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], shape: PlanShape, side: SideInstructions
 ) -> Iterator[Items]:
-    """Yield what brings passes their tensors from other IPUs, and hands on what they have made.
+    """Yield the receives and sends of passes' tensors.
 
     What comes from other IPUs is there before the first pass of a slot, and goes to them behind its last. The last
     stage hands its own backward pass what its forward pass has made.

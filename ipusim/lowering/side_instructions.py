@@ -1,4 +1,4 @@
-"""What stands around passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
+"""Instructions beside passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def handed_out(
 
 
 def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
-    """Return how results leave, and in every how many executions."""
+    """Return the code of the instruction that hands out results, and in every how many executions it runs."""
     if side.outfeed is None:
         return Code.OUTFEED, 1
     return (Code.ADD_RESULTS, NONE) if side.outfeed.accumulated else (Code.OUTFEED, side.outfeed.period)
@@ -179,6 +179,6 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
 
 
 def _at(key: SortKey, own: npt.NDArray[np.bool_], shift: int) -> SortKey:
-    """Return the places before or after the passes that ``own`` picks."""
+    """Return the keys before or after the passes that ``own`` picks."""
     step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (key.step, key.turn))
     return SortKey(key.ipu[own], step, key.rank, turn, shift)

@@ -92,7 +92,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 
 
 class Marks(Facility):
-    """What notes the state when the IPU of the first stage comes to a mark."""
+    """Facility that notes the machine's state when the IPU of the first stage reaches a mark."""
 
     def __init__(self, ipu: IpuId, note: Callable[[int, tuple[int, int]], object]) -> None:
         """Call ``note`` with the micro-batch of a mark and its pass, all NONE at the beginning of an execution."""

@@ -157,7 +157,7 @@ class Shards:
     def __init__(
         self, executors: Sequence[NumpyExecutor], shards: Iterable[int], system: System, offload: Offload
     ) -> None:
-        """Let go of all but each replica's own part of what ``offload`` spreads over them."""
+        """Release, in each replica, all but its own part of what ``offload`` spreads over replicas."""
         self._executors = tuple(executors)
         self._shards = tuple(shards)
         self._system = system
@@ -166,7 +166,7 @@ class Shards:
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Put together the weights of ``stage`` on ``shard``, or (None) all that its weight update needs."""
+        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs."""
         stored = [self._arrays(executor, shard, stage) for executor in self._executors]
         for arrays in zip(*stored, strict=True):
             plan = self._plan(shard, arrays[0], algorithm)
@@ -175,7 +175,7 @@ class Shards:
                 array[...] = whole.reshape(array.shape)
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
-        """Keep the part of one replica alone."""
+        """Set all but the replica's own part of its arrays to NaN."""
         for array in self._arrays(self._executors[replica], shard, stage):
             own = self._plan(shard, array, "ring").chunk_of(replica)
             part = array.flat[own]  # a copy
@@ -184,7 +184,7 @@ class Shards:
 
     @contextmanager
     def all_gathered(self) -> Iterator[None]:
-        """Have everything put together inside the block, outside of simulated time."""
+        """Gather all that is spread over replicas for the block, outside of simulated time."""
         for shard in self._shards:
             self.gather(shard, None, "ring")
         try:
@@ -193,7 +193,7 @@ class Shards:
             self._release_all()
 
     def _release_all(self) -> None:
-        """Keep each replica's own parts alone."""
+        """Release all arrays in all replicas."""
         for shard in self._shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
@@ -206,7 +206,7 @@ class Shards:
         return self._plans[key]
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
-        """Return what is spread over the replicas of a stage's weights, or (None) of a shard's weights and state."""
+        """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
         if stage is not None:
             return list(executor.variables(shard, stage).values())
         arrays = []

@@ -89,7 +89,7 @@ class Delivery(Facility):
         self._what = self._described(context, replica)
 
     def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
-        """Return where the tensors go of each stage's forward and backward passes, at what sends of replicas cost."""
+        """Return the ways of the tensors that each stage's forward and backward passes make, priced by ``sends``."""
         shape = self._shape
         return [
             _Way(
@@ -160,7 +160,7 @@ class Delivery(Facility):
         return delivered
 
     def _deliver(self, coming: Tensor, now: int) -> None:
-        """Note that a tensor has come, and let the IPU go on that waits for it."""
+        """Record the arrival of a tensor, and wake the IPU that waits for it."""
         tensor, start, span = coming.number, coming.handed_over, coming.cause
         if now > start:
             span = self._record(self._what[tensor], coming.step, start, now, span)
@@ -197,7 +197,7 @@ class Delivery(Facility):
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
-        """Take a tensor, or wait until it has come: behind the span that has brought it."""
+        """Receive a tensor, at once or when it has arrived; returns the span that brought it."""
         if tensor in self._here:
             del self._here[tensor]
             return cause

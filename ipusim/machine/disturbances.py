@@ -132,7 +132,7 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
-    """Return that nothing is slower: no route takes a dead cable. Where it dies later, things change then."""
+    """Return the rule of a dead cable: no route takes it, and no speed changes but where it dies later."""
     if not disturbance.later:
         return None
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
@@ -140,7 +140,7 @@ def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _lost(disturbance: Lost, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: a loss becomes pauses."""
+    """Return None: pauses stand for a loss."""
     return None
 
 
@@ -163,13 +163,13 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 @rule.register(Pause)
 @rule.register(Skip)
 def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: pauses are between executions, and what is skipped is in no pace of its own."""
+    """Return None: pauses are between executions, and skips change no speed."""
     return None
 
 
 @rule.register
 def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
-    """Return that nothing is slower of itself: routes, and what slows an IPU, are others from then on."""
+    """Return the rule of a move: no speed changes by itself; routes, and disturbances of the IPU, do from then on."""
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
@@ -229,14 +229,14 @@ class Speeds:
     """How fast work goes on, and how late it begins, under all disturbances of a system."""
 
     def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
-        """Take what disturbances do, in which cycles are left out."""
+        """Take the rules of all disturbances, and the skips, which leave cycles out."""
         self._rules, self._skips = rules, skips
         self._late = any(rule_of.delay is not None for rule_of in rules)
         self._of_passes: dict[Resource, list[Rule]] = {}
         self._of_others: dict[Resource, list[Rule]] = {}
 
     def touching(self, worker: Resource, what: What | None = None) -> list[Rule]:
-        """Return what slows or delays a resource at some time; where nothing does, it is at full speed for ever.
+        """Return the rules that slow or delay a resource at any time; without any it is always at full speed.
 
         Args:
             worker: the resource.
@@ -265,7 +265,7 @@ class Speeds:
         return speed, None if until is None else until - more
 
     def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
-        """Return what a resource takes for some work, of its cycles at full speed; None where the cycle matters."""
+        """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
         factors = [rule_of.factor for rule_of in self.touching(worker)]
         if None in factors:
             return None
@@ -281,11 +281,8 @@ class Speeds:
 
     def delay(self, worker: Resource, what: What, cycle: int) -> int:
         """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
-        delays = (
-            [rule_of.delay for rule_of in self.touching(worker, what) if rule_of.delay is not None]
-            if self._late
-            else ()
-        )
+        touching = self.touching(worker, what) if self._late else ()
+        delays = [rule_of.delay for rule_of in touching if rule_of.delay is not None]
         if not delays:
             return 0
         work = what if isinstance(what, Work) else Work(what)

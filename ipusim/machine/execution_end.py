@@ -21,7 +21,7 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 class BeforeUpdate(Meeting):
-    """Where all IPUs of all replicas come by one instruction, once in an execution."""
+    """A meeting of all IPUs of all replicas at one instruction, once in an execution."""
 
     def __init__(self, context: Context, code: Code) -> None:
         """Prepare for an instruction."""
@@ -38,7 +38,7 @@ class BeforeUpdate(Meeting):
         self._do_together(self._take_turn(cause))
 
     def _take_turn(self, cause: int) -> Process:
-        """Do what is to be done, and release all IPUs; a SimPy process."""
+        """Carry out the work of the meeting, and release all IPUs; a SimPy process."""
         self._record_waits(self._step)
         span = yield from self._work(self._step, cause)
         self._step += self._steps
@@ -99,7 +99,7 @@ class ByHost(BeforeUpdate):
         return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
 
     def _copy(self, what: int, cycles: int, step: int, cause: int) -> Spans:
-        """Copy to the host, or from there, as ``what`` describes, if anything; returns the last span."""
+        """Copy to or from the host as ``what`` describes, if there are bytes; return the last span."""
         if not cycles:
             return cause
         start = self._clock.now
@@ -107,7 +107,7 @@ class ByHost(BeforeUpdate):
         return self._record(what, step, start, end, cause)
 
     def _await(self, work: int, end: int, step: int, cause: int) -> Spans:
-        """Wait while the host works until ``end``, as ``work`` describes, if it does; returns the last span."""
+        """Wait until ``end`` for the host's work that ``work`` describes, if there is any; return the last span."""
         start = self._clock.now
         if end == start:
             return cause

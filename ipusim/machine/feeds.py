@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """What the IPUs of a replica take from the host, and hand to it; at a cost where a stream of the host ends."""
+    """The infeed and the outfeed of a replica; copies cost something where a stream of the host does."""
 
     def __init__(self, context: Context, replica: int) -> None:
         """Connect them to the host."""
@@ -45,7 +45,7 @@ class Feeds(Facility):
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
-        """Return those of the streams, and the cycles until each I/O tile's copy goes on."""
+        """Return the states of the streams, and the cycles until each copy of I/O tiles goes on."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
         return tuple(stream.state() for stream in self._streams), beside
 

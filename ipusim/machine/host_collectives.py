@@ -62,7 +62,7 @@ def all_gather(host: Host | None, name: str, array: Array) -> Array:
 def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     """Return the array of the host with rank ``root``.
 
-    Raises ProgramError for a rank that there is not, several of them, and arrays of several shapes or dtypes.
+    Raises ProgramError for a rank out of range, several of them, and arrays of several shapes or dtypes.
     """
     count = 1 if host is None else host.count
     if not 0 <= root < count:

@@ -104,7 +104,7 @@ class Interconnect(Meeting):
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return who has arrived and who sleeps for how many meetings more, and what of a copy is to be delivered.
+        """Return the IPUs that have arrived, for how many meetings the others sleep, and what is left of the copy.
 
         Which copy comes next follows from where the IPUs are in their instructions.
         """
@@ -117,7 +117,7 @@ class Interconnect(Meeting):
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _which(self) -> int:
-        """Return which copy comes next, by the routes that there are now."""
+        """Return which copy comes next, on the routes in use now."""
         now = self._clock.now
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 
@@ -214,7 +214,7 @@ class Interconnect(Meeting):
         return [ipu for ipu, bit in self._bits.items() if self._asleep & bit]
 
     def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
-        """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
+        """Record the sync and pre-copy since ``start``, when the last IPU arrived, and let the links carry the copy."""
         self._transfer(laid_out, self._record_lead(start, met, laid_out, cause))
 
     def _record_lead(self, start: int, met: int, laid_out: int, cause: int) -> int:
@@ -235,7 +235,7 @@ class Interconnect(Meeting):
         cause: int,
         event: object,
     ) -> None:
-        """Note all of a copy that one bundle carries, at its end."""
+        """Record, at its end, a copy that one bundle carries whole."""
         cause = self._record_lead(start, met, laid_out, cause)
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
@@ -255,11 +255,11 @@ class Interconnect(Meeting):
             self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
-        """Return when the tiles have put away what they received by ``start``."""
+        """Return when the post-copy of what the tiles received by ``start`` ends."""
         return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
-        """Note that the tiles have put away what they received."""
+        """Record the post-copy."""
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
@@ -270,7 +270,7 @@ class Interconnect(Meeting):
             self._meet(cause)
 
     def _finish(self, cause: int) -> simpy.Event | None:
-        """End a time-step: the tensors are where they go; returns the event by which IPUs go on, if any does."""
+        """End a time-step, with the tensors delivered; return the event that wakes IPUs, if any wakes."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
         self._copying = False
@@ -304,7 +304,7 @@ class Interconnect(Meeting):
 
 
 def _nobody(_: int) -> None:
-    """Tell nobody of progress."""
+    """Ignore progress."""
 
 
 def build(context: Context) -> list[Interconnect]:

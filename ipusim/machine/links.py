@@ -32,7 +32,7 @@ _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """A tensor that has been handed over and has not come.
+    """A tensor in flight.
 
     Attributes:
         number: by which its receiver knows it.
@@ -142,7 +142,7 @@ class Links:
         return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
 
     def _watch(self, tensor: Tensor) -> None:
-        """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
+        """Let a tensor share its links with others, from now on or from when it begins."""
         now = self._clock.now
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
@@ -156,7 +156,7 @@ class Links:
         self._enter(tensor)
 
     def _void(self, tensor: Tensor) -> None:
-        """Forget when a tensor comes, but not who waits for it."""
+        """Drop the event of a tensor's arrival, and keep the callbacks of those who wait for it."""
         event, tensor.foreseen = tensor.foreseen, None
         if event is not None and event.callbacks is not None:
             tensor.waiting = (*tensor.waiting, *event.callbacks[1:])
@@ -210,7 +210,7 @@ class Links:
         return known[size]
 
     def _share(self, tensor: Tensor) -> None:
-        """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
+        """Set new rates of ``tensor`` and of all that share links with it, directly or by way of others."""
         now = self._clock.now
         together = self._together(tensor)
         for sharer in together:
@@ -232,7 +232,7 @@ class Links:
             self._clock.call_at(min(changes), partial(self._changed, tensor, tensor.since))
 
     def _changed(self, tensor: Tensor, shared: int, _: object) -> None:
-        """Share anew, unless ``tensor`` has come, or has got another rate since the cycle in which it ``shared``."""
+        """Share anew, unless ``tensor`` has arrived, or has another rate since the cycle in which it ``shared``."""
         if tensor.since == shared and tensor in self._moving[tensor.send.links[0]]:
             self._share(tensor)
 

@@ -43,7 +43,7 @@ class Meeting(Facility):
         return done
 
     def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
-        """Note that ``ipu`` is here by an instruction of which there is nothing more to know."""
+        """Register the arrival of ``ipu`` by an instruction without operands."""
         return self.arrive(ipu.number, cause)
 
     def missing(self, ipu: int) -> list[int]:
@@ -56,7 +56,7 @@ class Meeting(Facility):
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
-        """Return who waits, for how long already, and whether they do something together.
+        """Return the IPUs that wait, for how long already, and whether their collective work has begun.
 
         How far that is, the events to come say.
         """
@@ -69,7 +69,7 @@ class Meeting(Facility):
         raise NotImplementedError
 
     def _do_together(self, process: Process) -> None:
-        """Begin what all do together."""
+        """Begin the collective work."""
         self._busy = True
         self._clock.process(process)
 
@@ -85,7 +85,7 @@ class Meeting(Facility):
         return spans
 
     def _release(self, value: object) -> None:
-        """Let all go on."""
+        """Release all IPUs."""
         done, self._done = self._done, self._clock.event()
         self._busy = False
         done.succeed(value)

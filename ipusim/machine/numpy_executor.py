@@ -110,7 +110,7 @@ class NumpyExecutor(PlacedVariables):
             )
 
     def begin(self, execution: int) -> None:
-        """Clear what the execution before has left."""
+        """Clear what the previous execution has left."""
         self._before(execution)
         self._execution = execution
         self._outputs.clear()
@@ -151,7 +151,7 @@ class NumpyExecutor(PlacedVariables):
             raise self.failed(kind, stage, micro_batch, error) from error
 
     def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
-        """Return what an error of a pass becomes, which says where it was."""
+        """Return the ModelError of an error in a pass, with the pass, its stage and the line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
         return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{message_of(error)}")
@@ -187,7 +187,7 @@ class NumpyExecutor(PlacedVariables):
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
     def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
-        """Note what has made the first value that is not finite, until the first micro-batch is through."""
+        """Note the layer that made the first value that is not finite, in the first micro-batch."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]

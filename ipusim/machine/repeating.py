@@ -42,7 +42,7 @@ class ShortRun:
 
     @property
     def micro_batches(self) -> int:
-        """What the number of micro-batches that are left out is a multiple of."""
+        """The least common multiple of the periods, of which the micro-batches left out are a multiple."""
         return math.lcm(*(block.length for block in self.inner))
 
     def time_steps(self, left_out: int) -> int:
@@ -52,7 +52,7 @@ class ShortRun:
         return sum(left_out // block.length * block.time_steps for block in first)
 
     def executions_over(self, left_out: int) -> int:
-        """Return how many of the executions that are left out are no whole block."""
+        """Return how many of the executions left out exceed whole blocks."""
         return left_out % self.outer.executions if self.outer is not None else 0
 
     def stretched(self, info: TimelineInfo) -> Timeline:

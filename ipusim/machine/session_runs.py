@@ -76,7 +76,7 @@ class SessionRuns:
         return self._recorder.record(self._waits[ipu.number], step, start, end, cause)
 
     def _exchanged(self, execution: int, cause: int) -> int:
-        """Return the end of the hosts' collectives before an execution, if these begin now.
+        """Return the end of the hosts' collectives before an execution, where they begin now.
 
         What the network does is recorded once for all IPUs.
         """

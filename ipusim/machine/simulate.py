@@ -1,4 +1,4 @@
-"""Run a Plan on a System: build the processes, let time pass, return what happened."""
+"""Run a Plan on a System: build the processes, run them, return the Timeline."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Machine:
         ]
 
     def run(self, progress: Progress | None = None) -> None:
-        """Let time pass until all executions are done; raises DeadlockError where they never are."""
+        """Run until all executions have ended; raises DeadlockError where they never do."""
         self._progress = progress or self._progress
         running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
         if self._clock.run_all(running):
@@ -178,7 +178,7 @@ class Machine:
         raise DeadlockError("\n".join([_DEADLOCK, *lines]))
 
     def state(self, first_micro_batch: int = 0) -> Hashable:
-        """Return what stands between now and the rest of the run, but for the arithmetic.
+        """Return the machine's whole state relative to now, but for the arithmetic.
 
         Micro-batches are counted from the first one, times from now. Equal states go on equally, but for an execution
         that gives results to the host by its number (the outfeed's mode LAST), and for streams that end.

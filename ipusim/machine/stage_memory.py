@@ -131,7 +131,7 @@ class StageMemory:
         return self._map is not None or not self._running or self._leaders[name].accumulated > 0
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
-        """Keep a later stage's part of the gradient of a parameter until this stage's comes."""
+        """Hold a later stage's part of a parameter's gradient until this stage's own part comes."""
         before = self._partial.get((name, micro_batch))
         self._partial[name, micro_batch] = gradient if before is None else before + gradient
 

@@ -26,7 +26,7 @@ Passes = Mapping[tuple[int, int], Stream]
 
 @dataclass(eq=False)
 class _Transfer:
-    """A transfer under way: the bytes that are left, and what its IPU waits for."""
+    """A transfer in progress: the bytes left, and the event that its IPU waits for."""
 
     left: Fraction
     done: simpy.Event
@@ -80,7 +80,7 @@ class RemoteMemory:
         self._serving = False
 
     def _advance(self) -> None:
-        """Move on every transfer to this moment, and end those with nothing left."""
+        """Advance every transfer to the current cycle, and end those with no bytes left."""
         now = self._clock.now
         if self._active:
             (memory,) = self._workers

@@ -35,7 +35,7 @@ class Pieces:
         self._payloads: list[Payload | None] = [None] * count
 
     def put(self, number: int, payload: Payload) -> None:
-        """Take the piece of stage ``number`` of the concurrent ones."""
+        """Put in the piece of the concurrent stage ``number``."""
         self._payloads[number] = payload
 
     def concatenated(self) -> tuple[Payload, tuple[int, ...]] | None:
@@ -156,7 +156,7 @@ class Transfers:
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
-        """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
+        """Copy what ``ipu`` made in ``step`` to the IPUs of the step ``target``, to concurrent stages each its part."""
         sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
@@ -171,7 +171,7 @@ class Transfers:
             pieces.put(sources.index(ipu), part)
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Take what has arrived for a step; None where it has not, or not all of its pieces.
+        """Return and remove what has arrived for a step; None unless all of its pieces have.
 
         What the last stage hands its own backward pass needs no copy where that follows in the same time-step.
         """

@@ -110,11 +110,11 @@ class StageProfile:
     def halves(self) -> tuple[PassCost, PassCost]:
         """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
         first, second = self.backward_input, self.backward_weights
-        given = self.backward if isinstance(self.backward, int) else 0
+        whole = self.backward if isinstance(self.backward, int) else 0
         if first is None:
-            first = given - given // 2 if given else self.backward
+            first = whole - whole // 2 if whole else self.backward
         if second is None:
-            second = given // 2
+            second = whole // 2
         return first, second
 
     def of_segment(self, segments: int) -> StageProfile:

@@ -87,13 +87,13 @@ class _Rows:
         self._there[self.key[self.known]] = True
 
     def keys(self, kind: int, stage: int) -> slice:
-        """Return the places of a stage's operations of one kind, in the order of their micro-batches."""
+        """Return the keys of a stage's operations of one kind, in the order of their micro-batches."""
         first = (kind * self.plan.shape.stages + stage) * self.plan.shape.micro_batches
         return slice(first, first + self.plan.shape.micro_batches)
 
     @property
     def size(self) -> int:
-        """The places that there are."""
+        """The number of (pass, stage, micro-batch) keys."""
         return len(Pass) * self.plan.shape.stages * self.plan.shape.micro_batches
 
     def in_halves(self, stage: int) -> npt.NDArray[np.bool_]:
@@ -117,7 +117,7 @@ class _Rows:
 
 
 def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
-    """Tell of every place whether one execution of the pipeline needs its operation."""
+    """Return for every key whether one execution of the pipeline needs its operation."""
     shape = rows.plan.shape
     expected = np.zeros(rows.size, bool)
     for stage in range(shape.stages):
@@ -164,7 +164,7 @@ def _placement(rows: _Rows) -> list[Violation]:
 
 
 def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
-    """What must have run on a micro-batch before a pass, by what forward, recomputation and backward consume."""
+    """Return the passes that must have run on a micro-batch before a pass, by what each kind consumes."""
     if kind == Pass.FORWARD:
         return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:

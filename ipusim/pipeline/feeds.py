@@ -46,13 +46,13 @@ class Outfeed:
 
     @property
     def sent(self) -> tuple[int, ...]:
-        """Which of the last stage's results are sent, by their places."""
+        """The indices of the last stage's results that are sent."""
         mask = self.mask or (False,) * len(self.names)
         return tuple(index for index, masked in enumerate(mask) if not masked)
 
     @property
     def sent_names(self) -> tuple[str, ...]:
-        """The names of what is sent."""
+        """The names of the results that are sent."""
         return tuple(self.names[index] for index in self.sent)
 
 

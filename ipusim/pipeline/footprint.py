@@ -1,4 +1,4 @@
-"""What each IPU keeps in its memory for the whole program, and what a pass of each stage has alive.
+"""The bytes that each IPU holds for the whole program, and those that a pass of each stage has live.
 
 Everything that a Poplar program keeps between its programs is allocated once, at
 compile time, for as long as it runs: parameters, optimizer state, accumulators, and
@@ -156,13 +156,13 @@ def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int
 def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
-    computed_again = shape.recomputes(stage) or inline
-    recomputes = computed_again and not inline
+    recomputed_somewhere = shape.recomputes(stage) or inline
+    recomputes = recomputed_somewhere and not inline
     saved = program.saved_bytes(stage)
     # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
     away = saved if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
-    keeps_nothing = computed_again or not shape.training
+    keeps_nothing = recomputed_somewhere or not shape.training
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
         ipus=shape.ipus_of(stage),
@@ -190,7 +190,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
 
 
 def _input_half(profile: StageProfile, inline: bool) -> int:
-    """Return what the first half of a backward pass has alive beside what the forward pass kept, and its weights."""
+    """Return the bytes that the first half of a backward pass has live beside the stash and its weights."""
     gradients = max(profile.working_bytes, profile.gradient_bytes)
     if inline:
         return gradients + max(_recomputed_inside(profile), profile.between_halves_bytes)
@@ -199,12 +199,12 @@ def _input_half(profile: StageProfile, inline: bool) -> int:
 
 
 def _recomputed_inside(profile: StageProfile) -> int:
-    """Return what a backward pass has alive of the activations that it computes again."""
+    """Return the live bytes of the activations that a backward pass computes again."""
     return profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
 
 
 def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootprint) -> Iterator[tuple[Holder, int]]:
-    """Yield what one stage adds to its IPU.
+    """Yield the holders and bytes that one stage adds to its IPU.
 
     A copy buffer is one for each tensor that goes out or comes in: the copies of a
     time-step run at once, so that a tensor leaves its buffer before the next pass

@@ -1,4 +1,4 @@
-"""How much is alive on an IPU while its passes run, from nothing but their order.
+"""Live bytes on an IPU along its passes, which follow from their order alone.
 
 A stage has one buffer beside its FIFO: what a forward pass keeps lies there until the
 FIFO takes it at the end of the time-step, and what the FIFO gives out lies there until
@@ -58,7 +58,7 @@ class StageLevels(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """How many micro-batches' parts of a stage are alive along its passes, beside what the passes themselves need.
+    """How many micro-batches a stage has live data of along its passes, beside what the passes themselves need.
 
     Attributes:
         saved: of what is kept for the backward pass, or the recomputation.
@@ -74,7 +74,7 @@ class Alive(NamedTuple):
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
-    """Return the live bytes of ``stage`` along its passes, whose kinds (see Pass) are in execution order.
+    """Return of how many micro-batches ``stage`` has live data along its passes, whose kinds (see Pass) are in order.
 
     It does not depend on bytes.
     """
@@ -150,7 +150,7 @@ def update_bytes(footprint: Footprint, ipu: int) -> int:
 
 
 class Peak(NamedTuple):
-    """The most that an IPU holds.
+    """The peak memory of an IPU.
 
     Attributes:
         ipu: logical IPU.

@@ -1,4 +1,4 @@
-"""What a program keeps elsewhere than on its IPUs: Graphcore's offload options, and variables on the host."""
+"""Tensors that a program holds outside of its IPUs: Graphcore's offload options, and variables on the host."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Offload:
         return -(-self.weight_bytes(profile) // self.replicas)
 
     def gathered_bytes(self, profile: StageProfile) -> int:
-        """Return what replicas put together for a stage's weight update."""
+        """Return the bytes that replicas gather for a stage's weight update."""
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
     def accumulator_bytes(self, profile: StageProfile) -> int:
@@ -146,10 +146,8 @@ def resolve_offload(
     check_accumulation_buffers(gradient_accumulation_buffers, remote_memory=remote_memory)
     state = remote_memory if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
-    sums, stashes = (
-        by_default if offloaded is None else offloaded for offloaded in (gradient_accumulation_buffers, activations)
-    )
-    return Offload(state, sums, minimum_bytes, stashes)
+    sums, saved = (by_default if chosen is None else chosen for chosen in (gradient_accumulation_buffers, activations))
+    return Offload(state, sums, minimum_bytes, saved)
 
 
 def check_state_sharding(offload: Offload, sharded: bool) -> None:
@@ -185,7 +183,7 @@ def resolve_sharding(
     serialized: bool,
     stage: str,
 ) -> Offload:
-    """Return ``offload`` with what replicas share the storage of, from Graphcore's arguments.
+    """Return ``offload`` with the tensors that are sharded over replicas, from Graphcore's arguments.
 
     None shards weights where batches are ``serialized`` and there is remote memory. One replica
     stores all by itself. Raises ProgramError for state that is not offloaded, and

@@ -204,7 +204,7 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
 
 
 def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int) -> None:
-    """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
+    """Refuse a malformed table of a user's schedule before anything else reads it; raises PlanError."""
     if table.size and (table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu"):
         raise PlanError(
             f"table: expected whole numbers in rows of {', '.join(columns)}, got {table.dtype} of shape {table.shape}"

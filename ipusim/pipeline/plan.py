@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def shape(self) -> PlanShape:
-        """What the schedule was asked for."""
+        """The shape that the schedule laid out."""
         return self.order.shape
 
     @property

@@ -167,7 +167,7 @@ class _Graph:
         return Violation(rule, None, int(self.ipu[row]), text)
 
     def unsent(self) -> list[Violation]:
-        """Return sends of what is not made, receives of what nobody sends, and passes whose tensor has not come."""
+        """Return sends before the pass that makes a tensor, receives without a send, and passes before their tensor."""
         broken = []
         made, sent = self._made(), self._sent()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])

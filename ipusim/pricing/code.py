@@ -1,4 +1,4 @@
-"""Code: what a program's code takes of the memory of each IPU, estimated from its compute sets.
+"""The memory that a program's code takes on each IPU, estimated from its compute sets.
 
 On each tile there are the code that every program has, with the workers' stacks, and for each compute set the code
 that starts it, that of the exchange before it and the state of its vertices:
@@ -72,7 +72,7 @@ def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
 
 
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
-    """Return how many compute sets there are in ``works``, equal products counted once."""
+    """Return the number of compute sets in ``works``, equal products counted once."""
     planning = PlannerRates.of(rates)
     products = {planned.plan for work in works for planned in plans(work, ipu, planning)}
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
@@ -93,5 +93,5 @@ def _most_temporary(stage: StageProfile, system: System) -> int:
 
 
 def _works(costs: Iterable[PassCost]) -> Iterator[Work]:
-    """Yield the works of passes that ask anything."""
+    """Yield the works of passes that are not empty."""
     return (work for cost in costs for work in leaves(cost) if not work.is_nothing)

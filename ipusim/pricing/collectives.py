@@ -1,4 +1,4 @@
-"""What replicas do together: gradients are summed up, parts of variables put together, and what a pass calls."""
+"""Costs of collectives among replicas: sums of gradients, all-gathers of variables, and those that passes call."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def all_gathers(system: System, sizes: Mapping[int, int]) -> dict[int, ReplicaCo
 
 
 def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
-    """Return how hosts sum up what the replicas of each have; None where there is one host, or nothing to sum up.
+    """Return the cost of the sum over hosts; None where there is one host, or nothing to sum up.
 
     Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica. Over
     links each IPU sums up with its likes of the other hosts, all at once.
@@ -101,7 +101,7 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
-    """Return what the weight update takes that the host does; None where IPUs do it.
+    """Return the cost of the weight update on the host; None where IPUs do it.
 
     Each IPU copies its accumulators to the host, of one replica where these have summed up, and its weights back, all
     at once. The host's arithmetic is as fast as it reads gradients from its buffers and writes weights there (assumed).
@@ -121,7 +121,7 @@ def host_update(program: PipelineProgram, system: System, side: SideInstructions
 
 
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
-    """Return the cycles of the way there, of the host, and of the way back, where an IPU has at most so many bytes."""
+    """Return the cycles of the copies to the host, of its work, and of the copies back, for the fullest IPU's bytes."""
     return (
         laws.SUM_OUT(system.outfeed_cycles(gradients)),
         laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),
@@ -157,7 +157,7 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gather of each place's weights and optimizer state before a weight update, all at once."""
+    """Return the all-gather of each shard's weights and optimizer state before a weight update, all at once."""
     if not side.gathered_updates:
         return {}
     sizes = dict.fromkeys(sorted(side.gathered_updates), 0)

@@ -63,7 +63,7 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
 
 
 def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
-    """Price what follows the time-steps of ``plan`` on ``system``, for all its replicas.
+    """Price the copies behind the time-steps of ``plan`` on ``system``, for all its replicas.
 
     They meet all together, or each replica by itself where the program says so. Copies are priced once in a
     shared cache.

@@ -1,4 +1,4 @@
-"""Products of a pass, as the planner is asked for them."""
+"""Products of a pass, as the planner takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Planned(NamedTuple):
 
 
 def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
-    """Yield how each product of ``work`` is laid over the tiles, and what it takes once; empty ones take nothing.
+    """Yield the plan of each product of ``work``, and how often it runs; empty products are left out.
 
     The matrix unit holds the second operand, which weights are, and streams the rows of the first past it. Elements
     of 8 bytes, which no IPU computes on, count as float32.

@@ -90,7 +90,7 @@ class BetweenChanges:
 
     @property
     def _step(self) -> int:
-        """What the micro-batches, or executions, that are left out are a multiple of."""
+        """The number of which the micro-batches, or executions, left out are a multiple."""
         return self.in_a_row if self.executions > 1 else self.job.schedule.step(self.job.program.shape)
 
     def _length(self, block: Repeat) -> int:
@@ -98,7 +98,7 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield of how many micro-batches, or executions, the first short run is; nothing where there are too few."""
+        """Yield the micro-batches, or executions, of the first short run; nothing where there are too few."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # of which each has its own micro-batches left out
                 yield from short_counts(self.job.schedule, self.job.program.shape)

@@ -60,7 +60,7 @@ def arrays_of(session: Session) -> dict[str, Array]:
 
 
 def everything(_: str) -> bool:
-    """Want all that there is."""
+    """Choose every name."""
     return True
 
 

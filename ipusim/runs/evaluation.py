@@ -9,7 +9,7 @@ from ipusim.runs.session import Session
 
 
 class Evaluations:
-    """Evaluates as often as a request asks for; ``found`` has a step and its evaluation each time."""
+    """Evaluates as often as a request asks for; ``results`` has the step and the evaluation of each time."""
 
     def __init__(self, held_out: HeldOut) -> None:
         """Begin without any."""
@@ -24,7 +24,7 @@ class Evaluations:
             self._evaluate(session, step)
 
     def after(self, session: Session) -> None:
-        """Evaluate what has been learnt."""
+        """Evaluate after the last step."""
         self._evaluate(session, session.job.steps)
 
     def _evaluate(self, session: Session, step: int) -> None:

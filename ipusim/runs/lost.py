@@ -1,4 +1,4 @@
-"""Where an IPU is lost: which executions are, what IPUs do instead, and where the run goes on.
+"""Losses of IPUs: the executions that are lost, the pauses of all IPUs, and the moves to spare ones.
 
 A checkpoint is written behind so many weight updates. What was done since the last one, up to the loss, is one span of
 lost work; behind it come detection and restart, and the executions since that checkpoint as they are done again, with
@@ -33,7 +33,7 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system in which losses of IPUs, of which there are some, are the pauses and moves that they come to.
+    """Return a system in which pauses and moves stand for its losses of IPUs, of which there are some.
 
     Args:
         job: what runs, all micro-batches of it.

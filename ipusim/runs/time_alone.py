@@ -1,4 +1,4 @@
-"""A run of time alone: simulated in part where it repeats itself, and told as a whole."""
+"""A run of time alone: where it repeats itself it is simulated in part, and its Timeline is that of the whole."""
 
 from __future__ import annotations
 
@@ -145,11 +145,11 @@ class _InPart:
 
     @property
     def in_a_row(self) -> int:
-        """How many executions follow each other before all is as before: those of a session run of several."""
+        """The executions after which a run may repeat itself: those of a session run where there are several."""
         return 1 if self.executions <= self.job.program.repeat_count else self.job.program.repeat_count
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
-        """Return the least number of micro-batches, ``micro_batches`` or more, that whole periods are missing from."""
+        """Return the least number of micro-batches, from ``micro_batches`` up, that leaves whole periods out."""
         shape, schedule = self.job.program.shape, self.job.schedule
         if not short.inner:
             return micro_batches

@@ -62,7 +62,7 @@ def priced(job: Job, cuts: int) -> tuple[Costs, System]:
 
 
 def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
-    """Return the cycles of passes were every IPU given an equal part of all passes of a kind.
+    """Return the cycles of passes with an equal part of all passes of a kind on every IPU.
 
     IPUs that hold copies of the same stages count as one.
 
@@ -109,7 +109,7 @@ def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
 
 
 def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:
-    """Return what the run takes without so many parts."""
+    """Return the cycles of the run without so many parts."""
     timeline = timeline_of(
         job,
         executions,

@@ -133,7 +133,7 @@ class _Plainly(SafeRepresenter):
         return self.represent_scalar(f"{_TAG}str", data, style=None if _WORDS.fullmatch(data) else '"')
 
     def ignore_aliases(self, _: Any) -> bool:
-        """Write whatever comes twice twice: an anchor is refused where it is read."""
+        """Write repeated values out: an anchor is refused where it is read."""
         return True
 
 
@@ -213,7 +213,7 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
 
 
 def _syntax(error: MarkedYAMLError, text: str) -> str:
-    """Say what is wrong with the syntax of a text."""
+    """Return the message for a mistake in the syntax of a text."""
     problem = str(error.problem)
     if "mapping values are not allowed" in problem and (cause := _further_in(error, text)):
         return cause

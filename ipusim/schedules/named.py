@@ -30,7 +30,7 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order as
     torch.distributed.pipelining writes it. A file is read anew by each call, and nothing is registered.
 
-    Raises ProgramError for a name that there is not, FileError for a csv file, and ModelError for a Python file
+    Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
     that cannot be read, fails as it runs, or has no such schedule.
     """
     if not re.fullmatch(FILE, text):

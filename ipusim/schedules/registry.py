@@ -238,7 +238,7 @@ def register(schedule: Schedule) -> None:
 def check(schedule: Schedule) -> None:
     """Refuse a Schedule of one's own that cannot lay anything out.
 
-    Raises ProgramError for a name that nobody could say, and for features or sync modes that there are not;
+    Raises ProgramError for a name that nobody could say, and for unknown features or sync modes;
     ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
@@ -278,7 +278,7 @@ def names() -> tuple[str, ...]:
 
 
 def called(words: Sequence[str]) -> list[str]:
-    """Return the schedules that ``words`` ask for: the word ``all`` alone for every one that there is, else themselves.
+    """Return the schedules that ``words`` name: all of them for the single word ``all``.
 
     >>> called(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']

@@ -74,7 +74,7 @@ class Repeating(Schedule):
 
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
-    """Return a schedule that says no period with the one that its Order of a shape has; as it is where that has none.
+    """Return a schedule without a period with the one that its Order of a shape has; unchanged where that has none.
 
     The Order is laid out once. Raises what ``schedule.check`` and ``schedule.laid_out`` do.
     """

@@ -99,7 +99,7 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
 
 
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
-    """Return what chooses the copies that have a span in a window of cycles, of rows from ``start`` to ``end``."""
+    """Return a function that chooses copies with a span in a window of cycles, of rows from ``start`` to ``end``."""
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
@@ -109,7 +109,7 @@ def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
 
 
 def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
-    """Return what chooses the copies that have a span from one number up to another, among all spans written out."""
+    """Return a function that chooses the copies with a span from one number up to another, of all written out."""
     positions = blocks.positions()
 
     def choose(repeat: Repeat, added: Column) -> Chosen:

@@ -58,7 +58,7 @@ def write_timeline(
 
 
 def read_timeline(file: Path | BinaryIO) -> Parts:
-    """Return what a Timeline is made of, as :func:`write_timeline` wrote it.
+    """Return the parts of a Timeline, as :func:`write_timeline` wrote them.
 
     Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
     """
@@ -80,7 +80,7 @@ def read_timeline(file: Path | BinaryIO) -> Parts:
 
 
 def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse what no run records, which a reader would stumble over; raises FileError."""
+    """Refuse values that no run records; raises FileError."""
     rows = len(columns["start"])
     ends = {
         "start": _LATEST,
@@ -239,7 +239,7 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
 
 
 def _sizes(repeat: Repeat) -> tuple[int, ...]:
-    """Return how many cycles, micro-batches, time-steps and executions a copy of a block is of."""
+    """Return the cycles, micro-batches, time-steps and executions of a copy of a block."""
     return repeat.cycles, repeat.length, repeat.time_steps, repeat.executions
 
 

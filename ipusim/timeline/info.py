@@ -97,7 +97,7 @@ class TimelineInfo:
 
     @property
     def position_of(self) -> tuple[int, ...]:
-        """The place in the pipeline of each stage."""
+        """The position of each stage in the pipeline."""
         return self.positions or tuple(range(len(self.stages)))
 
     @property

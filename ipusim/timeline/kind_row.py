@@ -1,4 +1,4 @@
-"""What can be said of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
+"""The properties of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a kind.
+    """The properties of a kind.
 
     Attributes:
         doc: what happens in such a span.

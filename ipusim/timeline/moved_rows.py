@@ -1,4 +1,4 @@
-"""Tables of spans, a column for each field of :class:`Span`, whose rows stand for later copies of themselves."""
+"""Tables of spans, a column for each field of :class:`Span`, with rows moved to later copies of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine has recorded, sorted, of which columns of spans are made when somebody reads them."""
+"""The machine's records, sorted; columns of spans are made of them when first read."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Repeat(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many micro-batches a copy is of."""
+        """The number of micro-batches of a copy."""
         return abs(self.micro_batches)
 
     def contains(self, other: Repeat) -> bool:
@@ -105,7 +105,7 @@ class Blocks:
         return cycles
 
     def cycles_of_executions(self) -> Column:
-        """Return by how many cycles the copies of blocks of executions put each row behind them off, shape (rows,)."""
+        """Return by how many cycles copies of blocks of executions delay each row behind them, shape (rows,)."""
         cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             if repeat.executions:
@@ -131,7 +131,7 @@ class Blocks:
         return positions
 
     def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
-        """Return by how much all copies of blocks before each row put it further on.
+        """Return the cycles and counts that all copies of blocks before each row add to it.
 
         Of several blocks of an execution each moves the micro-batches of the stages' passes that its own rows are of.
 

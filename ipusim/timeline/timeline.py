@@ -89,7 +89,7 @@ class Timeline:
     def __init__(
         self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
     ) -> None:
-        """Take the columns, or what makes them: those are written when they are first read."""
+        """Take the columns, or the records that they are made of when first read."""
         self.info = info
         self.repeats = tuple(repeats)
         self._records = columns if isinstance(columns, Records) else None
@@ -99,7 +99,7 @@ class Timeline:
             self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column. Of records it is written when it is read first: many are never read."""
+        """Return a column, which is made of the records when it is first read: many never are."""
         if name not in Span._fields:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         column = self._space[:, Span._fields.index(name)]
@@ -121,7 +121,7 @@ class Timeline:
         return table
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what a copy in another process is made of."""
+        """Return the arguments of a copy in another process."""
         return Timeline, (self.info, self._table, self.repeats)
 
     def __len__(self) -> int:

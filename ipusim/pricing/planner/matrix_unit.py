@@ -1,4 +1,4 @@
-"""The matrix unit of a tile: the block of weights that it holds, and what one pass of rows over it takes."""
+"""The matrix unit of a tile: its block of weights, and the cycles of a pass of rows over it."""
 
 from __future__ import annotations
 

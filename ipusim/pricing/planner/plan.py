@@ -1,4 +1,4 @@
-"""The planner: the split of a product over tiles that takes the fewest cycles in the memory that there is.
+"""The planner: the split of a product over tiles that takes the fewest cycles and fits their memory.
 
 The space is searched whole: every number of parts of n, m, k and the groups that differs
 in the largest part, with as many tiles in use as there are, or fewer; and, where the best
@@ -63,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """One part of what a product takes.
+    """One part of a product's cycles.
 
     Attributes:
         name: a field of :class:`ipusim.pricing.planner.work.SplitCycles`.
@@ -75,13 +75,13 @@ class ProductTerm:
 
     @property
     def formula(self) -> str:
-        """Where the cycles come from, in numbers."""
+        """The formula of the cycles with its numbers."""
         return written(self.cycles).text
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """The best split of a product, and what it takes.
+    """The best split of a product, with its cycles and memory.
 
     Attributes:
         product: what was planned.
@@ -211,7 +211,7 @@ def _plan(
 
 
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
-    """Yield each part, exact: the search compares splits by floating-point numbers, which a last bit may round up."""
+    """Yield each part in exact numbers; the search compares splits in floating point, where rounding up may err."""
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))

@@ -49,7 +49,7 @@ from ipusim.schedules.schedule import Schedule
 
 @sharing
 def assemble(request: Request) -> Job:
-    """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
+    """Return the Job of ``request``, laid out and checked: all that may be refused before a run is refused here.
 
     Whoever assembles many requests that are alike in part enters a Cache around it: data, stages and prices that are
     asked for once more are taken from there. Files that options name are then read once. What the request's own
@@ -128,7 +128,7 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """Where a program runs, in which order, and what lies elsewhere.
+    """The system of a program, its Plan, and its offloading.
 
     Attributes:
         schedule, system, plan, offload, io_tiles: as a Job has them.

@@ -35,7 +35,7 @@ class DeviceMapping:
     def path_of(self, stage: int) -> tuple[int, ...]:
         """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it.
 
-        Raises IndexError for a stage that there is not.
+        Raises IndexError for a stage out of range.
         """
         for position, size in enumerate(self.sizes or (1,) * len(self.ipus)):
             if stage < size:
